@@ -1,0 +1,308 @@
+"""What a round buys: the tokens that a draft tree gets accepted.
+
+One drafter on one dataset and temperature. Everything adds up in log-odds:
+
+    logit c = mu_d + u + s z          truth: P(rank-1 child accepted | its parent accepted)  (ACC-1)
+    logit q = logit c - delta d       the drafter's own confidence in it                     (ACC-2)
+    rank r >= 2: truth (1 - c) h_r, confidence (1 - q) h_r                                    (ACC-3)
+
+d is the depth, z the spread between contexts, u the spread between requests; mu_d is set so that
+the mean of c over z at u = 0 is `accept_prob` alpha_d. The engine ranks nodes by products of q
+and never sees c (ACC-2): a drafter that is less sure than it should be spends its budget on
+breadth. The shift grows with depth because a drafter's confidence at depth d is about "the text
+goes on like this", not about "given that the first d - 1 tokens were right", which is what a
+verification asks; on 64 published pairs of settings a constant shift left 12 % error at
+(7, 4, 8), the growing one 9 % (docs/validation/acceptance.md). delta = 0 is a calibrated drafter.
+
+    survival_d = E[sum over selected nodes at depth d of the path product of c]               (ACC-4)
+    accept length = 1 + sum_d survival_d, pooled over requests by tokens / rounds             (ACC-5)
+
+For a chain (ACC-4) is the product of alpha_i, and with constant alpha (ACC-5) is the formula of
+Leviathan et al. (2023), Eq. 1. Contexts are a fixed lattice, so results are smooth in the
+parameters and need no random numbers.
+
+Limits of validity: dataset and temperature as measured; accept probabilities may depend on the
+depth that was asked for (PHYSICS 1.2), so pool settings of different depth with care.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.errors import InputError
+from specsim.evidence import Evidence
+from specsim.setting import SpecSetting
+from specsim.tree import beam_tree
+
+Floats = NDArray[np.float64]
+
+RANK_MASS = (0.28, 0.13, 0.08)
+"""h_2..h_4: Medusa head 0 and Sequoia's vector (PHYSICS 1.5); beyond, h_r = h_4 (4/r)^1.5."""
+
+CONTEXTS = 127
+"""Lattice points per request quantile; prime, so that every lattice coordinate is a permutation."""
+
+REQUESTS = 8
+"""Equally likely request quantiles."""
+
+_LARGE = 40.0  # log-odds at which a float probability is 0 or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Acceptance of one drafter on one dataset and temperature.
+
+    Parameters
+    ----------
+    dataset, temperature
+        What it was observed on.
+    accept_prob
+        alpha_1, alpha_2, ...: P(draft at depth d accepted | depth d - 1 accepted), chain, for the
+        median request. Each in 0..1.
+    decay
+        Beyond the last given depth, each further alpha is this times the one before.
+    rank_scale
+        Multiplies the rank masses h_r of siblings.
+    confidence_shift
+        delta, log-odds per depth by which the drafter is less sure than it should be.
+    context_spread
+        s: standard deviation of logit c between contexts of one request.
+    request_spread
+        Standard deviation of u between requests.
+    level
+        Added to every log-odds: one number that moves all depths together (fits use it).
+    evidence, source
+        What the numbers rest on.
+    """
+
+    dataset: str = ""
+    temperature: float = 0.0
+    accept_prob: tuple[float, ...] = (0.6,)
+    decay: float = 0.97
+    rank_scale: float = 1.0
+    confidence_shift: float = 1.0
+    context_spread: float = 1.4
+    request_spread: float = 0.45
+    level: float = 0.0
+    evidence: Evidence = "assumed"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for alpha in self.accept_prob:
+            if not 0 <= alpha <= 1:
+                raise InputError(
+                    f"accept probability {alpha}", "must lie in 0..1", "give fractions, not percent"
+                )
+        if not self.accept_prob:
+            raise InputError("accept_prob", "is empty", "give at least the first depth")
+        numbers = {
+            "decay": (self.decay, 0.0, 1.5),
+            "rank_scale": (self.rank_scale, 0.0, 2.0),
+            "confidence_shift": (self.confidence_shift, -5.0, 10.0),
+            "context_spread": (self.context_spread, 0.0, 5.0),
+            "request_spread": (self.request_spread, 0.0, 3.0),
+            "level": (self.level, -20.0, 20.0),
+        }
+        for name, (number, low, high) in numbers.items():
+            if not low <= number <= high:
+                raise InputError(f"{name} {number}", f"must lie in {low}..{high}", "check the file")
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptTable:
+    """The distribution of accepted tokens for one setting.
+
+    Parameters
+    ----------
+    survival
+        (requests, S + 1): P(at least d drafts accepted), d = 0..S, per request quantile.
+    accept_length
+        Tokens per request and round over long runs, bonus included (ACC-5).
+    """
+
+    survival: Floats
+    accept_length: float
+
+    @property
+    def per_request(self) -> Floats:
+        """Accept length of each request quantile."""
+        return np.asarray(self.survival.sum(axis=1), dtype=np.float64)
+
+    @property
+    def distribution(self) -> Floats:
+        """P(a round of some request emits j + 1 tokens), j = 0..S, weighted by rounds."""
+        per_round = self.survival - np.pad(self.survival[:, 1:], ((0, 0), (0, 1)))
+        weight = 1.0 / self.per_request
+        mean: Floats = weight @ per_round / weight.sum()
+        return mean
+
+    @property
+    def pooled_survival(self) -> Floats:
+        """P(at least d drafts accepted), d = 1..S, as an engine's counters show it."""
+        return np.asarray(np.cumsum(self.distribution[::-1])[::-1][1:], dtype=np.float64)
+
+    def mean_rounds(self, tokens: float) -> float:
+        """Mean rounds until a request has emitted `tokens`, the last round's surplus included.
+
+        Renewal theory: (tokens + E[surplus]) / accept length, with the stationary surplus
+        (E[A^2]/E[A] - 1) / 2; exact for large `tokens`.
+        """
+        per_round = self.survival - np.pad(self.survival[:, 1:], ((0, 0), (0, 1)))
+        emitted = np.arange(1, self.survival.shape[1] + 1, dtype=np.float64)
+        mean, square = per_round @ emitted, per_round @ emitted**2
+        surplus = (square / mean - 1.0) / 2.0
+        return float(np.mean((tokens + surplus) / mean))
+
+    def sample(
+        self, rng: np.random.Generator, requests: NDArray[np.int64], rounds: int
+    ) -> NDArray[np.int64]:
+        """Draw the tokens emitted in each of `rounds` rounds, bonus included.
+
+        Parameters
+        ----------
+        rng
+            Source of randomness.
+        requests
+            Request quantile of each row, 0..REQUESTS-1 (draw it once per request).
+        rounds
+            Rounds per row.
+
+        Returns
+        -------
+        (len(requests), rounds) integers in 1..S+1.
+        """
+        uniform = rng.random((len(requests), rounds))
+        survival = self.survival[requests, 1:]
+        tokens = np.ones((len(requests), rounds), dtype=np.int64)
+        for depth in range(survival.shape[1]):
+            tokens += uniform < survival[:, depth, None]
+        return tokens
+
+
+def accept_table(acceptance: Acceptance, setting: SpecSetting) -> AcceptTable:
+    """Return the distribution of accepted tokens (ACC-1 to ACC-5), cached by value.
+
+    Examples
+    --------
+    >>> same = Acceptance(accept_prob=(0.8,), decay=1.0, request_spread=0.0)
+    >>> round(accept_table(same, SpecSetting.of(1, 3)).accept_length, 6)  # (1-.8^4)/(1-.8)
+    2.952
+    """
+    plain = replace(acceptance, dataset="", temperature=0.0, evidence="assumed", source="")
+    return _accept_table(plain, setting.topk, setting.num_steps, setting.num_draft_tokens)
+
+
+@lru_cache(maxsize=4096)
+def _accept_table(acceptance: Acceptance, topk: int, num_steps: int, tokens: int) -> AcceptTable:
+    if num_steps == 0:
+        return AcceptTable(np.ones((1, 1)), 1.0)
+    shift = acceptance.level + _request_shifts(acceptance.request_spread)
+    centre = _centres(acceptance, num_steps)
+    if topk == 1:
+        spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
+        log_odds = np.clip(centre[None, :, None] + shift[:, None, None] + spread, -_LARGE, _LARGE)
+        alpha = (1.0 / (1.0 + np.exp(-log_odds))).mean(axis=2)
+        alpha[:, np.abs(centre) >= _LARGE] = (centre[np.abs(centre) >= _LARGE] > 0).astype(float)
+        deeper = np.cumprod(alpha[:, : tokens - 1], axis=1)
+        if deeper.shape[1] < num_steps:
+            deeper = np.pad(deeper, ((0, 0), (0, num_steps - deeper.shape[1])))
+    else:
+        deeper = _tree_survival(acceptance, centre, shift, topk, tokens)
+    survival = np.concatenate([np.ones((len(deeper), 1)), deeper], axis=1)
+    length = 1.0 / float(np.mean(1.0 / survival.sum(axis=1)))
+    return AcceptTable(survival, length)
+
+
+def _tree_survival(
+    acceptance: Acceptance, centre: Floats, shift: Floats, topk: int, tokens: int
+) -> Floats:
+    """Survival by depth of the engine's beam tree, (requests, S)."""
+    ranks = rank_mass(topk) * acceptance.rank_scale
+    spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
+    q_steps, p_steps, slot = [], [], 0
+    for depth, mu in enumerate(centre, start=1):
+        width = 1 if depth == 1 else topk
+        z = np.stack([spread[_lattice(slot + j)] for j in range(width)], axis=1)
+        slot += width
+        log_odds = mu + shift[:, None, None] + z[None]
+        if abs(mu) >= _LARGE:
+            log_odds = np.full_like(log_odds, mu)
+        log_odds = np.clip(log_odds, -_LARGE, _LARGE).reshape(-1, width)
+        truth = 1.0 / (1.0 + np.exp(-log_odds))
+        believed = 1.0 / (1.0 + np.exp(acceptance.confidence_shift * depth - log_odds))
+        useful = 1.0 if mu > -_LARGE else 0.0  # accept probability 0: a drafter of no use
+        p_steps.append(useful * _with_siblings(truth, ranks))
+        q_steps.append(_with_siblings(believed, ranks))
+    beam = beam_tree(q_steps, p_steps, tokens)
+    survival: Floats = beam.survival().reshape(len(shift), CONTEXTS, -1).mean(axis=1)
+    return survival
+
+
+def _with_siblings(first: Floats, ranks: Floats) -> Floats:
+    return np.concatenate([first[..., None], (1.0 - first)[..., None] * ranks], axis=-1)
+
+
+def rank_mass(topk: int) -> Floats:
+    """h_2 .. h_topk (PHYSICS 1.5); the sum stays below 1 up to any topk an engine takes.
+
+    >>> rank_mass(4).tolist()
+    [0.28, 0.13, 0.08]
+    """
+    beyond = [RANK_MASS[-1] * (4.0 / r) ** 1.5 for r in range(5, topk + 1)]
+    mass = np.array([*RANK_MASS, *beyond], dtype=np.float64)[: topk - 1]
+    return mass * min(1.0, 0.95 / mass.sum()) if mass.size else mass
+
+
+def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:
+    """alpha_1 .. alpha_S before `level` is applied."""
+    given = acceptance.accept_prob[:num_steps]
+    last = acceptance.accept_prob[-1]
+    beyond = [
+        last * acceptance.decay ** (d - len(acceptance.accept_prob))
+        for d in range(len(given) + 1, num_steps + 1)
+    ]
+    return np.minimum(np.array([*given, *beyond], dtype=np.float64), 1.0)
+
+
+def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
+    """mu_d: the median log-odds whose mean over contexts is alpha_d (Newton, then exact ends)."""
+    alpha = accept_prob_at(acceptance, num_steps)
+    inside = np.clip(alpha, 1e-9, 1 - 1e-9)
+    scale = math.sqrt(1 + math.pi * acceptance.context_spread**2 / 8)
+    mu = np.log(inside / (1 - inside)) * scale
+    spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
+    for _ in range(50):
+        c = 1.0 / (1.0 + np.exp(-(mu[:, None] + spread)))
+        slope = (c * (1 - c)).mean(axis=1)
+        step = np.clip((c.mean(axis=1) - inside) / slope, -2.0, 2.0)
+        mu = mu - step
+        if np.abs(step).max() < 1e-13:
+            break
+    mu[alpha <= 1e-9], mu[alpha >= 1 - 1e-9] = -_LARGE, _LARGE
+    return np.asarray(mu, dtype=np.float64)
+
+
+@lru_cache(maxsize=8)
+def _normal_quantiles(points: int) -> Floats:
+    """Midpoint quantiles of a standard normal, rescaled to variance 1."""
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf((i + 0.5) / points) for i in range(points)])
+    z /= z.std()
+    z.setflags(write=False)
+    return z
+
+
+def _request_shifts(spread: float) -> Floats:
+    return np.zeros(1) if spread == 0 else spread * _normal_quantiles(REQUESTS)
+
+
+def _lattice(coordinate: int) -> NDArray[np.int64]:
+    """Permutation of the contexts for one coordinate (rank-1 Korobov lattice, generator 45)."""
+    generator = pow(45, coordinate + 1, CONTEXTS)
+    return np.arange(1, CONTEXTS + 1, dtype=np.int64) * generator % CONTEXTS

@@ -1,0 +1,318 @@
+"""Closed-form solver: a closed network of C clients and one batch, over whole arrays of points.
+
+With B = min(C, cap) running requests, R rounds per request, T the length of a round at the mean
+context, F the prefill time per request, a slot's cycle and the throughput are
+
+    cycle = (R + lag) T + B F          every slot's prefill stops all of them        (CYCLE)
+    X = B / cycle,   output = O X                                                    (CLOSED)
+
+F counts that prompts which arrive in the same round share a step: completions per round are
+Poisson with mean B / (R + lag), K of them at once cost one step of K prompts. In open loop B is
+the fixed point of B = rate * cycle(B) (Little's law). In steady decode there is no prefill and
+output = B * accept_length / T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.case import TIMELINES, Case
+from specsim.cost import (
+    CostModel,
+    RoundShape,
+    RoundTime,
+    compose_s,
+    prefill_s,
+    round_time,
+)
+from specsim.engine import padded_batch
+
+Floats = NDArray[np.float64]
+
+LIMITS = ("verify", "draft", "allreduce", "prefill", "host", "cap", "kv", "client")
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Results per case, arrays of equal length; times in seconds.
+
+    Parameters
+    ----------
+    output_tps
+        Tokens delivered per second.
+    batch_size
+        Mean running requests.
+    round_s, accept_length
+        Length of a round (or step), tokens emitted per request and round.
+    tpot_s, ttft_s
+        Means over requests.
+    limit
+        The one term whose halving would raise `output_tps` most.
+    time
+        Parts of the round.
+    """
+
+    output_tps: Floats
+    batch_size: Floats
+    round_s: Floats
+    accept_length: Floats
+    tpot_s: Floats
+    ttft_s: Floats
+    limit: tuple[str, ...]
+    time: RoundTime
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """Cases as arrays."""
+
+    width: Floats
+    topk: Floats
+    forwards: Floats
+    timeline: NDArray[np.int64]
+    speculates: NDArray[np.bool_]
+    extend: Floats  # tokens per request in the draft extend
+    extend_eager: Floats  # the same past the largest captured size
+    accept: Floats
+    rounds: Floats  # rounds per request, lag excluded
+    lag: Floats
+    running_cap: Floats
+    pool_cap: Floats
+    clients: Floats
+    input_new: Floats
+    input_len: Floats
+    output: Floats
+    context: Floats  # mean KV tokens of a running request
+    chunk: Floats
+    mixed: NDArray[np.bool_]
+    steady: NDArray[np.bool_]
+    open_rate: Floats
+    window_s: Floats
+    requests: Floats  # NaN: steady state
+
+
+def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> Solution:
+    """Solve all cases at once (CYCLE, CLOSED).
+
+    Parameters
+    ----------
+    cost
+        Prices rounds; its parameters apply to all cases.
+    cases
+        Points.
+    with_limit
+        Whether to find out what binds (six more evaluations).
+    """
+    points = _points(cases)
+    batch = np.minimum(points.clients, _cap(points))
+    is_open = np.isfinite(points.open_rate)
+    if is_open.any():
+        batch = np.where(is_open, _open_batch(cost, cases, points), batch)
+    time, output, cycle, prefill = _evaluate(cost, cases, points, batch)
+    limit = _limits(points, batch, time, output, prefill) if with_limit else ()
+    queue_s = np.where(
+        points.steady | is_open,
+        0.0,
+        np.maximum(points.clients - batch, 0.0) * cycle / np.maximum(batch, 1e-12),
+    )
+    ttft = np.where(points.steady, np.nan, queue_s + _first_token_s(prefill, points, batch, time))
+    decode = cycle - prefill - np.where(points.steady, 0.0, points.lag * time.round_s)
+    tokens = np.maximum(points.output - 1.0, 1.0)
+    tpot = np.where(points.steady, time.round_s / points.accept, decode / tokens)
+    return Solution(output, batch, time.round_s, points.accept, tpot, ttft, limit, time)
+
+
+def _points(cases: Sequence[Case]) -> _Points:
+    def array(values: list[float]) -> Floats:
+        return np.array(values, dtype=np.float64)
+
+    rounds_of: dict[tuple[int, float], float] = {}
+    rounds = []
+    for c in cases:
+        key = (id(c.table), c.workload.output_len.mean)
+        if key not in rounds_of:
+            rounds_of[key] = c.table.mean_rounds(c.workload.output_len.mean - 1.0)
+        rounds.append(rounds_of[key])
+    steady = np.array([c.load.kind == "steady_decode" for c in cases])
+    output = array([c.workload.output_len.mean for c in cases])
+    output_cv = array([c.workload.output_len.cv for c in cases])
+    input_len = array([c.workload.input_len.mean for c in cases])
+    context = np.where(
+        steady,
+        array([c.load.context_len or 0.0 for c in cases]),
+        input_len + output * (1 + output_cv**2) / 2,
+    )
+    accept = array([c.table.accept_length for c in cases])
+    pool_cap = np.floor(array([c.pool_tokens / c.request_kv_tokens for c in cases]))
+    return _Points(
+        width=array([c.plan.setting.num_draft_tokens for c in cases]),
+        topk=array([c.plan.setting.topk for c in cases]),
+        forwards=array([c.plan.draft_forwards for c in cases]),
+        timeline=np.array([TIMELINES[c.plan.timeline] for c in cases], dtype=np.int64),
+        speculates=np.array([c.plan.setting.speculates for c in cases]),
+        extend=array([c.plan.extend_tokens_per_request(c.table.accept_length) for c in cases]),
+        extend_eager=array(
+            [c.plan.extend_tokens_per_request(c.table.accept_length, True) for c in cases]
+        ),
+        accept=accept,
+        rounds=array(rounds),
+        lag=array([c.plan.finish_lag_rounds for c in cases]),
+        running_cap=array([c.plan.max_running_requests for c in cases]),
+        pool_cap=np.maximum(pool_cap, 1.0),
+        clients=array([c.load.concurrency for c in cases]),
+        input_new=input_len - array([c.workload.input_cached for c in cases]),
+        input_len=input_len,
+        output=output,
+        context=context,
+        chunk=array([c.plan.chunked_prefill_size for c in cases]),
+        mixed=np.array([c.plan.prefill == "mixed" for c in cases]),
+        steady=steady,
+        open_rate=array(
+            [c.load.request_rate or np.nan if c.load.kind == "open_loop" else np.nan for c in cases]
+        ),
+        window_s=array([c.load.window_s or 0.0 for c in cases]),
+        requests=array([c.load.num_requests or np.nan for c in cases]),
+    )
+
+
+def _cap(points: _Points) -> Floats:
+    """Most requests that run at once."""
+    return np.minimum(points.running_cap, points.pool_cap)
+
+
+def _round(cost: CostModel, cases: Sequence[Case], points: _Points, batch: Floats) -> RoundTime:
+    """Round at the mean context; steady decode at the middle of its window."""
+    padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
+    by_plan: dict[int, list[int]] = {}
+    for i, case in enumerate(cases):
+        by_plan.setdefault(id(case.plan), []).append(i)
+    for rows in by_plan.values():
+        padded[rows], eager[rows] = padded_batch(cases[rows[0]].plan, batch[rows])
+    context = points.context
+    for _ in range(3 if points.window_s.any() else 1):
+        shape = RoundShape(
+            batch=batch,
+            padded=padded,
+            eager=eager,
+            width=points.width,
+            topk=points.topk,
+            draft_forwards=points.forwards,
+            extend_tokens=batch * np.where(eager, points.extend_eager, points.extend),
+            kv_tokens=batch * context,
+            timeline=points.timeline,
+        )
+        time = round_time(cost, shape)
+        grown = points.window_s * points.accept / time.round_s
+        context = points.context + np.where(points.steady, grown / 2.0, 0.0)
+    return time
+
+
+def _prefill_per_request(cost: CostModel, points: _Points, batch: Floats) -> Floats:
+    """F: prefill time per request when prompts of one round share a step."""
+    per_round = batch / np.maximum(points.rounds + points.lag, 1.0)
+    together = np.where(per_round > 1e-9, per_round / -np.expm1(-np.maximum(per_round, 1e-9)), 1.0)
+    tokens = together * points.input_new
+    steps = np.maximum(1.0, tokens / points.chunk)
+    context = points.input_len - points.input_new / 2
+    step_tokens = tokens / steps
+    first = prefill_s(cost, step_tokens, context, points.speculates)
+    if points.mixed.any():
+        mixed = prefill_s(cost, step_tokens, context, points.speculates, mixed=True)
+        first = np.where(points.mixed, mixed, first)
+    per_request: Floats = np.where(points.steady, 0.0, first * steps / together)
+    return per_request
+
+
+def _evaluate(
+    cost: CostModel, cases: Sequence[Case], points: _Points, batch: Floats
+) -> tuple[RoundTime, Floats, Floats, Floats]:
+    """Round, output_tps, cycle and prefill time per request at a given batch."""
+    time = _round(cost, cases, points, batch)
+    prefill = _prefill_per_request(cost, points, batch)
+    cycle = (points.rounds + points.lag) * time.round_s + batch * prefill
+    return time, _output(points, batch, time.round_s, prefill), cycle, prefill
+
+
+def _output(points: _Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
+    cycle = (points.rounds + points.lag) * round_s + batch * prefill
+    closed = points.output * batch / cycle
+    finite = np.isfinite(points.requests)
+    if finite.any():  # the last batch drains: on average half of it runs for one more residence
+        total = points.requests / (batch / cycle) + np.where(
+            points.requests > batch, 0.5 * cycle, 0.0
+        )
+        closed = np.where(finite, points.output * points.requests / total, closed)
+    output: Floats = np.where(points.steady, batch * points.accept / round_s, closed)
+    return np.where(np.isfinite(points.open_rate), _open_output(points, closed), output)
+
+
+def _open_output(points: _Points, closed: Floats) -> Floats:
+    return np.minimum(closed, np.nan_to_num(points.open_rate) * points.output)
+
+
+def _open_batch(cost: CostModel, cases: Sequence[Case], points: _Points) -> Floats:
+    """Solve B = rate * cycle(B) by bisection between 0 and the cap."""
+    low, high = np.full_like(points.clients, 1e-3), _cap(points).copy()
+    for _ in range(40):
+        middle = np.sqrt(low * high)
+        cycle = _evaluate(cost, cases, points, middle)[2]
+        below = middle < np.nan_to_num(points.open_rate) * cycle
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.sqrt(low * high)
+
+
+def _first_token_s(prefill: Floats, points: _Points, batch: Floats, time: RoundTime) -> Floats:
+    """Prefill of the prompts that share a step, and in open loop half a round of waiting."""
+    per_round = batch / np.maximum(points.rounds + points.lag, 1.0)
+    together = np.where(per_round > 1e-9, per_round / -np.expm1(-np.maximum(per_round, 1e-9)), 1.0)
+    wait = np.where(np.isfinite(points.open_rate), 0.5 * time.round_s, 0.0)
+    step = np.where(points.mixed, time.round_s, 0.0)
+    first: Floats = prefill * together + wait + step
+    return first
+
+
+def _limits(
+    points: _Points, batch: Floats, time: RoundTime, output: Floats, prefill: Floats
+) -> tuple[str, ...]:
+    """The term whose halving (for caps: doubling) would raise the output most."""
+    target, draft = time.target, time.draft
+    all_reduce = target.allreduce_s
+    verify = target.total_s - all_reduce
+    drafting = draft.draft_s + draft.tree_s
+
+    def tps(v: float, d: float, a: float, h: float, f: float) -> Floats:
+        length = compose_s(
+            points.timeline,
+            verify * v + all_reduce * a + drafting * d,
+            draft.sync_s * d,
+            draft.extend_s * d,
+            time.host_s * h,
+        )
+        return _output(points, batch, length, prefill * f)
+
+    halved = np.array(
+        [
+            tps(0.5, 1, 1, 1, 1),
+            tps(1, 0.5, 1, 1, 1),
+            tps(1, 1, 0.5, 1, 1),
+            tps(1, 1, 1, 1, 0.5),
+            tps(1, 1, 1, 0.5, 1),
+        ]
+    )
+    which = np.argmax(halved, axis=0)
+    capped = (points.clients > batch + 0.5) & ~np.isfinite(points.open_rate)
+    result = []
+    for i, index in enumerate(which):
+        if capped[i]:
+            result.append("cap" if points.running_cap[i] <= points.pool_cap[i] else "kv")
+        elif np.isfinite(points.open_rate[i]) and output[i] > 0.98 * (
+            points.open_rate[i] * points.output[i]
+        ):
+            result.append("client")
+        else:
+            result.append(LIMITS[int(index)])
+    return tuple(result)

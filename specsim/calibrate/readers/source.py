@@ -1,0 +1,193 @@
+"""Opening what a user hands over: plain, gzip, zstd or standard input, as a stream of lines."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+from specsim.errors import FormatError, InputError
+
+CHUNK_BYTES = 1 << 20
+MAX_LINE_BYTES = 64 << 20
+"""A longer line is given in pieces: no engine writes one."""
+
+STDIN = "-"
+
+_GZIP, _ZSTD, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\x00"
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a")) + b"\x7f"
+
+
+class Source:
+    """A file as a stream of chunks, whatever it is packed in.
+
+    Parameters
+    ----------
+    path
+        File name, or ``-`` for standard input.
+
+    Attributes
+    ----------
+    head
+        The first bytes after unpacking, at most `CHUNK_BYTES`.
+    cut
+        Why the packed stream ended early; None as long as it did not.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it cannot be opened.
+    FormatError
+        If it is empty, binary, or packed in a way that cannot be unpacked here.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        self.cut: str | None = None
+        self._raw = _open(self.path)
+        try:
+            magic = self._raw.peek(16)[:16]
+            self._stream = _unpacked(self.path, self._raw, magic)
+            self.head = self._read()
+            self.is_sqlite = self.head.startswith(_SQLITE)
+            self._decoder = self._text_decoder()
+            if not self.head:
+                raise self._empty(magic)
+            if not self.is_sqlite and self._decoder is None:
+                _refuse_binary(self.path, self.head)
+        except BaseException:
+            self.close()
+            raise
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the unpacked bytes (as UTF-8), the head first."""
+        chunk = self.head
+        while chunk:
+            yield self._decoder.decode(chunk).encode() if self._decoder else chunk
+            chunk = self._read()
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines with their line ends; carriage returns end a line too."""
+        return split_lines(self.chunks())
+
+    def close(self) -> None:
+        """Close the file, but never standard input."""
+        if self.path != STDIN:
+            self._raw.close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> bytes:
+        try:
+            return self._stream.read(CHUNK_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self.cut = f"the compressed data ends early or is damaged ({error})"
+        except OSError as error:
+            raise InputError(self.path, f"cannot be read ({error})", "check the file") from error
+        except Exception as error:
+            if type(error).__name__ != "ZstdError":
+                raise
+            self.cut = f"the compressed data ends early or is damaged ({error})"
+        return b""
+
+    def _text_decoder(self) -> codecs.IncrementalDecoder | None:
+        """UTF-16, as a redirect in Windows' PowerShell writes it; UTF-8 needs none."""
+        if self.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return codecs.getincrementaldecoder("utf-16")("replace")
+        if self.head.startswith(codecs.BOM_UTF8):
+            self.head = self.head[len(codecs.BOM_UTF8) :]
+        return None
+
+    def _empty(self, magic: bytes) -> FormatError:
+        if self.cut:
+            return FormatError(self.path, self.cut, "copy the file again")
+        return FormatError(
+            self.path,
+            "is empty" if not magic else "holds no data once unpacked",
+            "give the log of a server that has decoded something",
+        )
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Cut chunks into lines that keep their ends.
+
+    >>> list(split_lines([b"a\nb", b"c\r\nd"]))
+    [b'a\n', b'bc\r\n', b'd']
+    """
+    rest = b""
+    for chunk in chunks:
+        lines = (rest + chunk).splitlines(keepends=True)
+        rest = lines.pop() if lines else b""
+        if rest.endswith(b"\n") or len(rest) > MAX_LINE_BYTES:
+            lines.append(rest)
+            rest = b""
+        yield from lines
+    if rest:
+        yield rest
+
+
+def as_lines(lines: Iterable[bytes] | Iterable[str]) -> Iterator[bytes]:
+    """Accept lines of text as well as of bytes."""
+    return (line if isinstance(line, bytes) else line.encode() for line in lines)
+
+
+def with_first(first: Iterable[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
+    """Put lines that were read ahead back in front."""
+    return chain(first, rest)
+
+
+def _open(path: str) -> io.BufferedReader:
+    if path == STDIN:
+        buffer = sys.stdin.buffer
+        return buffer if isinstance(buffer, io.BufferedReader) else _buffered(buffer)
+    if Path(path).is_dir():
+        raise InputError(path, "is a directory", "name the files in it")
+    try:
+        return Path(path).open("rb")
+    except FileNotFoundError as error:
+        raise InputError(path, "does not exist", "check the name") from error
+    except (OSError, ValueError) as error:
+        raise InputError(path, f"cannot be opened ({error})", "check its permissions") from error
+
+
+def _buffered(stream: IO[bytes]) -> io.BufferedReader:
+    """Standard input in tests is a plain BytesIO, which cannot peek."""
+    return io.BufferedReader(io.BytesIO(stream.read()))
+
+
+def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> IO[bytes]:
+    if magic.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=raw, mode="rb")
+    if magic.startswith(_ZSTD):
+        try:
+            import zstandard
+        except ImportError as error:
+            raise FormatError(
+                path,
+                "is compressed with zstd, which needs the package zstandard",
+                "pip install 'specsim[zstd]', or unpack it: zstd -dc FILE | specsim read -",
+            ) from error
+        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+    return raw
+
+
+def _refuse_binary(path: str, head: bytes) -> None:
+    """Refuse what is not text: more than 1 % of control characters, or any run of NULs."""
+    sample = head[: 1 << 16]
+    controls = len(sample) - len(sample.translate(None, _CONTROL))
+    if controls > 0.01 * len(sample) or b"\0\0\0\0" in sample:
+        raise FormatError(
+            path,
+            "is binary, not a log",
+            "give the text of the log (.gz and .zst are unpacked), a trace .json or a .sqlite",
+        )

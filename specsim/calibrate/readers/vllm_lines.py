@@ -1,0 +1,235 @@
+"""Grammar of vLLM's periodic lines: engine throughput and speculative-decoding metrics."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ENGINE_MARK = b"Avg generation throughput: "
+SPEC_MARK = b"SpecDecoding metrics: "
+OLD_SPEC_MARK = b"Speculative metrics: "
+
+_ENGINE = re.compile(
+    rb"(?:Engine (\d{1,4}): |(\d{1,4}) Engines Aggregated: )?"
+    rb"Avg prompt throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Avg generation throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Running: (\d{1,7}) reqs, (?:Swapped: \d{1,7} reqs, )?(?:Waiting|Pending): (\d{1,7}) reqs"
+    rb"(?=,|\s|\.|\"|\Z)"
+)
+_TAIL_PART = re.compile(
+    rb", (?:([A-Z]+ KV cache usage): (\d{1,3}\.\d)%|(Preemptions): (\d{1,9})"
+    rb"|([A-Z][A-Za-z ()/-]{2,48}): (?:nan|\d{1,9}(?:\.\d{1,3})?)(?:%| reqs| tokens/s| ms| s)?)"
+    rb"(?=, |\.?\s|\.?\Z)"
+)
+_END = re.compile(rb"[.,]?(?:\s|`|\\n\"|\|END)*(?:\"[^\n]*)?\s*\Z")
+
+_FAST = re.compile(
+    rb"SpecDecoding metrics: Mean acceptance length: (\d{1,3}\.\d\d), "
+    rb"Accepted throughput: \d{1,9}\.\d\d tokens/s, Drafted throughput: \d{1,9}\.\d\d tokens/s, "
+    rb"Accepted: (\d{1,12}) tokens, Drafted: (\d{1,12}) tokens, "
+    rb"Per-position acceptance rate: ([01]\.\d{3}(?:, [01]\.\d{3}){0,63}), "
+    rb"Avg Draft acceptance rate: (\d{1,3}\.\d)%\s*[\r\n]"
+)
+_PART = re.compile(
+    rb"(?:(?P<length>Mean acceptance length): (?P<length_v>\d{1,3}\.\d\d)"
+    rb"|(?:Accepted|Drafted) throughput: \d{1,9}\.\d\d tokens/s"
+    rb"|(?P<accepted>Accepted): (?P<accepted_v>\d{1,12}) tokens"
+    rb"|(?P<drafted>Drafted): (?P<drafted_v>\d{1,12}) tokens"
+    rb"|(?P<positions>Per-position acceptance rate): "
+    rb"(?P<positions_v>[01]\.\d{3}(?:, [01]\.\d{3}){0,63})"
+    rb"|(?P<rate>(?:Avg )?Draft acceptance rate): (?P<rate_v>\d{1,3}\.\d)%)(?=, |\s|\"|`|\Z)"
+)
+_FIRST_V1 = re.compile(
+    rb"Speculative metrics: Draft acceptance rate: (\d\.\d{3}), "
+    rb"Number of accepted tokens: (\d{1,12}), Number of draft tokens: (\d{1,12}),? ?\s*\Z"
+)
+_V0 = re.compile(
+    rb"Speculative metrics: Draft acceptance rate: (\d\.\d{3}), System efficiency: (\d\.\d{3}), "
+    rb"Number of speculative tokens: (\d{1,3}), Number of accepted tokens: (\d{1,12}), "
+    rb"Number of draft tokens: (\d{1,12}), Number of emitted tokens: (\d{1,12})\.\s*\Z"
+)
+_STAMP = re.compile(rb"(?<!\d)(?:(\d{4})-)?(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
+_PID = re.compile(rb"pid=(\d{1,9})\)")
+
+RATE_TOLERANCE = 0.0006
+"""Printed fractions may be off by half of their last digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLine:
+    """Throughput of one interval; `engines` is over 1 on an aggregated line."""
+
+    engine: int | None
+    engines: int
+    prompt_tps: float
+    output_tps: float
+    running: int
+    waiting: int
+    usage: float | None
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecLine:
+    """Drafting of one interval.
+
+    `accept_length` includes the bonus token; `drafts` are request-rounds; None where neither can
+    be known from the line. `bonus_added` tells that the printed length lacked the bonus.
+    """
+
+    accepted: int
+    drafted: int
+    survival: tuple[float, ...]
+    accept_length: float | None
+    drafts: float | None
+    bonus_added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class V0Line:
+    """Counters since the start of a V0 engine."""
+
+    num_steps: int
+    accepted: int
+    drafted: int
+    emitted: int
+    rate: float
+
+    @property
+    def rounds(self) -> float:
+        """Request-rounds: each drafts `num_steps` tokens."""
+        return self.drafted / self.num_steps
+
+
+def parse_engine_line(line: bytes) -> EngineLine | str:
+    """Read an ``Avg generation throughput`` line, or say why not."""
+    found = _ENGINE.search(line)
+    if found is None:
+        return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
+    usage, preemptions, at = None, 0, found.end()
+    while part := _TAIL_PART.match(line, at):
+        if part[1] and part[1] != b"CPU KV cache usage":
+            usage = float(part[2]) / 100
+        elif part[3]:
+            preemptions = int(part[4])
+        at = part.end()
+    if not _END.match(line, at):
+        return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
+    if line.count(ENGINE_MARK) != 1:
+        return "two lines written into one"
+    if usage is not None and usage > 1.0:
+        return "cache usage above 100 %"
+    return EngineLine(
+        engine=int(found[1]) if found[1] else None,
+        engines=int(found[2] or 1),
+        prompt_tps=float(found[3]),
+        output_tps=float(found[4]),
+        running=int(found[5]),
+        waiting=int(found[6]),
+        usage=usage,
+        preemptions=preemptions,
+    )
+
+
+def parse_spec_line(line: bytes) -> SpecLine | str:
+    """Read a ``SpecDecoding metrics`` line of any version, or say why not."""
+    start = line.find(SPEC_MARK)
+    fast = _FAST.fullmatch(line, start)
+    if fast:
+        length, accepted, drafted, positions, rate = fast.groups()
+        return _checked(
+            float(length), int(accepted), int(drafted), _fractions(positions), float(rate)
+        )
+    if line.count(SPEC_MARK) != 1:
+        return "two lines written into one"
+    fields: dict[str, bytes] = {}
+    at = start + len(SPEC_MARK)
+    while part := _PART.match(line, at):
+        for name in ("length", "accepted", "drafted", "positions", "rate"):
+            if part[name]:
+                if name in fields:
+                    return "two lines written into one"
+                fields[name] = part[name + "_v"]
+        at = part.end()
+        if line[at : at + 2] != b", ":
+            break
+        at += 2
+    ended = line.endswith((b"\n", b"\r"))
+    if not _END.match(line, at) or "accepted" not in fields or "drafted" not in fields:
+        return "damaged field" if ended else "truncated"
+    return _checked(
+        float(fields["length"]) if "length" in fields else None,
+        int(fields["accepted"]),
+        int(fields["drafted"]),
+        _fractions(fields.get("positions", b"")),
+        float(fields["rate"]) if "rate" in fields else None,
+    )
+
+
+def parse_old_spec_line(line: bytes) -> SpecLine | V0Line | str:
+    """Read a ``Speculative metrics`` line of V0 or of the first V1, or say why not."""
+    text = line[line.find(OLD_SPEC_MARK) :]
+    first = _FIRST_V1.match(text)
+    if first:
+        return _checked(None, int(first[2]), int(first[3]), (), 100 * float(first[1]), 0.06)
+    v0 = _V0.match(text)
+    if v0 is None:
+        return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
+    counters = V0Line(int(v0[3]), int(v0[4]), int(v0[5]), int(v0[6]), float(v0[1]))
+    if not counters.num_steps or not counters.drafted:
+        return "nothing was drafted"
+    efficiency = counters.emitted / (counters.rounds * (counters.num_steps + 1))
+    if (
+        abs(efficiency - float(v0[2])) > RATE_TOLERANCE
+        or abs(counters.accepted / counters.drafted - counters.rate) > RATE_TOLERANCE
+    ):
+        return "numbers contradict each other"
+    return counters
+
+
+def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return (time stamp with a year, process id); either may be empty.
+
+    >>> parse_prefix(b"(APIServer pid=7) INFO 04-10 11:27:20 [loggers.py:259] ")
+    (b'2000-04-10 11:27:20', b'7')
+    """
+    stamp, pid = _STAMP.search(prefix), _PID.search(prefix)
+    text = b"%s-%s %s" % (stamp[1] or b"2000", stamp[2], stamp[3]) if stamp else b""
+    return text, pid[1] if pid else b""
+
+
+def _fractions(text: bytes) -> tuple[float, ...]:
+    return tuple(map(float, text.split(b", "))) if text else ()
+
+
+def _checked(
+    length: float | None,
+    accepted: int,
+    drafted: int,
+    survival: tuple[float, ...],
+    rate: float | None,
+    tolerance: float = 0.06,
+) -> SpecLine | str:
+    """Check the numbers of a line against each other; they are redundant, so damage shows."""
+    if not drafted:
+        return "nothing was drafted"
+    if accepted > drafted or (
+        rate is not None and abs(100 * accepted / drafted - rate) > tolerance
+    ):
+        return "numbers contradict each other"
+    if any(later > earlier + 2e-9 for earlier, later in zip(survival, survival[1:], strict=False)):
+        return "numbers contradict each other"
+    if not survival:
+        # Without positions the length cannot be checked for the bonus: the caller may know it.
+        drafts = accepted / (length - 1) if length is not None and length > 1 and accepted else None
+        return SpecLine(accepted, drafted, (), length, drafts)
+    mean = sum(survival)
+    slack = RATE_TOLERANCE * len(survival) + 0.0051
+    drafts = accepted / mean if mean > 0 else drafted / len(survival)
+    if drafted / drafts > len(survival) * 1.05 + drafted * slack / max(accepted, 1):
+        return "numbers contradict each other"
+    if length is None or abs(length - 1 - mean) <= slack:
+        return SpecLine(accepted, drafted, survival, 1 + (mean if length is None else length - 1), drafts)
+    if abs(length - mean) <= slack:
+        return SpecLine(accepted, drafted, survival, length + 1, drafts, bonus_added=True)
+    return "numbers contradict each other"

@@ -1,0 +1,38 @@
+"""One point for a solver: how the engine runs a setting, what a round buys, and the load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specsim.acceptance import AcceptTable
+from specsim.cost import OVERLAP, RUN_AHEAD, SEQUENTIAL
+from specsim.engine import RunPlan
+from specsim.system import System
+from specsim.workload import Load, Workload
+
+TIMELINES = {"sequential": SEQUENTIAL, "overlap": OVERLAP, "run_ahead": RUN_AHEAD}
+"""The engine's timelines as the cost module numbers them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One point to solve: how the engine runs it, what a round buys, and the load."""
+
+    plan: RunPlan
+    table: AcceptTable
+    workload: Workload
+    load: Load
+    request_kv_tokens: float
+    pool_tokens: float
+
+    @classmethod
+    def of(
+        cls, system: System, plan: RunPlan, table: AcceptTable, workload: Workload, load: Load
+    ) -> Case:
+        """Fill in what the KV pool allows."""
+        context = workload.input_len.mean
+        output = workload.output_len.mean
+        if load.kind == "steady_decode":
+            context, output = load.context_len or 0.0, 0.0
+        need = system.kv_tokens_per_request(plan, context, output)
+        return cls(plan, table, workload, load, need, system.kv_pool_tokens(plan))

@@ -1,0 +1,116 @@
+"""The drafter's part of a round: S - 1 steps, the tree, the extend after the verification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specsim.cost.model import CostModel, active_experts, roofline_s
+
+Floats = NDArray[np.float64]
+
+DRAFT_FORWARD_S = 120e-6
+"""Assumed: launches, top-k and small kernels of one draft forward in a CUDA graph (a draft step on
+small targets is bound by launches: PHYSICS 4)."""
+EXTEND_S = 250e-6
+"""Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
+TREE_S = 100e-6
+TREE_PER_TOKEN_S = 1.5e-6
+"""Assumed: building the tree and its mask, sampling the verification (0.11-0.3 ms: PHYSICS 2.7)."""
+SYNC_S = 500e-6
+"""Assumed: the CPU waits for the accepted tokens between verify and extend (sequential)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTime:
+    """Drafter's parts of a round, seconds; zero where nothing is drafted."""
+
+    draft_s: Floats
+    tree_s: Floats
+    sync_s: Floats
+    extend_s: Floats
+
+
+def draft_forward_s(
+    cost: CostModel, tokens: ArrayLike, kv_tokens: ArrayLike, rows: ArrayLike, extend: bool = False
+) -> Floats:
+    """One forward of the drafter (DRAFT).
+
+    Parameters
+    ----------
+    cost
+        The system.
+    tokens
+        Tokens that go in: batch * topk in a step, the accepted or all verified ones in an extend.
+    kv_tokens
+        Tokens in the drafter's KV cache, all requests together.
+    rows
+        Tokens whose logits are computed (the last of each request in an extend).
+    extend
+        Whether the target's features are projected first (EAGLE-3's fc).
+    """
+    draft = cost.draft
+    t = np.asarray(tokens, dtype=np.float64)
+    if draft is None or draft.layers == 0:
+        return np.zeros_like(t)
+    bandwidth = cost.bandwidth
+    rate = cost.flops(draft.dense_dtype)
+    weights = draft.step_bytes + (draft.fc_bytes if extend else 0.0)
+    flops = draft.flops_per_token + (draft.fc_flops_per_token if extend else 0.0)
+    layer = roofline_s(weights / bandwidth, flops * t / rate)
+    touched = active_experts(t, draft.experts, draft.experts_per_token)
+    experts = draft.moe_layers * touched * draft.expert_bytes / bandwidth + (
+        draft.expert_flops_per_token * t / rate
+    )
+    head = roofline_s(
+        draft.head_bytes / bandwidth,
+        draft.head_flops_per_token * np.asarray(rows, dtype=np.float64) / rate,
+    )
+    cache = draft.kv_bytes_per_token * np.asarray(kv_tokens, dtype=np.float64) / bandwidth
+    floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, draft.layers / 4)
+    total: Floats = (
+        layer + experts + head + cache + floor + cost.allreduce_s(t, draft.hidden, draft.layers)
+    )
+    return total
+
+
+def draft_time(
+    cost: CostModel,
+    batch: ArrayLike,
+    topk: ArrayLike,
+    width: ArrayLike,
+    draft_forwards: ArrayLike,
+    extend_tokens: ArrayLike,
+    kv_tokens: ArrayLike,
+) -> DraftTime:
+    """Price what the drafter adds to a round, arrays broadcast; all times share one multiplier.
+
+    Parameters
+    ----------
+    cost
+        The system.
+    batch, topk, width
+        Requests B, branches k, verified tokens n of each; n = 1 means no speculation: no time.
+    draft_forwards
+        S - 1 (0 also for drafters without a model).
+    extend_tokens
+        Tokens of the draft extend, all requests together; 0 for none.
+    kv_tokens
+        Tokens in the KV cache, all requests together.
+    """
+    b = np.asarray(batch, dtype=np.float64)
+    n = np.asarray(width, dtype=np.float64)
+    speculates = n > 1
+    scale = np.where(speculates, cost.parameters.draft, 0.0)
+    tokens = b * np.asarray(topk, dtype=np.float64)
+    steps = np.asarray(draft_forwards, dtype=np.float64) * draft_forward_s(
+        cost, tokens, kv_tokens, tokens
+    )
+    extended = np.asarray(extend_tokens, dtype=np.float64)
+    extend = np.where(extended > 0, draft_forward_s(cost, extended, kv_tokens, b, extend=True), 0.0)
+    tree = TREE_S + TREE_PER_TOKEN_S * b * n
+    return DraftTime(
+        steps * scale, tree * scale, np.broadcast_to(SYNC_S * scale, b.shape) * 1.0, extend * scale
+    )

@@ -1,0 +1,104 @@
+"""What the cost of a round is computed from: hardware, shards of target and drafter, parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.parameters import CORRECTION_KNOTS, CostParameters
+from specsim.hardware import Gpu
+from specsim.sharding import ShardedDraft, ShardedModel
+
+Floats = NDArray[np.float64]
+
+ACTIVATION_BYTES = 2  # activations cross the link in 16 bits
+
+DENSE_LAYER_S = 30e-6
+MOE_LAYER_S = 85e-6
+"""Assumed: what a decoder layer costs besides bytes and tokens (launches in a CUDA graph, norms,
+small kernels); Llama-3.1-8B on H100 leaves about 45 us (vLLM, 2025), Kimi-K2.6 on eight RTX PRO
+6000 about 115 us. Their multiplier is fitted or carries a factor of 1.6."""
+
+EAGER_LAYER_S = 15 * 6e-6
+"""Assumed: about 15 kernels per layer, 6 us each to launch without a CUDA graph (PHYSICS 2.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Everything that prices a round, and nothing about acceptance.
+
+    Parameters
+    ----------
+    gpu
+        One of the equal GPUs.
+    target, draft
+        One GPU's share; draft is None where nothing can be drafted by a model.
+    allreduce
+        Of the link and the GPU count; no pieces for one GPU.
+    parameters
+        Multipliers.
+    """
+
+    gpu: Gpu
+    target: ShardedModel
+    draft: ShardedDraft | None
+    allreduce: AllReduce
+    parameters: CostParameters = field(default_factory=CostParameters)
+
+    def with_parameters(self, **changes: float | tuple[float, ...]) -> CostModel:
+        """Return the same model with some parameters replaced."""
+        return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth, bytes/s."""
+        return self.gpu.bandwidth * self.parameters.bandwidth
+
+    def flops(self, dtype: str) -> float:
+        """Rate of matrix products, FLOP/s."""
+        return self.gpu.compute(dtype) * self.parameters.compute
+
+    def allreduce_s(self, tokens: ArrayLike, hidden: int, layers: int) -> Floats:
+        """Two all-reduces of tokens x hidden activations per layer (PHYSICS 3), seconds."""
+        size = np.asarray(tokens, dtype=np.float64) * hidden * ACTIVATION_BYTES
+        once = self.allreduce.time_s(
+            size, self.parameters.allreduce_latency, self.parameters.allreduce_bandwidth
+        )
+        return np.asarray(2.0 * layers * once, dtype=np.float64)
+
+
+def roofline_s(memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:
+    """Time of an operation that reads and computes at once: (m^4 + c^4)^(1/4)      (ROOFLINE).
+
+    A soft maximum: the measured 65536 x 7168 GEMM of RTX PRO 6000 (623 us to 64 rows, 737 us at
+    256, 1278 us at 512) follows power 4 within 4 %, where the sharp maximum is 15 % low.
+    """
+    m, c = np.asarray(memory_s, dtype=np.float64), np.asarray(compute_s, dtype=np.float64)
+    return np.asarray(np.sqrt(np.sqrt(np.square(np.square(m)) + np.square(np.square(c)))))
+
+
+def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> Floats:
+    """N(t) = E (1 - (1 - K/E)^t): experts of one layer that t tokens touch         (COVERAGE).
+
+    MoESD (arXiv 2505.19645) Eq. 8: uniform independent routing.
+
+    >>> active_experts([1, 16, 128], 384, 8).round(1).tolist()
+    [8.0, 109.8, 358.1]
+    """
+    if experts == 0:
+        return np.zeros_like(np.asarray(tokens, dtype=np.float64))
+    t = np.asarray(tokens, dtype=np.float64)
+    return np.asarray(-experts * np.expm1(t * math.log1p(-experts_per_token / experts)))
+
+
+def correction_factor(parameters: CostParameters, tokens: ArrayLike) -> Floats:
+    """exp of the fitted correction, linear in log2 t between knots, constant beyond (CORRECTION)."""
+    t = np.asarray(tokens, dtype=np.float64)
+    if not parameters.correction:
+        return np.ones_like(t)
+    place = np.log2(np.maximum(t, 1.0))
+    return np.asarray(np.exp(np.interp(place, np.arange(CORRECTION_KNOTS), parameters.correction)))

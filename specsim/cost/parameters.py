@@ -1,0 +1,89 @@
+"""The numbers that calibration may move: multipliers on the physics, one dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from specsim.errors import InputError
+
+CORRECTION_KNOTS = 12
+"""The correction's knots lie at t = 1, 2, 4 .. 2048 tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostParameters:
+    """Multipliers on the derived times (1 = as derived), unless said otherwise.
+
+    Parameters
+    ----------
+    bandwidth
+        On the memory bandwidth that weights and caches are read with.
+    compute
+        On the FLOP rate of decode-sized matrix products.
+    target_fixed
+        On the time per layer that depends on neither bytes nor tokens (launches, small kernels).
+    allreduce_latency, allreduce_bandwidth
+        On every piece of the all-reduce.
+    coverage
+        On the experts that t tokens activate (routing skew).
+    expert_sharing
+        Exponent e, not a multiplier: n tokens of one request count as n^e independent ones.
+    attention
+        On the time to read the KV cache.
+    attention_fill
+        Query rows times sequences below which the attention kernel cannot use the whole GPU.
+    kv_reads
+        0..1, not a multiplier: KV reads per request are 1 + (n - 1) kv_reads.
+    per_request
+        On the time per running request and round (sampling, metadata).
+    draft
+        On draft steps, tree building, synchronisation and draft extend.
+    host
+        On the CPU time of a round.
+    prefill
+        On the prefill time.
+    kv_pool
+        On the tokens that the KV cache holds.
+    correction
+        ln of a factor on the target forward at the knots t = 1, 2, 4 .. 2048; linear in log t
+        between, constant beyond; empty for none.
+    """
+
+    bandwidth: float = 1.0
+    compute: float = 1.0
+    target_fixed: float = 1.0
+    allreduce_latency: float = 1.0
+    allreduce_bandwidth: float = 1.0
+    coverage: float = 1.0
+    expert_sharing: float = 0.75
+    attention: float = 1.0
+    attention_fill: float = 1.0
+    kv_reads: float = 0.0
+    per_request: float = 1.0
+    draft: float = 1.0
+    host: float = 1.0
+    prefill: float = 1.0
+    kv_pool: float = 1.0
+    correction: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name in ("correction", "kv_reads", "expert_sharing"):
+                continue
+            if not 1e-4 < getattr(self, field.name) < 1e4:
+                raise InputError(
+                    f"cost parameter {field.name} = {getattr(self, field.name)}",
+                    "must be positive and finite",
+                    "it is a multiplier around 1",
+                )
+        for name in ("kv_reads", "expert_sharing"):
+            if not 0 <= getattr(self, name) <= 1.5:
+                raise InputError(
+                    f"cost parameter {name} = {getattr(self, name)}", "must lie in 0..1", "check it"
+                )
+        if len(self.correction) not in (0, CORRECTION_KNOTS):
+            raise InputError(
+                f"correction of {len(self.correction)} knots",
+                f"must have {CORRECTION_KNOTS} or none",
+                "fit the profile again",
+            )

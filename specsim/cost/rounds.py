@@ -1,0 +1,113 @@
+"""A whole round: phases put on the engine's timeline.
+
+    sequential   draft + tree + target + sync + extend + host                        (ROUND-SEQ)
+    overlap      draft + tree + target + max(extend, host)                           (ROUND-OVL)
+    run_ahead    max(draft + tree + target + extend, host)                           (ROUND-RUN)
+
+In an overlap round the CPU processes the last round's results under the GPU and can schedule the
+next round only under the draft extend (SGLang to 0.5.12, ENGINES A2); a run-ahead round never
+waits for the CPU unless the CPU is slower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.cost.draft import DraftTime, draft_time
+from specsim.cost.host import host_s
+from specsim.cost.model import CostModel
+from specsim.cost.target import TargetTime, target_time
+
+Floats = NDArray[np.float64]
+
+SEQUENTIAL, OVERLAP, RUN_AHEAD = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class RoundShape:
+    """Counts of a round; arrays that broadcast against each other.
+
+    Parameters
+    ----------
+    batch
+        Running requests B.
+    padded, eager
+        Requests that the captured graph computes, and whether none fits.
+    width, topk, draft_forwards
+        Verified tokens n, branches k, draft steps S - 1; 1, 1, 0 without speculation.
+    extend_tokens
+        Tokens of the draft extend, all requests together.
+    kv_tokens
+        Tokens in the KV cache, all requests together.
+    timeline
+        SEQUENTIAL, OVERLAP or RUN_AHEAD.
+    """
+
+    batch: Floats
+    padded: Floats
+    eager: NDArray[np.bool_]
+    width: Floats
+    topk: Floats
+    draft_forwards: Floats
+    extend_tokens: Floats
+    kv_tokens: Floats
+    timeline: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTime:
+    """Phases of a round and its length, seconds."""
+
+    target: TargetTime
+    draft: DraftTime
+    host_s: Floats
+    round_s: Floats
+
+
+def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
+    """Price a round (ROUND-SEQ, ROUND-OVL, ROUND-RUN).
+
+    Parameters
+    ----------
+    cost
+        The system.
+    shape
+        Counts; every array may have any shape that broadcasts.
+    """
+    target = target_time(cost, shape.batch, shape.width, shape.kv_tokens, shape.padded, shape.eager)
+    draft = draft_time(
+        cost,
+        shape.batch,
+        shape.topk,
+        shape.width,
+        shape.draft_forwards,
+        shape.extend_tokens,
+        shape.kv_tokens,
+    )
+    host = host_s(cost, shape.batch)
+    length = compose_s(
+        shape.timeline,
+        draft.draft_s + draft.tree_s + target.total_s,
+        draft.sync_s,
+        draft.extend_s,
+        host,
+    )
+    return RoundTime(target, draft, host, length)
+
+
+def compose_s(
+    timeline: NDArray[np.int64], front: Floats, sync: Floats, extend: Floats, host: Floats
+) -> Floats:
+    """Length of a round from its phases (ROUND-SEQ, ROUND-OVL, ROUND-RUN), seconds.
+
+    `front` is draft + tree + target.
+    """
+    sequential = front + sync + extend + host
+    overlap = front + np.maximum(extend, host)
+    run_ahead = np.maximum(front + extend, host)
+    return np.where(
+        timeline == SEQUENTIAL, sequential, np.where(timeline == OVERLAP, overlap, run_ahead)
+    )

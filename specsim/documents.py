@@ -1,0 +1,266 @@
+"""The JSON documents of the command line: curve, validation, log; their fields and their bytes.
+
+These models are the schemas ``specsim.curve/1``, ``specsim.validation/1``, ``specsim.log/1``: the
+fields in the order in which they are written, with strict types. SI units, as the names say;
+fractions are fractions. A number that could not be had is null, never NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from specsim.evidence import Evidence
+from specsim.setting import Algorithm, Scheduler
+from specsim.workload import LoadKind
+
+SIGNIFICANT_DIGITS = 10
+"""Of a float in a document: beyond them the order of a sum shows, and bytes must be stable."""
+
+Role = Literal["baseline", "current", "asked", "alternative"]
+Solver = Literal["simulate", "analytic"]
+Limit = Literal["client", "cap", "kv", "verify", "draft", "allreduce", "prefill", "host"]
+
+
+def _nan_is_null(value: object) -> object:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[Finite | None, BeforeValidator(_nan_is_null)]
+Amount = Annotated[
+    Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(_nan_is_null)
+]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Record(BaseModel):
+    """What all parts of a document share: strict, frozen, no unknown keys, built on first use."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
+
+
+class CurveRow(Record):
+    """One setting at one load, predicted.
+
+    `speedup` is against the baseline row of the same load; `tpot_s` and `ttft_s` are means over
+    requests; low and high bound the central 90 %. `limit` is the one term whose halving would
+    raise `output_tps` most. A setting that the engine refuses has `allowed` false, its `reason`,
+    and numbers only if asked for as a `what_if`.
+    """
+
+    role: Role
+    algorithm: Algorithm
+    topk: Count
+    num_steps: Count
+    num_draft_tokens: Count
+    scheduler: Literal["sequential", "overlap"]
+    engine: str
+    engine_version: str
+    allowed: bool
+    what_if: bool
+    reason: str | None
+    concurrency: Count
+    input_len: Amount
+    output_len: Amount
+    context_len: Amount
+    output_tps: Amount
+    output_tps_low: Amount
+    output_tps_high: Amount
+    speedup: Amount
+    accept_length: Amount
+    batch_size: Amount
+    round_time_s: Amount
+    tpot_s: Amount
+    tpot_p50_s: Amount
+    tpot_p99_s: Amount
+    ttft_s: Amount
+    ttft_p50_s: Amount
+    ttft_p99_s: Amount
+    evidence: Evidence
+    limit: Limit | None
+
+
+class CurveDocument(Record):
+    """``predict --json``."""
+
+    schema_: Literal["specsim.curve/1"] = Field(default="specsim.curve/1", alias="schema")
+    profile: str
+    seed: Count
+    solver: Solver
+    rows: tuple[CurveRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+class ValidationRow(Record):
+    """One observation beside its prediction: setting and load as observed, output tokens/s.
+
+    `error` is predicted / measured - 1; low and high bound the central 90 %.
+    """
+
+    kind: LoadKind
+    algorithm: Algorithm
+    topk: Count
+    num_steps: Count
+    num_draft_tokens: Count
+    scheduler: Scheduler
+    engine_version: str | None
+    concurrency: Count | None
+    request_rate: Amount
+    batch_size: Amount
+    max_running_requests: Count | None
+    num_requests: Count | None
+    input_len: Amount
+    output_len: Amount
+    input_cached: Amount
+    context_len: Amount
+    window_s: Amount
+    measured: Amount
+    predicted: Amount
+    low: Amount
+    high: Amount
+    error: Number
+
+
+class ValidationSummary(Record):
+    """Over the rows: fractions; `worst` is the index of a row.
+
+    `coverage` is the fraction of rows inside their interval; `sign_accuracy` is over rows whose
+    measured gain or loss against the same load's baseline exceeds 5 %, null if there is none.
+    """
+
+    n: Count
+    mape: Amount
+    median_ape: Amount
+    worst: Count | None
+    coverage: Amount
+    sign_accuracy: Amount
+
+
+class ValidationDocument(Record):
+    """``validate --json``."""
+
+    schema_: Literal["specsim.validation/1"] = Field(default="specsim.validation/1", alias="schema")
+    rows: tuple[ValidationRow, ...]
+    summary: ValidationSummary
+    notes: tuple[str, ...] = ()
+
+
+class LogWindows(Record):
+    """The log lines (or records) that measured something: read, used, and dropped by reason."""
+
+    read: Count = 0
+    used: Count = 0
+    dropped: dict[str, Count] = {}
+
+
+class _Measured(Record):
+    concurrency: Count | None = None
+    batch_size: Amount = None
+    output_tps: Amount = None
+    accept_length: Amount = None
+    survival: tuple[Amount, ...] | None = None
+    tpot_s: Amount = None
+    ttft_s: Amount = None
+    round_time_s: Amount = None
+    windows: LogWindows = LogWindows()
+
+
+class LogRow(_Measured):
+    """What a log says of one load level.
+
+    `prefill_mixed`: prefill ran within the windows, so the throughput is not pure decoding.
+    """
+
+    cuda_graph: bool | None = None
+    prefill_mixed: bool = False
+
+
+class LogTiming(Record):
+    """A duration that a profiler or a collective benchmark measured."""
+
+    phase: str
+    batch_size: Count | None
+    size_bytes: Count | None
+    seconds: Amount
+    count: Count | None
+    rank: Count | None
+    ranks: Count | None
+    name: str
+
+
+class LogSettings(BaseModel):
+    """The launch settings that a log shows; further ones may follow the named ones."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
+    __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
+
+    algorithm: str | None = None
+    topk: Count | None = None
+    num_steps: Count | None = None
+    num_draft_tokens: Count | None = None
+
+
+class Diagnosis(Record):
+    """Something in the log that bends the curve or spoils the numbers."""
+
+    code: str
+    message: str
+
+
+class _LogIdentity(Record):
+    path: str
+    format: str
+    engine: str | None = None
+    engine_version: str | None = None
+    settings: LogSettings = LogSettings()
+
+
+class LogFile(_Measured, _LogIdentity):
+    """What was read from one file: its main load level, then all of them.
+
+    `unread_lines` look like measurements and could not be read; `timings` is there only if the
+    file holds some.
+    """
+
+    rows: tuple[LogRow, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    unread_lines: Count = 0
+    timings: tuple[LogTiming, ...] = Field(default=(), exclude_if=lambda timings: not timings)
+
+
+class LogDocument(Record):
+    """``read --json``."""
+
+    schema_: Literal["specsim.log/1"] = Field(default="specsim.log/1", alias="schema")
+    files: tuple[LogFile, ...]
+
+
+Document = CurveDocument | ValidationDocument | LogDocument
+
+
+def to_json(document: Document) -> str:
+    """Return the document as JSON, the same bytes for the same content.
+
+    Keys stand in the order of the models; floats are rounded to 10 significant digits; the text
+    is ASCII, so that no locale changes it, and ends with a newline.
+    """
+    content = _rounded(document.model_dump(by_alias=True))
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    """Round the floats of nested dicts and sequences; -0.0 becomes 0.0, NaN null."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        rounded = float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+        return rounded if math.isfinite(rounded) else value  # the largest floats round to inf
+    if isinstance(value, dict):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(entry) for entry in value]
+    return value

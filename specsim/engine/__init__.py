@@ -1,0 +1,23 @@
+"""Engine rules by version: what runs with what, caps, captured sizes, allocation, launch flags."""
+
+from __future__ import annotations
+
+from specsim.engine.capacity import kv_capacity
+from specsim.engine.launch import launch_env, launch_flags
+from specsim.engine.plan import RunPlan, padded_batch
+from specsim.engine.planning import plan_run
+from specsim.engine.setup import EngineName, EngineSetup
+from specsim.engine.version import EngineVersion, parse_version
+
+__all__ = [
+    "EngineName",
+    "EngineSetup",
+    "EngineVersion",
+    "RunPlan",
+    "kv_capacity",
+    "launch_env",
+    "launch_flags",
+    "padded_batch",
+    "parse_version",
+    "plan_run",
+]

@@ -1,0 +1,141 @@
+"""What the engine would do with a setting: the facts that the cost and the solvers need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specsim.setting import SpecSetting
+
+Timeline = Literal["sequential", "overlap", "run_ahead"]
+DraftExtend = Literal["none", "accepted", "verify"]
+GraphUnit = Literal["requests", "tokens", "none"]
+Prefill = Literal["first", "mixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A setting as an engine of a version runs it, per data-parallel rank.
+
+    Parameters
+    ----------
+    setting
+        With a definite scheduler, and the draft tokens that the engine puts in.
+    engine, version
+        Whose rules they are.
+    allowed
+        Whether the engine runs this; if not, it is modelled against the engine's will.
+    reason
+        The rule that refuses, or that would change the setting; None if allowed.
+    notes
+        What the engine changed, what it has to be told, and what is assumed.
+    max_running_requests
+        Most requests that run at once on one data-parallel rank.
+    alloc_tokens
+        KV slots that one request may take in one round.
+    reserved_tokens_per_request
+        KV slots held for a request beyond its committed tokens.
+    draft_extend
+        Tokens of the drafter's forward after the verification: none, the accepted ones, or all
+        verified ones.
+    extend_eager
+        Whether that forward runs without a CUDA graph at every batch size.
+    graph_batch_sizes
+        Captured sizes; a batch is padded to the next one and runs eager past the last.
+    graph_unit
+        What the captured sizes count; ``none`` where nothing is captured or padded.
+    prefill
+        ``first``: a prefill step stops decoding; ``mixed``: prompt chunks join the decode step.
+    chunked_prefill_size
+        Most prompt tokens of one step.
+    finish_lag_rounds
+        Rounds that a finished request still runs before the scheduler sees its end.
+    timeline
+        ``sequential``: GPU and CPU take turns; ``overlap``: the CPU waits for each verification,
+        and schedules under the draft extend; ``run_ahead``: the CPU never waits.
+    """
+
+    setting: SpecSetting
+    engine: str
+    version: str
+    allowed: bool
+    reason: str | None
+    notes: tuple[str, ...]
+    max_running_requests: int
+    alloc_tokens: int
+    reserved_tokens_per_request: int
+    draft_extend: DraftExtend
+    extend_eager: bool
+    graph_batch_sizes: tuple[int, ...]
+    graph_unit: GraphUnit
+    prefill: Prefill
+    chunked_prefill_size: int
+    finish_lag_rounds: int
+    timeline: Timeline
+
+    @property
+    def what_if(self) -> bool:
+        """Whether this is modelled although the engine would not run it."""
+        return not self.allowed
+
+    @property
+    def draft_forwards(self) -> int:
+        """Drafter's decode forwards per round: S - 1, for the extend gives the first.
+
+        SGLang 0.5.9 ``eagle_worker.py:650``.
+        """
+        if not self.setting.speculates or self.setting.algorithm == "NGRAM":
+            return 0
+        return self.setting.num_steps - 1
+
+    def extend_tokens_per_request(self, accept_length: float, eager: bool = False) -> float:
+        """Return the tokens that the draft extend computes per request and round.
+
+        Parameters
+        ----------
+        accept_length
+            Tokens emitted per request and round, bonus included.
+        eager
+            Whether the batch is past the largest captured size: a captured extend of the accepted
+            tokens is padded to S + 1 per request (SGLang 0.5.9
+            ``eagle_draft_extend_cuda_graph_runner.py:73``), an eager one is not.
+        """
+        if self.draft_extend == "none":
+            return 0.0
+        if self.draft_extend == "verify":
+            return float(self.setting.num_draft_tokens)
+        if eager or self.extend_eager or self.graph_unit == "none":
+            return accept_length
+        return float(self.setting.num_steps + 1)
+
+
+def padded_batch(
+    plan: RunPlan, batch_size: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the requests that a forward of a batch computes, and whether it runs eager.
+
+    Parameters
+    ----------
+    plan
+        Gives the captured sizes.
+    batch_size
+        Requests that decode; need not be whole.
+
+    Returns
+    -------
+    padded, eager
+        The next captured size in requests, fractional where the engine captures tokens; the batch
+        itself where it is past the largest, or where nothing is captured.
+    """
+    batch = np.asarray(batch_size, dtype=np.float64)
+    if plan.graph_unit == "none":
+        return batch.copy(), np.zeros(batch.shape, dtype=np.bool_)
+    per_request = plan.setting.num_draft_tokens if plan.graph_unit == "tokens" else 1
+    sizes = np.asarray(plan.graph_batch_sizes, dtype=np.float64) / per_request
+    place = np.searchsorted(sizes, batch)
+    eager = place == sizes.size
+    padded = np.where(eager, batch, np.append(sizes, 0.0)[place])
+    return padded, eager

@@ -1,0 +1,45 @@
+"""The front door of the engine rules."""
+
+from __future__ import annotations
+
+from specsim.engine.other_engines import plan_llama_cpp, plan_tensorrt_llm
+from specsim.engine.plan import RunPlan
+from specsim.engine.setup import EngineSetup
+from specsim.engine.sglang import plan_sglang
+from specsim.engine.vllm import plan_vllm
+from specsim.setting import SpecSetting
+
+
+def plan_run(setting: SpecSetting, engine: EngineSetup, *, what_if: bool = False) -> RunPlan:
+    """Return what the engine would do with a setting.
+
+    Parameters
+    ----------
+    setting
+        Scheduler ``auto`` becomes what the version does by itself.
+    engine
+        The server.
+    what_if
+        Model the setting as it was asked for where the engine would refuse or change it. What a
+        version merely defaults to, or normalises (n = S + 1 of a chain), stays the engine's.
+
+    Raises
+    ------
+    EngineRefusal
+        If the engine refuses the setting, with its own message where one is known.
+
+    Examples
+    --------
+    >>> engine = EngineSetup("sglang", "0.5.9", 102.6e9, tp=8)
+    >>> plan_run(SpecSetting.of(topk=2, num_steps=2), engine).setting.scheduler
+    'sequential'
+    """
+    match engine.name:
+        case "sglang":
+            return plan_sglang(setting, engine, what_if)
+        case "vllm":
+            return plan_vllm(setting, engine, what_if)
+        case "tensorrt-llm":
+            return plan_tensorrt_llm(setting, engine, what_if)
+        case "llama.cpp":
+            return plan_llama_cpp(setting, engine, what_if)

@@ -1,0 +1,93 @@
+"""The errors of specsim: each carries the value, the reason and the remedy.
+
+The command line turns any of them into one line on stderr and exit code 2; a library user catches
+:class:`SpecsimError`, or the narrower class that fits.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SpecsimError(Exception):
+    """Base of all errors that specsim raises on purpose.
+
+    Parameters
+    ----------
+    value
+        What was given: an argument, a file, a field.
+    reason
+        Why it cannot be used.
+    remedy
+        What to do instead.
+    """
+
+    def __init__(self, value: object, reason: str, remedy: str) -> None:
+        self.value = value
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"{value}: {reason}; {remedy}")
+
+
+class InputError(SpecsimError, ValueError):
+    """An argument or a field of a file is not finite, out of range or contradictory."""
+
+
+class FormatError(InputError):
+    """A file is not in the format or schema that was expected."""
+
+
+class UnknownNameError(InputError):
+    """A name (GPU, model, profile, column, key) that specsim does not know.
+
+    Parameters
+    ----------
+    kind
+        What the name is of, e.g. ``"gpu"``.
+    name
+        The unknown name.
+    known
+        The names that exist; the nearest one is suggested.
+    remedy
+        Replaces the default remedy ("use one of ...").
+    """
+
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], remedy: str | None = None
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(sorted(known))
+        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        listed = ", ".join(self.known)
+        super().__init__(
+            f"{kind} {name!r}", "is not known", hint + (remedy or f"use one of: {listed}")
+        )
+
+
+class EngineRefusal(SpecsimError):
+    """The engine of that version would refuse this setting.
+
+    Parameters
+    ----------
+    setting
+        The refused setting, as text.
+    engine, version
+        Engine and version whose rule it is.
+    rule
+        The engine's own rule or message, quoted.
+    remedy
+        Another version, another setting, or ``--what-if``.
+    """
+
+    def __init__(self, setting: str, engine: str, version: str, rule: str, remedy: str) -> None:
+        self.engine = engine
+        self.version = version
+        self.rule = rule
+        super().__init__(setting, f"refused by {engine} {version}: {rule}", remedy)
+
+
+class CalibrationError(SpecsimError):
+    """The observations do not suffice for, or contradict, the fit that was asked for."""

@@ -1,0 +1,144 @@
+"""A speculative-decoding setting as an engine is launched with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from specsim.errors import InputError, UnknownNameError
+from specsim.tree import tree_capacity
+
+Algorithm = Literal["none", "EAGLE", "EAGLE3", "MTP", "STANDALONE", "NGRAM"]
+Scheduler = Literal["auto", "sequential", "overlap"]
+
+ALIASES: dict[str, Algorithm] = {"NEXTN": "MTP", "DRAFT_MODEL": "STANDALONE"}
+
+
+def parse_algorithm(name: str) -> Algorithm:
+    """Return the algorithm that `name` (any case, aliases allowed) stands for.
+
+    >>> parse_algorithm("nextn"), parse_algorithm("None")
+    ('MTP', 'none')
+    """
+    known: tuple[Algorithm, ...] = get_args(Algorithm)
+    upper = name.strip().upper().replace("-", "_")
+    if upper in ALIASES:
+        return ALIASES[upper]
+    for algorithm in known:
+        if algorithm.upper() == upper:
+            return algorithm
+    raise UnknownNameError("algorithm", name, [*known, *ALIASES])
+
+
+@dataclass(frozen=True, slots=True)
+class SpecSetting:
+    """One setting; `num_draft_tokens` counts the root, as SGLang does.
+
+    Parameters
+    ----------
+    algorithm
+        ``none`` or the drafting method.
+    topk
+        Branches per draft step; 1 is a chain.
+    num_steps
+        Draft depth S.
+    num_draft_tokens
+        Tokens verified per request and round, root included (n).
+    scheduler
+        ``sequential`` (SGLang v1), ``overlap`` (v2; vLLM async scheduling), or ``auto``: what
+        the engine's version does by default with this setting.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range or n exceeds the tree's capacity.
+
+    Examples
+    --------
+    >>> SpecSetting("EAGLE3", 2, 2, 7).label
+    'topk=2 steps=2 tokens=7'
+    >>> SpecSetting.none().label
+    'none'
+    """
+
+    algorithm: Algorithm
+    topk: int
+    num_steps: int
+    num_draft_tokens: int
+    scheduler: Scheduler = "auto"
+
+    def __post_init__(self) -> None:
+        if self.algorithm == "none":
+            if (self.topk, self.num_steps, self.num_draft_tokens) != (1, 0, 1):
+                raise InputError(
+                    f"algorithm none with ({self.topk}, {self.num_steps}, {self.num_draft_tokens})",
+                    "no speculation is written topk 1, steps 0, draft tokens 1",
+                    "drop the numbers or name an algorithm",
+                )
+            return
+        if self.topk < 1:
+            raise InputError(f"topk {self.topk}", "must be at least 1", "use 1 for a chain")
+        if self.num_steps < 1:
+            raise InputError(
+                f"steps {self.num_steps}",
+                "must be at least 1 when speculating",
+                "use --algorithm none for no speculation",
+            )
+        capacity = tree_capacity(self.topk, self.num_steps)
+        if not 2 <= self.num_draft_tokens <= capacity:
+            raise InputError(
+                f"draft tokens {self.num_draft_tokens}",
+                f"must lie between 2 and {capacity}, the capacity of topk {self.topk}, "
+                f"steps {self.num_steps} (root included)",
+                f"use at most {capacity}, or a larger topk or more steps",
+            )
+
+    @classmethod
+    def none(cls, scheduler: Scheduler = "auto") -> SpecSetting:
+        """Plain decoding."""
+        return cls("none", 1, 0, 1, scheduler)
+
+    @classmethod
+    def of(
+        cls,
+        topk: int | None = None,
+        num_steps: int | None = None,
+        num_draft_tokens: int | None = None,
+        algorithm: Algorithm = "EAGLE3",
+        scheduler: Scheduler = "auto",
+    ) -> SpecSetting:
+        """Fill what was not said: topk 1, as many tokens as the tree can offer.
+
+        >>> SpecSetting.of(topk=2, num_steps=2).num_draft_tokens
+        7
+        """
+        if algorithm == "none":
+            return cls.none(scheduler)
+        topk = 1 if topk is None else topk
+        if num_steps is None:
+            raise InputError("steps", "is not given", "add --steps N (the draft depth)")
+        if topk < 1 or num_steps < 1:
+            return cls(algorithm, topk, num_steps, 2, scheduler)
+        n = tree_capacity(topk, num_steps) if num_draft_tokens is None else num_draft_tokens
+        return cls(algorithm, topk, num_steps, n, scheduler)
+
+    @property
+    def speculates(self) -> bool:
+        """Whether anything is drafted."""
+        return self.algorithm != "none"
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """(num_steps, topk, num_draft_tokens), the order of SGLang's benchmarks."""
+        return (self.num_steps, self.topk, self.num_draft_tokens)
+
+    @property
+    def label(self) -> str:
+        """Short text for tables."""
+        if not self.speculates:
+            return "none"
+        return f"topk={self.topk} steps={self.num_steps} tokens={self.num_draft_tokens}"
+
+    def with_scheduler(self, scheduler: Scheduler) -> SpecSetting:
+        """Return the same setting under another scheduler."""
+        return replace(self, scheduler=scheduler)

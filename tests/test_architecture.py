@@ -1,0 +1,266 @@
+"""Model and drafter shapes: parameter counts against published ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specsim.architecture import (
+    ModelArchitecture,
+    draft_names,
+    load_draft,
+    load_model,
+    model_names,
+)
+from specsim.errors import InputError, UnknownNameError
+
+# Total and active parameters in 1e9 (head counted, embedding not) and bf16 KV bytes per token,
+# derived from the configs in ai-dynamo/aiconfigurator@095f58a; printed with one decimal, so the
+# tolerance is half of that or 1 %.
+PUBLISHED = {
+    "kimi-k2.5": (1026.4, 31.7, 70272),
+    "kimi-k2.6": (1026.4, 31.7, 70272),
+    "kimi-k2-instruct": (1026.4, 31.7, 70272),
+    "deepseek-v3": (671.0, 36.6, 70272),
+    "deepseek-r1": (671.0, 36.6, 70272),
+    "llama-3.1-8b": (8.0, 7.5, 131072),
+    "llama-3.1-70b": (70.6, 69.5, 327680),
+    "llama-3.3-70b": (70.6, 69.5, 327680),
+    "qwen3-8b": (8.2, 7.6, 147456),
+    "qwen3-32b": (32.8, 32.0, 262144),
+    "qwen3-30b-a3b": (30.5, 3.0, 98304),
+    "qwen3-235b-a22b": (235.1, 21.6, 192512),
+    "gpt-oss-120b": (116.8, 5.1, 73728),
+    "gpt-oss-20b": (20.9, 3.6, 49152),
+}
+
+
+@pytest.mark.parametrize(("name", "numbers"), PUBLISHED.items())
+def test_parameters_of_published_configs(name: str, numbers: tuple[float, float, int]) -> None:
+    model = load_model(name)
+    total, active, kv = numbers
+    assert model.total_params / 1e9 == pytest.approx(total, rel=0.01, abs=0.05)
+    assert model.active_params / 1e9 == pytest.approx(active, rel=0.01, abs=0.05)
+    assert model.kv_bytes_per_token(2) == kv
+
+
+# Names and cards of the models: 397 B (17 B active), 230 B (10 B active), 1.24 B, 134.5 M.
+@pytest.mark.parametrize(
+    ("name", "total", "active", "rel"),
+    [
+        ("qwen3.5-397b-a17b", 397, 17, 0.05),
+        ("minimax-m2.5", 230, 10, 0.05),
+        ("llama-3.2-1b", 1.236, 1.236, 0.005),
+        ("smollm2-135m", 0.1345, 0.1345, 0.005),
+    ],
+)
+def test_shapes_from_memory_add_up(name: str, total: float, active: float, rel: float) -> None:
+    model = load_model(name)
+    assert model.total_params / 1e9 == pytest.approx(total, rel=rel)
+    assert model.active_params / 1e9 == pytest.approx(active, rel=rel)
+    assert model.evidence == "assumed"
+
+
+def test_every_model_reads_and_names_its_source() -> None:
+    for name in model_names():
+        model = load_model(name)
+        assert model.id == name
+        assert model.source
+        assert 0 < model.active_params <= model.total_params or model.tied_embeddings
+
+
+def test_mla_projections_of_kimi() -> None:
+    # q_a 7168x1536, kv_a 7168x576, q_b 1536x64x192, kv_b 512x64x256, o 8192x7168
+    parts = load_model("kimi-k2.5").attention_params
+    assert parts.replicated == 7168 * (1536 + 576)
+    assert parts.split == 1536 * 64 * 192 + 512 * 64 * 256 + 8192 * 7168
+    assert parts.kv == 0
+    assert load_model("kimi-k2.5").expert_params == 3 * 7168 * 2048
+
+
+def test_windows_bound_what_attention_reads() -> None:
+    oss, llama = load_model("gpt-oss-120b"), load_model("llama-3.1-8b")
+    assert oss.kv_bytes_of_context(100) == 100 * oss.kv_bytes_per_token()
+    # half of the 36 layers stop at 128 tokens
+    assert oss.kv_bytes_of_context(10_000) == 18 * 2048 * (10_000 + 128)
+    assert llama.kv_bytes_of_context(10_000) == 10_000 * llama.kv_bytes_per_token()
+
+
+@pytest.mark.parametrize(
+    ("hugging_face", "id"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
+        ("Qwen/Qwen3-32B", "qwen3-32b"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
+        ("MOONSHOTAI/KIMI-K2.5", "kimi-k2.5"),
+        ("unsloth/Llama-3.2-1B-Instruct", "llama-3.2-1b"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2-135m"),
+    ],
+)
+def test_hugging_face_names(hugging_face: str, id: str) -> None:
+    assert load_model(hugging_face).id == id
+
+
+def test_unknown_model_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean 'kimi-k2\.5'"):
+        load_model("moonshotai/kimi-k25")
+
+
+# --- drafters -----------------------------------------------------------------------------------
+
+# Parameters per draft step (head in, fc out) and of fc, in 1e6, and KV bytes per token, from the
+# drafters' own configs: AQ-MedAI/Kimi-K25-eagle3 and sgl-project/SpecForge@a6b6b02 configs/.
+DRAFTS = [
+    ("kimi-k2.5", "kimi-k2.5-eagle3", 1037.0, 154.1, 32768),
+    ("kimi-k2-instruct", "AQ-MedAI/Kimi-K2-Instruct-eagle3", 1037.0, 154.1, 32768),
+    ("deepseek-v3", "deepseek-v3-eagle3", 1294.0, 154.1, 4096),
+    ("llama-3.1-8b", "eagle3", 374.0, 50.3, 4096),
+    ("llama-3.3-70b", "eagle3", 1202.0, 201.3, 4096),
+    ("qwen3-8b", "eagle3", 349.0, 50.3, 4096),
+    ("qwen3-32b", "eagle3", 704.0, 78.6, 4096),
+    ("qwen3-235b-a22b", "eagle3", 542.0, 50.3, 2048),
+    ("qwen3-30b-a3b", "eagle3", 170.0, 12.6, 2048),
+    ("gpt-oss-120b", "eagle3", 283.0, 24.9, 2048),
+    ("gpt-oss-20b", "eagle3", 283.0, 24.9, 2048),
+]
+
+
+@pytest.mark.parametrize(("target", "name", "step", "fc", "kv"), DRAFTS)
+def test_eagle3_drafters(target: str, name: str, step: float, fc: float, kv: int) -> None:
+    draft = load_draft(name, load_model(target))
+    assert draft.kind == "eagle3"
+    assert draft.params_per_step / 1e6 == pytest.approx(step, abs=0.51)  # printed whole
+    assert draft.fc_params / 1e6 == pytest.approx(fc, rel=0.005)
+    assert draft.shape is not None
+    assert draft.shape.kv_bytes_per_token(2) == kv
+    assert (draft.layers, draft.draft_vocab, draft.own_head) == (1, 32000, True)
+
+
+def test_the_founding_drafter() -> None:
+    draft = load_draft("kimi-k2.5-eagle3", load_model("kimi-k2.6"))
+    assert (draft.hidden, draft.ffn_inter) == (7168, 18432)
+    assert (draft.heads, draft.kv_heads, draft.head_dim) == (64, 64, 128)
+    assert not draft.mla
+    assert draft.evidence == "published"
+    latent = load_draft("lightseekorg/kimi-k2.5-eagle3-mla", load_model("kimi-k2.5"))
+    assert latent.mla
+    assert latent.evidence == "assumed"
+    assert latent.shape is not None
+    assert latent.shape.kv_bytes_per_token(2) == 576 * 2
+
+
+def test_mtp_is_a_layer_of_the_target() -> None:
+    target = load_model("deepseek-r1")
+    draft = load_draft("mtp", target)
+    layer = (
+        target.attention_params_per_layer
+        + target.router_params
+        + 9 * target.expert_params  # one shared, eight routed
+        + 3 * target.hidden  # norms
+    )
+    assert draft.params_per_step == layer + 2 * 7168**2 + target.head_params
+    assert draft.draft_vocab == 129280
+    assert draft.follows_target
+    assert not draft.own_head
+    assert load_draft("nextn", target) == draft
+    with pytest.raises(InputError, match="without a multi-token-prediction layer"):
+        load_draft("mtp", load_model("kimi-k2.5"))
+
+
+def test_eagle_reads_its_projection_in_every_step() -> None:
+    draft = load_draft("eagle", load_model("llama-3-8b"))
+    assert draft.fc_params == 0
+    assert draft.input_params == 2 * 4096**2
+    assert draft.draft_vocab == 128256
+    assert not draft.own_head
+
+
+def test_standalone_and_ngram() -> None:
+    target = load_model("llama-3.1-8b")
+    small = load_draft("meta-llama/Llama-3.2-1B-Instruct", target)
+    assert (small.kind, small.layers, small.id) == ("standalone", 16, "llama-3.2-1b")
+    assert small.params_per_step == load_model("llama-3.2-1b").active_params
+    ngram = load_draft("ngram", target)
+    assert (ngram.kind, ngram.layers, ngram.params_per_step) == ("ngram", 0, 0)
+    assert (ngram.hidden, ngram.heads, ngram.kv_heads, ngram.head_dim) == (0, 0, 0, 0)
+    assert (ngram.ffn_inter, ngram.draft_vocab, ngram.mla) == (0, 0, False)
+
+
+def test_drafters_that_do_not_fit_or_exist() -> None:
+    with pytest.raises(InputError, match="width 7168"):
+        load_draft("kimi-k2.5-eagle3", load_model("llama-3.1-8b"))
+    with pytest.raises(InputError, match="vocabulary 163840"):
+        load_draft("kimi-k2.5-eagle3", load_model("deepseek-v3"))
+    with pytest.raises(UnknownNameError, match="did you mean 'eagle3'"):
+        load_draft("eagle-3", load_model("llama-3.1-8b"))
+    assert {"kimi-k2.5-eagle3", "kimi-k2.5-eagle3-mla", "mtp", "eagle3"} <= set(draft_names())
+
+
+# --- shapes of one's own ------------------------------------------------------------------------
+
+TINY: dict[str, Any] = {
+    "id": "tiny",
+    "layers": 2,
+    "hidden": 64,
+    "vocab": 100,
+    "attention": "gqa",
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 16,
+    "dense_layers": 2,
+    "ffn_inter": 128,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": 0}, "layers"),
+        ({"heads": 3}, "kv_heads"),
+        ({"attention": "mqa"}, "attention"),
+        ({"attention": "mla"}, "kv_lora_rank"),
+        ({"ffn_inter": 0}, "ffn_inter"),
+        ({"dense_layers": 1}, "dense_layers"),
+        ({"dense_layers": 3}, "dense_layers"),
+        ({"experts": 4, "dense_layers": 0}, "experts_per_token"),
+        ({"experts": 4, "experts_per_token": 8, "moe_inter": 8, "dense_layers": 0}, "exceed"),
+        ({"sliding_layers": 1}, "sliding_window"),
+        ({"sliding_layers": 3, "sliding_window": 9}, "sliding_layers"),
+        ({"linear_layers": 1}, "linear_params"),
+        ({"mtp_layers": -1}, "negative"),
+        ({"native_quantisation": "int3"}, "quantisation"),
+    ],
+)
+def test_contradictory_shapes_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ModelArchitecture(**{**TINY, **change})
+
+
+@given(
+    layers=st.integers(1, 100),
+    heads=st.sampled_from([4, 8, 64]),
+    kv_heads=st.sampled_from([1, 2, 4]),
+    experts=st.integers(2, 256),
+    share=st.floats(0, 1),
+)
+def test_active_never_exceeds_total_and_reaches_it_when_all_experts_are_taken(
+    layers: int, heads: int, kv_heads: int, experts: int, share: float
+) -> None:
+    shape = {**TINY, "layers": layers, "heads": heads, "kv_heads": kv_heads, "dense_layers": 0}
+    taken = max(1, round(share * experts))
+    moe = ModelArchitecture(
+        **{**shape, "experts": experts, "experts_per_token": taken, "moe_inter": 32}
+    )
+    all_taken = ModelArchitecture(
+        **{**shape, "experts": experts, "experts_per_token": experts, "moe_inter": 32}
+    )
+    assert moe.active_params <= all_taken.active_params
+    assert all_taken.active_params == moe.total_params - moe.embedding_params
+    assert moe.moe_layers == layers
