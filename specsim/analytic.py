@@ -147,7 +147,7 @@ def _points(cases: Sequence[Case]) -> _Points:
         input_len + output * (1 + output_cv**2) / 2,
     )
     accept = array([c.table.accept_length for c in cases])
-    pool_cap = np.floor(array([c.pool_tokens / c.request_kv_tokens for c in cases]))
+    pool_cap = array([c.pool_tokens / max(c.request_kv_tokens, 1.0) for c in cases])
     return _Points(
         width=array([c.plan.setting.num_draft_tokens for c in cases]),
         topk=array([c.plan.setting.topk for c in cases]),
@@ -287,8 +287,7 @@ def _limits(
     def tps(v: float, d: float, a: float, h: float, f: float) -> Floats:
         length = compose_s(
             points.timeline,
-            verify * v + all_reduce * a + drafting * d,
-            draft.sync_s * d,
+            verify * v + all_reduce * a + (drafting + draft.overhead_s) * d,
             draft.extend_s * d,
             time.host_s * h,
         )

@@ -205,8 +205,11 @@ def allreduce_of(hardware: HardwareSpec, link: Link, gpus: int) -> AllReduce:
     if hardware.allreduce == "nccl" or (custom is None and link.kind != "pcie"):
         return nccl or _assumed_curve(link, gpus)
     base = nccl or _assumed_curve(link, gpus)
-    if custom is None:  # one-shot kernels over PCIe exist only in patched or recent engines
-        return base if hardware.allreduce != "custom" else _one_shot(link, gpus, base)
+    if custom is None:  # over PCIe such kernels exist only in patched or recent engines
+        one_shot = _one_shot(link, gpus)
+        if hardware.allreduce == "custom":
+            return one_shot.switched(CUSTOM_PCIE_BYTES, base)
+        return _between(one_shot, _assumed_curve(link, gpus))
     return custom
 
 
@@ -226,16 +229,33 @@ def _library_curve(link: Link, path: str, gpus: int) -> AllReduce | None:
 
 
 def _assumed_curve(link: Link, gpus: int) -> AllReduce:
-    """Ring on the link's peak at 60 %, latency by kind of link (PHYSICS 3)."""
-    latency = FALLBACK_LATENCY_S.get(link.kind, 20e-6) * (gpus / 8) ** 0.5
-    rate = max(link.bytes_per_s, 1e9) * 0.6 * gpus / (2 * (gpus - 1))
+    """One protocol for all sizes: ring at 40 % of the link's peak, latency by kind of link.
+
+    40 % is what NCCL reaches on large messages over PCIe 5 (14 of 37 GB/s for eight GPUs).
+    """
+    latency = FALLBACK_LATENCY_S.get(link.kind, 25e-6) * (gpus / 8) ** 0.5
+    rate = max(link.bytes_per_s, 1e9) * 0.4 * gpus / (2 * (gpus - 1))
     return AllReduce((AllReducePiece(float("inf"), latency, rate),))
 
 
-def _one_shot(link: Link, gpus: int, above: AllReduce) -> AllReduce:
-    """One-shot kernel over PCIe: 7 us and each rank pulls all (RTX PRO 6000, 8 GPUs: 7.5 us at
-    256 B, 16.5 us at 32 KiB; community page 2026), handed over to NCCL at 56 KiB.
+def _one_shot(link: Link, gpus: int) -> AllReduce:
+    """One-shot kernel over PCIe: 7 us, and each GPU pulls the message from all others.
+
+    RTX PRO 6000, 8 GPUs: 7.5 us at 256 B, 16.5 us at 32 KiB (community page, 2026).
     """
     rate = max(link.bytes_per_s, 1e9) * 0.38 / (gpus - 1)
-    one_shot = AllReduce((AllReducePiece(float("inf"), 7e-6, rate),))
-    return one_shot.switched(CUSTOM_PCIE_BYTES, above)
+    return AllReduce((AllReducePiece(float("inf"), 7e-6, rate),))
+
+
+def _between(one: AllReduce, other: AllReduce) -> AllReduce:
+    """Geometric middle of two straight lines: a fused kernel that picks its path unseen."""
+    a, b = one.pieces[-1], other.pieces[-1]
+    return AllReduce(
+        (
+            AllReducePiece(
+                float("inf"),
+                (a.latency_s * b.latency_s) ** 0.5,
+                (a.bytes_per_s * b.bytes_per_s) ** 0.5,
+            ),
+        )
+    )

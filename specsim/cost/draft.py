@@ -19,17 +19,19 @@ EXTEND_S = 250e-6
 TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6
 """Assumed: building the tree and its mask, sampling the verification (0.11-0.3 ms: PHYSICS 2.7)."""
-SYNC_S = 500e-6
-"""Assumed: the CPU waits for the accepted tokens between verify and extend (sequential)."""
+OVERHEAD_S = 1.5e-3
+"""Assumed: what a speculating round pays whatever it drafts: waiting for the accepted tokens,
+many small kernels, eager gaps. 1 ms (SpecDecode-Bench, vLLM) to 3 ms (sync of a TP4 profile) were
+published, 4 ms and 9 ms are what the Kimi boxes want: a factor of three either way."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftTime:
-    """Drafter's parts of a round, seconds; zero where nothing is drafted."""
+    """What speculation adds to a round, seconds; zero without it."""
 
     draft_s: Floats
     tree_s: Floats
-    sync_s: Floats
+    overhead_s: Floats
     extend_s: Floats
 
 
@@ -85,7 +87,7 @@ def draft_time(
     extend_tokens: ArrayLike,
     kv_tokens: ArrayLike,
 ) -> DraftTime:
-    """Price what the drafter adds to a round, arrays broadcast; all times share one multiplier.
+    """Price what speculation adds to a round, arrays broadcast.
 
     Parameters
     ----------
@@ -111,6 +113,7 @@ def draft_time(
     extended = np.asarray(extend_tokens, dtype=np.float64)
     extend = np.where(extended > 0, draft_forward_s(cost, extended, kv_tokens, b, extend=True), 0.0)
     tree = TREE_S + TREE_PER_TOKEN_S * b * n
+    overhead = np.where(speculates, OVERHEAD_S * cost.parameters.round_overhead, 0.0)
     return DraftTime(
-        steps * scale, tree * scale, np.broadcast_to(SYNC_S * scale, b.shape) * 1.0, extend * scale
+        steps * scale, tree * scale, np.broadcast_to(overhead, b.shape) * 1.0, extend * scale
     )

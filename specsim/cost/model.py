@@ -70,6 +70,19 @@ class CostModel:
         )
         return np.asarray(2.0 * layers * once, dtype=np.float64)
 
+    def gather_s(self, tokens: ArrayLike, vocab: int) -> Floats:
+        """Gather vocabulary-parallel logits on every GPU, seconds (GATHER).
+
+        A gather moves half of what a ring all-reduce of the whole matrix does; a token of
+        Kimi-K2.5 has 328 kB of logits, more than twenty hidden states.
+        """
+        size = np.asarray(tokens, dtype=np.float64) * vocab * ACTIVATION_BYTES
+        if not self.allreduce.pieces:
+            return np.zeros_like(size)
+        last = self.allreduce.pieces[-1]
+        rate = 2.0 * last.bytes_per_s * self.parameters.allreduce_bandwidth
+        return size / rate
+
 
 def roofline_s(memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:
     """Time of an operation that reads and computes at once: (m^4 + c^4)^(1/4)      (ROOFLINE).

@@ -37,7 +37,9 @@ class CostParameters:
     per_request
         On the time per running request and round (sampling, metadata).
     draft
-        On draft steps, tree building, synchronisation and draft extend.
+        On draft steps, tree building and draft extend.
+    round_overhead
+        On what a speculating round pays whatever it drafts.
     host
         On the CPU time of a round.
     prefill
@@ -61,6 +63,7 @@ class CostParameters:
     kv_reads: float = 0.0
     per_request: float = 1.0
     draft: float = 1.0
+    round_overhead: float = 1.0
     host: float = 1.0
     prefill: float = 1.0
     kv_pool: float = 1.0

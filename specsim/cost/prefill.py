@@ -46,7 +46,8 @@ def prefill_s(
         0.0 if mixed else target.dense_bytes / cost.bandwidth
     ) + target.moe_layers * touched * target.expert_bytes / cost.bandwidth
     flops = target.flops_per_token * t / rate + target.expert_flops_per_token * t / expert_rate
-    attention = target.attention_flops_per_pair * t * np.asarray(context, dtype=np.float64) / rate
+    pairs = t * np.asarray(context, dtype=np.float64)
+    attention = target.attention_flops_per_pair * pairs / rate
     layers, moe = target.model.layers, target.moe_layers
     fixed = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p.target_fixed
     seconds = (

@@ -1,8 +1,9 @@
 """A whole round: phases put on the engine's timeline.
 
-    sequential   draft + tree + target + sync + extend + host                        (ROUND-SEQ)
-    overlap      draft + tree + target + max(extend, host)                           (ROUND-OVL)
-    run_ahead    max(draft + tree + target + extend, host)                           (ROUND-RUN)
+    front        draft + tree + target + overhead
+    sequential   front + extend + host                                               (ROUND-SEQ)
+    overlap      front + max(extend, host)                                           (ROUND-OVL)
+    run_ahead    max(front + extend, host)                                           (ROUND-RUN)
 
 In an overlap round the CPU processes the last round's results under the GPU and can schedule the
 next round only under the draft extend (SGLang to 0.5.12, ENGINES A2); a run-ahead round never
@@ -90,8 +91,7 @@ def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
     host = host_s(cost, shape.batch)
     length = compose_s(
         shape.timeline,
-        draft.draft_s + draft.tree_s + target.total_s,
-        draft.sync_s,
+        draft.draft_s + draft.tree_s + target.total_s + draft.overhead_s,
         draft.extend_s,
         host,
     )
@@ -99,13 +99,13 @@ def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
 
 
 def compose_s(
-    timeline: NDArray[np.int64], front: Floats, sync: Floats, extend: Floats, host: Floats
+    timeline: NDArray[np.int64], front: Floats, extend: Floats, host: Floats
 ) -> Floats:
     """Length of a round from its phases (ROUND-SEQ, ROUND-OVL, ROUND-RUN), seconds.
 
-    `front` is draft + tree + target.
+    `front` is draft + tree + target + overhead.
     """
-    sequential = front + sync + extend + host
+    sequential = front + extend + host
     overlap = front + np.maximum(extend, host)
     run_ahead = np.maximum(front + extend, host)
     return np.where(

@@ -19,6 +19,9 @@ from specsim.cost.model import (
 
 Floats = NDArray[np.float64]
 
+ATTENTION_EFFICIENCY = 0.4
+"""Assumed: share of the GEMM rate that decode-sized attention kernels reach when they compute."""
+
 PER_REQUEST_S = 15e-6
 """Assumed: sampling and metadata on the GPU per running request and round."""
 
@@ -74,8 +77,8 @@ def attention_s(
     reads = 1.0 + (n - 1.0) * p.kv_reads
     fill = np.maximum(1.0, p.attention_fill / np.maximum(b * reads, 1.0))
     memory = b * per_request * reads * fill * p.attention / cost.bandwidth
-    compute = target.attention_flops_per_pair * kv * n / cost.flops(target.dense_dtype)
-    return roofline_s(memory, compute)
+    rate = cost.flops("bf16") * ATTENTION_EFFICIENCY
+    return roofline_s(memory, target.attention_flops_per_pair * kv * n / rate)
 
 
 def _kv_read_bytes(cost: CostModel, context: Floats) -> Floats:
@@ -83,7 +86,7 @@ def _kv_read_bytes(cost: CostModel, context: Floats) -> Floats:
     target = cost.target
     model = target.model
     linear = target.kv_bytes_per_token * context
-    if model.sliding_window is None and not model.linear_layers:
+    if not model.sliding_window and not model.linear_layers:
         return linear
     points = np.array([target.kv_read_bytes(x) for x in context.ravel().tolist()])
     return points.reshape(context.shape)
@@ -140,6 +143,7 @@ def target_time(
     fixed = floor + PER_REQUEST_S * p.per_request * b
     attention = attention_s(cost, b, n, kv_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
+    allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)
     gpu = dense + experts + head + fixed + allreduce
     launches = np.where(eager, np.maximum(layers * EAGER_LAYER_S - gpu, 0.0), 0.0)
     return TargetTime(

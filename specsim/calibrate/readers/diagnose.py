@@ -11,6 +11,8 @@ FULL_KV = 0.9
 MIN_PREFILL_SHARE = 0.1
 QUEUE_DOMINATES = 2.0
 """A queue this many times the batch means that requests spend most of their time waiting."""
+STALLED_BATCH = 1.5
+"""One running request with others waiting is no load level."""
 SPECULATION_CAPS = (32, 48)
 """SGLang's default max_running_requests when speculating: 0.4.3, and from 0.4.4."""
 
@@ -57,11 +59,11 @@ def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> Diagnosis 
         why = f"max_running_requests is {cap}"
     elif usage is not None and usage >= FULL_KV:
         why = f"the KV cache is {100 * usage:.0f} % full"
-    elif speculates and row.concurrency != batch and any(abs(batch - c) < 1 for c in _caps(cap)):
+    elif speculates and any(abs(batch - c) < 1 for c in _caps(cap)):
         why = f"the default cap when speculating is {batch:.0f} (--max-running-requests)"
-    elif batch < 1.5:
-        full = "" if usage is None else f" at {100 * usage:.0f} % of the KV cache"
-        why = f"the scheduler admits one request only{full}: it is stalled or set so"
+    elif batch < STALLED_BATCH:
+        full = "" if usage is None else f" although the KV cache is only {100 * usage:.0f} % full"
+        return Diagnosis("capped", f"{what}{full}: the scheduler is stalled, or set to one request")
     else:
         why = "a cap on running requests that the log does not state"
     return Diagnosis("capped", f"throughput is flat because {what}: {why}")

@@ -18,6 +18,7 @@ SLOW_FACTOR = 2.5
 """A window slower than its level's median by this factor held idle time or a stall."""
 MIN_FOR_OUTLIERS = 5
 MIN_PAIRS = 8
+STALLED_BATCH = 1.5
 CLOSED_LOOP_QUEUE = 0.5
 """A mean queue above this many requests means that clients wait for a place."""
 
@@ -67,7 +68,7 @@ def concurrency_of(batch_size: float, queue: float | None) -> float:
 
     One running request with others waiting is a stalled scheduler, not a closed loop at its cap.
     """
-    if queue is None or queue < CLOSED_LOOP_QUEUE or batch_size < 1.5:
+    if queue is None or queue < CLOSED_LOOP_QUEUE or batch_size < STALLED_BATCH:
         return batch_size
     return batch_size + queue
 

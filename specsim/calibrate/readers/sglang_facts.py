@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from specsim.errors import UnknownNameError
 from specsim.setting import parse_algorithm
 
-_ARGS = {
+SERVER_ARGS = {
     "model_path": "model",
     "quantization": "quantisation",
     "kv_cache_dtype": "kv_dtype",
@@ -119,23 +120,11 @@ class Facts:
                 self.version = found[1].decode()
             return found is not None
         arguments = dict(_ARG.findall(line))
-        for name, key in _ARGS.items():
-            value = _literal(arguments.get(name.encode(), b"None"))
-            if value is not None:
-                self.settings[key] = value
-        self._normalise(b"speculative_algorithm" in arguments)
+        self.settings.update(
+            settings_of_args({k.decode(): _literal(v) for k, v in arguments.items()})
+        )
         self.started = True
         return True
-
-    def _normalise(self, states_algorithm: bool) -> None:
-        settings = self.settings
-        name = settings.get("algorithm")
-        if name is not None:
-            settings["algorithm"] = algorithm_name(str(name))
-        elif states_algorithm:
-            settings.update(NO_SPECULATION)
-        if settings.pop("disable_overlap_schedule", False):
-            settings["scheduler"] = "sequential"
 
     def _memory(self, line: bytes) -> bool:
         memory, kv = _MEMORY.search(line), _KV.search(line)
@@ -198,6 +187,22 @@ NO_SPECULATION: dict[str, object] = {
     "num_draft_tokens": 1,
 }
 """How no speculation is written."""
+
+
+def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings in SGLang's launch arguments, as logged or in ``server_info``."""
+    settings = {
+        key: arguments[name]
+        for name, key in SERVER_ARGS.items()
+        if isinstance(arguments.get(name), str | int | float)
+    }
+    if "algorithm" in settings:
+        settings["algorithm"] = algorithm_name(str(settings["algorithm"]))
+    elif "speculative_algorithm" in arguments:
+        settings.update(NO_SPECULATION)
+    if settings.pop("disable_overlap_schedule", False):
+        settings["scheduler"] = "sequential"
+    return settings
 
 
 def algorithm_name(name: str) -> str:

@@ -116,7 +116,11 @@ class Facts:
             self._speculation(speculation[1])
 
     def _speculation(self, text: bytes) -> None:
-        method, tokens, draft = _METHOD.search(text), _TOKENS.search(text + b" "), _DRAFT.search(text)
+        method, tokens, draft = (
+            _METHOD.search(text),
+            _TOKENS.search(text + b" "),
+            _DRAFT.search(text),
+        )
         if method:
             name = method[1].decode()
             self.settings["algorithm"] = "MTP" if name.endswith("mtp") else algorithm_name(name)

@@ -157,8 +157,10 @@ def parse_spec_line(line: bytes) -> SpecLine | str:
     ended = line.endswith((b"\n", b"\r"))
     if not _END.match(line, at) or "accepted" not in fields or "drafted" not in fields:
         return "damaged field" if ended else "truncated"
+    # Without positions only the newer order of fields tells that the bonus is in the length.
+    sure = "positions" in fields or line.startswith(b"Mean", start + len(SPEC_MARK))
     return _checked(
-        float(fields["length"]) if "length" in fields else None,
+        float(fields["length"]) if "length" in fields and sure else None,
         int(fields["accepted"]),
         int(fields["drafted"]),
         _fractions(fields.get("positions", b"")),
@@ -220,7 +222,6 @@ def _checked(
     if any(later > earlier + 2e-9 for earlier, later in zip(survival, survival[1:], strict=False)):
         return "numbers contradict each other"
     if not survival:
-        # Without positions the length cannot be checked for the bonus: the caller may know it.
         drafts = accepted / (length - 1) if length is not None and length > 1 and accepted else None
         return SpecLine(accepted, drafted, (), length, drafts)
     mean = sum(survival)
@@ -229,7 +230,9 @@ def _checked(
     if drafted / drafts > len(survival) * 1.05 + drafted * slack / max(accepted, 1):
         return "numbers contradict each other"
     if length is None or abs(length - 1 - mean) <= slack:
-        return SpecLine(accepted, drafted, survival, 1 + (mean if length is None else length - 1), drafts)
+        return SpecLine(
+            accepted, drafted, survival, 1 + (mean if length is None else length - 1), drafts
+        )
     if abs(length - mean) <= slack:
         return SpecLine(accepted, drafted, survival, length + 1, drafts, bonus_added=True)
     return "numbers contradict each other"

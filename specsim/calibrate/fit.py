@@ -1,0 +1,350 @@
+"""Observations to a profile: maximum a posteriori with stated priors.
+
+Coordinates z are prior standard deviations from the prior medians, on log scale for multipliers.
+The posterior mode minimises
+
+    sum_i (nu + 1) ln(1 + r_i^2 / nu) + z' P^-1 z                                    (MAP)
+
+with r_i the residuals in log throughput over the noise (Student's t with nu = 4, so that one wild
+cell does not bend the rest) and P the prior correlation. Errors are Laplace's: the inverse of the
+Gauss-Newton Hessian at the mode over ALL parameters, whether the fit moved them or not, so that a
+prediction carries what stayed assumed. Which parameters the fit moves: those whose variance the
+data cut most, at most `MAX_FITTED`, and the smooth correction where ten cells at five or more
+token counts ask for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.acceptance import Acceptance
+from specsim.calibrate.residuals import Measured, Rows, measured, workload_of
+from specsim.errors import CalibrationError
+from specsim.observations import Observation
+from specsim.profile import (
+    FitRecord,
+    Parameter,
+    Profile,
+    acceptance_name,
+    acceptance_priors,
+    assembled,
+    correction_correlation,
+    correction_priors,
+    cost_parameters,
+    cost_priors,
+    default_acceptance,
+)
+from specsim.setup import Setup
+
+Floats = NDArray[np.float64]
+
+STUDENT_NU = 4.0
+MAX_FITTED = 9
+PRIOR_NOISE, PRIOR_NOISE_CELLS = 0.03, 6
+"""Noise of a cell before the data speak, worth this many cells."""
+FLOOR_MODEL_ERROR = 0.03
+"""No prediction of an unseen cell is surer than this."""
+STARTS = 4
+HOLD_LOSS = 0.1
+"""A parameter whose holding costs less than this in 2 ln(posterior) is held at its prior."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """A fitted profile and what a report needs.
+
+    Parameters
+    ----------
+    profile
+        The profile.
+    observations
+        Rows used.
+    log_error
+        ln(model / measured) of each row's throughput (or time, sign turned).
+    spread_of_starts
+        Largest difference, in prior standard deviations, between the modes from all starts.
+    """
+
+    profile: Profile
+    observations: tuple[Observation, ...]
+    log_error: Floats
+    spread_of_starts: float
+
+
+def fit_profile(
+    setup: Setup,
+    observations: Sequence[Observation],
+    name: str = "profile",
+    *,
+    max_fitted: int = MAX_FITTED,
+    fixed: dict[str, float] | None = None,
+) -> FitResult:
+    """Fit a profile (MAP).
+
+    Parameters
+    ----------
+    setup
+        The server; resolves library ids.
+    observations
+        Measured rows.
+    name
+        Name of the profile.
+    max_fitted
+        Most parameters that the fit may move, the correction not counted.
+    fixed
+        Values of parameters to hold (ablations).
+
+    Raises
+    ------
+    CalibrationError
+        If there is nothing to fit.
+    """
+    if not observations:
+        raise CalibrationError("observations", "are empty", "give at least one measured row")
+    rows = Rows(setup, tuple(observations), _acceptances(setup, observations))
+    data = measured(rows.observations)
+    parameters, prior = _priors(rows, data, fixed or {})
+    problem = _Problem(rows, data, parameters, prior)
+    free = _chosen(problem, max_fitted, frozenset(fixed or {}))
+    noise = PRIOR_NOISE
+    mode, spread = _search(problem, free, noise, STARTS)
+    for _ in range(2):
+        noise = _noise(problem, mode, free, noise)
+        mode, _ = _search(problem, free, noise, 1, mode)
+    covariance = _laplace(problem, mode, noise)
+    sd = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(sd, sd)
+    moved = tuple(
+        p.moved(float(z), float(s), bool(f))
+        for p, z, s, f in zip(parameters, mode, sd, free, strict=True)
+    )
+    error = _log_error(problem, mode)
+    record = FitRecord(
+        observations=len(rows.observations),
+        noise=round(noise, 6),
+        model_error=round(max(noise, FLOOR_MODEL_ERROR), 6),
+        data_sha256=fingerprint(rows.observations),
+        source=setup.source.text,
+    )
+    profile = Profile(
+        name, setup, moved, tuple(map(tuple, correlation.tolist())), rows.acceptances, record
+    )
+    return FitResult(profile, rows.observations, error, spread)
+
+
+def fingerprint(observations: Sequence[Observation]) -> str:
+    """Hash of the rows' content."""
+    text = "\n".join(repr(sorted(row.to_row().items())) for row in observations)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:
+    """One acceptance per dataset and temperature, the setup's own first, from survival if given."""
+    system = assembled(setup, cost_parameters((), np.zeros(0)))
+    current = setup.current
+    algorithms = [o.setting.algorithm for o in observations if o.setting.speculates]
+    algorithm = algorithms[0] if algorithms else (current.algorithm if current else "EAGLE3")
+    keys = {(setup.workload.dataset, setup.workload.temperature): None}
+    for row in observations:
+        w = workload_of(row, setup)
+        keys[w.dataset, w.temperature] = None
+    result = []
+    for dataset, temperature in keys:
+        base = default_acceptance(system, algorithm, dataset, temperature)
+        depths = [
+            o.survival
+            for o in observations
+            if o.survival
+            and o.setting.topk == 1
+            and (workload_of(o, setup).dataset, workload_of(o, setup).temperature)
+            == (dataset, temperature)
+        ]
+        if depths:
+            base = replace(base, accept_prob=_conditional(depths), source="measured survival")
+        result.append(base)
+    return tuple(result)
+
+
+def _conditional(survivals: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    """Mean accept probability per depth from several survival curves."""
+    depth = max(map(len, survivals))
+    result = []
+    for d in range(depth):
+        ratios = [
+            s[d] / (s[d - 1] if d else 1.0)
+            for s in survivals
+            if len(s) > d and (s[d - 1] if d else 1.0) > 0
+        ]
+        if ratios:
+            result.append(float(np.clip(np.mean(ratios), 1e-3, 1 - 1e-3)))
+    return tuple(result)
+
+
+def _priors(
+    rows: Rows, data: Measured, fixed: dict[str, float]
+) -> tuple[tuple[Parameter, ...], Floats]:
+    """All parameters and the prior correlation of their coordinates."""
+    system = assembled(rows.setup, cost_parameters((), np.zeros(0)))
+    parameters = list(cost_priors(system))
+    speculates = any(o.setting.speculates for o in rows.observations)
+    if system.cost.draft is not None or speculates:
+        names = tuple(acceptance_name(a) for a in rows.acceptances)
+        known = any(len(a.accept_prob) > 1 for a in rows.acceptances)
+        parameters += acceptance_priors(names, known)
+    corrected = _wants_correction(rows, data)
+    if corrected:
+        parameters += correction_priors()
+    parameters = [_fix(p, fixed[p.name]) if p.name in fixed else p for p in parameters]
+    prior = np.eye(len(parameters))
+    if corrected:
+        knots = correction_correlation()
+        prior[-len(knots) :, -len(knots) :] = knots
+    return tuple(parameters), prior
+
+
+def _fix(parameter: Parameter, value: float) -> Parameter:
+    return replace(parameter, prior_median=value, value=value, prior_sd=1e-6, sd=1e-6)
+
+
+def _wants_correction(rows: Rows, data: Measured) -> bool:
+    """Ten cells at five or more token counts."""
+    tokens = {
+        o.setting.num_draft_tokens * (o.concurrency or 0)
+        for i, o in enumerate(rows.observations)
+        if i in set(data.row[data.noise].tolist())
+    }
+    return int(data.noise.sum()) >= 10 and len(tokens) >= 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Residuals as a function of the coordinates."""
+
+    rows: Rows
+    data: Measured
+    parameters: tuple[Parameter, ...]
+    prior: Floats
+
+    def residuals(self, coordinates: Floats, noise: float) -> Floats:
+        solution = self.rows.predict(self.parameters, coordinates)
+        return self.data.residuals(solution, noise)
+
+    def objective(self, coordinates: Floats, noise: float) -> Floats:
+        """Vector whose squared length is (MAP)."""
+        r = self.residuals(coordinates, noise)
+        robust = np.sign(r) * np.sqrt((STUDENT_NU + 1) * np.log1p(r**2 / STUDENT_NU))
+        root = np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior)))
+        return np.concatenate([robust, np.linalg.solve(root, coordinates)])
+
+    def jacobian(self, coordinates: Floats, noise: float) -> Floats:
+        """Derivatives of the plain residuals by central differences."""
+        columns = []
+        for j in range(len(coordinates)):
+            step = np.zeros_like(coordinates)
+            step[j] = 0.02
+            above = self.residuals(coordinates + step, noise)
+            columns.append((above - self.residuals(coordinates - step, noise)) / 0.04)
+        return np.stack(columns, axis=1)
+
+
+def _chosen(problem: _Problem, most: int, fixed: frozenset[str]) -> NDArray[np.bool_]:
+    """Parameters that the fit may move: backward elimination on a quadratic of (MAP).
+
+    From the mode over all parameters, hold at its prior median the one whose holding raises the
+    objective least, again and again: z_j^2 / (H^-1)_jj for the least squares of the rest. The
+    correction always stays.
+    """
+    names = [p.name for p in problem.parameters]
+    smooth = np.array([name.startswith("correction") for name in names])
+    free = np.array([name not in fixed for name in names])
+    mode, _ = _search(problem, free, PRIOR_NOISE, 1)
+    covariance = _laplace(problem, mode, PRIOR_NOISE)
+    left = [j for j in range(len(names)) if free[j]]
+    z, cov = mode[left], covariance[np.ix_(left, left)]
+    while True:
+        loss = np.array([z[k] ** 2 / cov[k, k] for k in range(len(left))])
+        loss[[k for k, j in enumerate(left) if smooth[j]]] = np.inf
+        weakest = int(np.argmin(loss))
+        if sum(not smooth[j] for j in left) <= most and loss[weakest] > HOLD_LOSS:
+            break
+        if not np.isfinite(loss[weakest]):
+            break
+        z = z - cov[:, weakest] / cov[weakest, weakest] * z[weakest]
+        column = cov[:, [weakest]]
+        cov = cov - column @ column.T / cov[weakest, weakest]
+        keep = [k for k in range(len(left)) if k != weakest]
+        left, z, cov = [left[k] for k in keep], z[keep], cov[np.ix_(keep, keep)]
+    chosen = smooth.copy()
+    chosen[left] = True
+    return chosen
+
+
+def _search(
+    problem: _Problem,
+    free: NDArray[np.bool_],
+    noise: float,
+    starts: int,
+    first: Floats | None = None,
+) -> tuple[Floats, float]:
+    """Minimise (MAP) over the free coordinates from several starts: (mode, spread of modes)."""
+    from scipy.optimize import least_squares
+
+    def full(values: Floats) -> Floats:
+        z = np.zeros(len(free))
+        z[free] = values
+        return z
+
+    rng = np.random.default_rng(20260201)
+    begin = np.zeros(len(free)) if first is None else first
+    modes = []
+    for start in range(starts):
+        x0 = begin[free] + (0.0 if start == 0 else rng.normal(0.0, 0.7, int(free.sum())))
+        result = least_squares(
+            lambda v: problem.objective(full(v), noise), x0, x_scale=1.0, diff_step=1e-3
+        )
+        modes.append((float(result.cost), full(result.x)))
+    modes.sort(key=lambda pair: pair[0])
+    good = [mode for cost, mode in modes if cost < modes[0][0] + 0.5]
+    spread = max(float(np.abs(mode - modes[0][1]).max()) for mode in good)
+    return modes[0][1], spread
+
+
+def _noise(problem: _Problem, mode: Floats, free: NDArray[np.bool_], noise: float) -> float:
+    """Noise of a throughput cell from the residuals, shrunk to the prior noise.
+
+    The degrees of freedom that the fit used are the trace of its hat matrix.
+    """
+    r = problem.residuals(mode, 1.0)[problem.data.noise]
+    jacobian = problem.jacobian(mode, noise)[:, free]
+    prior = np.linalg.inv(problem.prior[np.ix_(free, free)] + 1e-9 * np.eye(int(free.sum())))
+    used = np.trace(np.linalg.solve(jacobian.T @ jacobian + prior, jacobian.T @ jacobian))
+    cells = max(len(r) - float(used), 1.0)
+    weight = (STUDENT_NU + 1) / (STUDENT_NU + (r / noise) ** 2)
+    total = PRIOR_NOISE_CELLS * PRIOR_NOISE**2 + float((weight * r**2).sum())
+    return float(np.clip(np.sqrt(total / (PRIOR_NOISE_CELLS + cells)), 0.005, 0.3))
+
+
+def _laplace(problem: _Problem, mode: Floats, noise: float) -> Floats:
+    """Posterior covariance of all coordinates at the mode."""
+    jacobian = problem.jacobian(mode, noise)
+    prior = np.linalg.inv(problem.prior + 1e-9 * np.eye(len(problem.prior)))
+    covariance = np.linalg.inv(jacobian.T @ jacobian + prior)
+    return np.asarray((covariance + covariance.T) / 2, dtype=np.float64)
+
+
+def _log_error(problem: _Problem, mode: Floats) -> Floats:
+    """ln(model / measured) of each row's first throughput or time."""
+    solution = problem.rows.predict(problem.parameters, mode)
+    data = problem.data
+    error = np.full(len(problem.rows.observations), np.nan)
+    for value, name, row, noise in zip(
+        data.log_value, data.field, data.row, data.noise, strict=True
+    ):
+        if noise and np.isnan(error[row]):
+            error[row] = np.log(getattr(solution, name)[row]) - value
+    return error

@@ -1,0 +1,104 @@
+"""Events of a Chrome trace, streamed: a trace of a gigabyte is never whole in memory."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+_ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
+_SKIP = re.compile(r"[\s,]*")
+_COMMENT = re.compile(r"#[^\n]*(?:\n|\Z)")
+_NEXT = re.compile(r"\{\s*\"ph\"")
+MAX_EVENT_CHARS = 4 << 20
+"""No event is longer; what does not close within it is damaged."""
+
+
+class EventStream:
+    """Iterates over the event objects of a trace.
+
+    Parameters
+    ----------
+    chunks
+        The bytes of the file.
+
+    Attributes
+    ----------
+    unread
+        Reason -> events that could not be read.
+    found
+        Whether ``traceEvents`` was seen.
+    ended
+        Whether the array of events was closed.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._chunks = iter(chunks)
+        self.unread: Counter[str] = Counter()
+        self.found = False
+        self.ended = False
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        text, at = self._find_array()
+        decode = json.JSONDecoder().raw_decode
+        while True:
+            at = self._skip(text, at)
+            if at >= len(text):
+                text, at, more = self._more(text, at)
+                if not more:
+                    break
+                continue
+            if text[at] == "]":
+                self.ended = True
+                break
+            try:
+                event, at = decode(text, at)
+            except (ValueError, RecursionError):
+                if len(text) - at < MAX_EVENT_CHARS:
+                    text, at, more = self._more(text, at)
+                    if more:
+                        continue
+                    self.unread["truncated"] += 1
+                    break
+                event, (text, at) = None, self._resync(text, at)
+            if isinstance(event, dict):
+                yield event
+            else:
+                self.unread["damaged event"] += 1
+
+    def _find_array(self) -> tuple[str, int]:
+        text, at, more = "", 0, True
+        while more:
+            text, at, more = self._more(text[-64:], 0)
+            found = _ARRAY.search(text)
+            if found:
+                self.found = True
+                return text, found.end()
+        return "", 0
+
+    def _more(self, text: str, at: int) -> tuple[str, int, bool]:
+        """Append the next chunk to what is left of the text."""
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            return text[at:], 0, False
+        return text[at:] + self._decoder.decode(chunk), 0, True
+
+    @staticmethod
+    def _skip(text: str, at: int) -> int:
+        while True:
+            found = _SKIP.match(text, at)
+            at = found.end() if found else at
+            if text[at : at + 1] != "#":
+                return at
+            comment = _COMMENT.match(text, at)
+            at = comment.end() if comment else at + 1
+
+    @staticmethod
+    def _resync(text: str, at: int) -> tuple[str, int]:
+        """Go on at the next thing that looks like an event."""
+        found = _NEXT.search(text, at + 1)
+        return (text, found.start()) if found else ("", 0)

@@ -1,0 +1,113 @@
+"""JSON values out of a stream of lines: one per line, or spread over lines, comments between."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_VALUE_BYTES = 64 << 20
+"""A longer value is not read: no benchmark result is that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A value that could not be read, and why."""
+
+    reason: str
+
+
+def json_values(lines: Iterable[bytes]) -> Iterator[Any | Unread]:
+    """Yield the top-level values of JSON, JSON lines or indented JSON.
+
+    Lines that begin with ``#`` and text around the values are passed over. A value that is cut
+    short or damaged gives an :class:`Unread`.
+
+    Parameters
+    ----------
+    lines
+        Lines with their ends.
+    """
+    stream = iter(lines)
+    for line in stream:
+        text = line.strip()
+        start = _value_start(text)
+        if start is None:
+            continue
+        value = _load(text[start:])
+        if value is not None:
+            yield value
+        elif text[start:] in (b"{", b"[") or not text.endswith((b"}", b"]")):
+            yield _indented(text[start:], stream)
+        else:
+            yield Unread("damaged JSON")
+
+
+def _value_start(text: bytes) -> int | None:
+    """Where a value may begin; a log prefix before it is passed over."""
+    if not text or text[:1] == b"#":
+        return None
+    if text[:1] in b"{[":
+        return 0
+    start = text.find(b'{"')
+    return start if start >= 0 else None
+
+
+def _indented(first: bytes, lines: Iterator[bytes]) -> Any | Unread:
+    """Read on to the closing bracket that stands at the margin."""
+    closing = b"}" if first[:1] == b"{" else b"]"
+    parts, size = [first], len(first)
+    for line in lines:
+        parts.append(line)
+        size += len(line)
+        if size > MAX_VALUE_BYTES:
+            return Unread("JSON value too long")
+        if line.rstrip(b" \t\r\n,") == closing:
+            value = _load(b"".join(parts))
+            return Unread("damaged JSON") if value is None else value
+    # A value that is spread otherwise may still be whole.
+    value = _load(b"".join(parts))
+    return Unread("truncated") if value is None else value
+
+
+def _load(text: bytes) -> Any | None:
+    """Return the value at the start of a text, None if there is no whole one."""
+    if len(text) > MAX_VALUE_BYTES:
+        return None
+    try:
+        value, end = json.JSONDecoder().raw_decode(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    rest = text.decode("utf-8", "replace")[end:].strip(" \t\r\n,`;")
+    whole = not rest or rest.startswith("#")
+    return value if whole and isinstance(value, dict | list) else None
+
+
+def number(record: Mapping[str, Any], key: str) -> float | None:
+    """Return a finite number of a record; None if it is missing or is none.
+
+    >>> number({"a": 1, "b": True, "c": float("inf")}, "a")
+    1.0
+    """
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        real = float(value)
+    except OverflowError:
+        return None
+    return real if math.isfinite(real) else None
+
+
+def text(record: Mapping[str, Any], key: str) -> str | None:
+    """Return a text of a record; None if it is missing or is none."""
+    value = record.get(key)
+    return value if isinstance(value, str) else None
+
+
+def table(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an object of a record; an empty one if it is missing or is none."""
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}

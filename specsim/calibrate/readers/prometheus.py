@@ -1,0 +1,316 @@
+"""Prometheus text of SGLang and vLLM: gauges of the moment, counters differenced.
+
+A file may hold several scrapes one after the other (``cat before.prom after.prom``): counters are
+then differences between the first and the last one, which leaves out what happened before.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount, measures
+from specsim.calibrate.readers.source import as_lines
+from specsim.calibrate.readers.vllm_facts import chain_settings
+
+_NAME = rb"(?P<engine>sglang|vllm)[:_](?P<name>[a-zA-Z_]\w{0,120})"
+_SAMPLE = re.compile(
+    _NAME + rb"(?:\{(?P<labels>(?:[^\"{}\n]|\"(?:[^\"\\\n]|\\.)*\")*)\})?"
+    rb"(?: \| | +|\t)(?P<value>[+-]?(?:\d[\d.]{0,40}(?:[eE][+-]?\d{1,3})?|Inf|NaN))"
+    rb"(?P<stamp> \d{1,16})?\s*\Z"
+)
+START = re.compile(rb"^" + _NAME + rb"[{ \t]")
+_LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
+_REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
+_SHARD_LABELS = (b"tp_rank", b"pp_rank")
+
+SCRAPE_SLACK = 0.02
+"""Counters of one scrape are read one after the other, and may differ by a round or two."""
+
+Key = tuple[str, bytes, bytes, bytes]
+"""name, replica, shard, the label that distinguishes (position)."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """First and last value of one series."""
+
+    first: float
+    last: float
+    scrapes: int = 1
+    reset: bool = False
+
+
+@dataclass(slots=True)
+class _Dump:
+    series: dict[Key, _Series] = field(default_factory=dict)
+    engines: Counter[str] = field(default_factory=Counter)
+    models: set[str] = field(default_factory=set)
+    unread: Counter[str] = field(default_factory=Counter)
+
+    def counter(self, *names: str) -> dict[bytes, float]:
+        """Return a counter by replica, as a difference where there are several scrapes."""
+        for name in names:
+            found = {k[1]: _increase(s) for k, s in self._of(name).items() if k[3] == b""}
+            if found:
+                return found
+        return {}
+
+    def gauge(self, *names: str) -> dict[bytes, float]:
+        """Return the last value of a gauge by replica."""
+        for name in names:
+            found = {k[1]: s.last for k, s in self._of(name).items() if k[3] == b""}
+            if found:
+                return found
+        return {}
+
+    def positions(self, *names: str) -> dict[bytes, dict[int, float]]:
+        """Return a counter by replica and the label ``position``."""
+        total: dict[bytes, dict[int, float]] = {}
+        for name in names:
+            for key, series in self._of(name).items():
+                if key[3].isdigit() and len(key[3]) < 3:
+                    total.setdefault(key[1], {})[int(key[3])] = _increase(series)
+            if total:
+                break
+        return total
+
+    def replicas(self) -> int:
+        """Replicas that export series."""
+        return len({key[1] for key in self.series})
+
+    def _of(self, name: str) -> dict[Key, _Series]:
+        """Series of a name; of a replica's shards, which say the same, only the first."""
+        found = {k: s for k, s in self.series.items() if k[0] == name}
+        first: dict[tuple[bytes, bytes], bytes] = {}
+        for _, replica, shard, position in found:
+            at = (replica, position)
+            first[at] = min(first.get(at, shard), shard)
+        return {k: s for k, s in found.items() if first[k[1], k[3]] == k[2]}
+
+
+def read_prometheus(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:
+    """Read metrics in Prometheus text format, from ``/metrics`` or pasted from a dashboard.
+
+    ``_created`` series are time stamps and are ignored. Data-parallel replicas are summed.
+
+    Parameters
+    ----------
+    lines
+        Lines with their ends.
+    path
+        Name for the entries.
+    """
+    dump = _Dump()
+    for line in as_lines(lines):
+        if not START.match(line):
+            continue
+        reason = _sample(line, dump)
+        if reason:
+            dump.unread[reason] += 1
+    vllm = dump.engines["vllm"] > dump.engines["sglang"]
+    return [_vllm_entry(dump, path) if vllm else _sglang_entry(dump, path)]
+
+
+def _sample(line: bytes, dump: _Dump) -> str | None:
+    if not line.endswith((b"\n", b"\r")):
+        return "truncated"
+    found = _SAMPLE.match(line)
+    if found is None:
+        return "damaged sample"
+    name = found["name"].decode()
+    dump.engines[found["engine"].decode()] += 1
+    if name.endswith(("_created", "_bucket")):
+        return None
+    try:
+        value = float(found["value"])
+    except ValueError:
+        return "damaged sample"
+    if not math.isfinite(value):
+        return None
+    if value < 0:
+        return "negative value"
+    labels = dict(_LABEL.findall(found["labels"] or b""))
+    if b"model_name" in labels:
+        dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
+    replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
+    shard = b"/".join(labels.get(k, b"").rjust(6) for k in _SHARD_LABELS)
+    key: Key = (name, replica, shard, labels.get(b"position", b""))
+    old = dump.series.get(key)
+    if old is None:
+        dump.series[key] = _Series(value, value)
+    else:
+        old.reset |= value < old.last
+        old.last, old.scrapes = value, old.scrapes + 1
+    return None
+
+
+def _increase(series: _Series) -> float:
+    """Increase of a counter over the scrapes; since the start where there is but one, or a reset."""
+    return series.last - (series.first if series.scrapes > 1 and not series.reset else 0.0)
+
+
+def _latency(dump: _Dump, name: str) -> float | None:
+    """Mean of a histogram over the replicas that export both its sum and its count."""
+    totals, counts = dump.counter(name + "_sum"), dump.counter(name + "_count")
+    both = totals.keys() & counts.keys()
+    count = sum(counts[r] for r in both)
+    return sum(totals[r] for r in both) / count if count else None
+
+
+@dataclass(slots=True)
+class _Drafting:
+    """Counters of one replica, checked against each other."""
+
+    drafts: float
+    drafted: float | None
+    accepted: float
+    positions: dict[int, float]
+
+
+def _replica(
+    drafts: float, drafted: float | None, accepted: float | None, positions: dict[int, float]
+) -> _Drafting | str:
+    """Join the counters of one replica, or say why they make no measurement."""
+    whole = sorted(positions) == list(range(len(positions)))
+    counts = [positions[i] for i in sorted(positions)]
+    falling = all(later <= earlier for earlier, later in zip(counts, counts[1:], strict=False))
+    if accepted is None and not (positions and whole):
+        return "a counter is missing"
+    total = sum(counts) if accepted is None else accepted
+    full = drafted is None or len(positions) >= round(drafted / drafts)
+    if positions and whole and full and abs(sum(counts) - total) > SCRAPE_SLACK * total:
+        return "numbers contradict each other"
+    if not falling or (counts and max(counts) > drafts * (1 + SCRAPE_SLACK)):
+        return "numbers contradict each other"
+    if drafted is not None and total > drafted * (1 + SCRAPE_SLACK):
+        return "numbers contradict each other"
+    return _Drafting(drafts, drafted, total, positions if whole else {})
+
+
+def _drafting(dump: _Dump) -> list[_Drafting]:
+    """Drafting of the replicas whose counters are complete; others are counted as unread."""
+    prefix = "spec_decode_num_"
+    drafts = dump.counter(prefix + "drafts_total", prefix + "drafts")
+    drafted = dump.counter(prefix + "draft_tokens_total", prefix + "draft_tokens")
+    accepted = dump.counter(prefix + "accepted_tokens_total", prefix + "accepted_tokens")
+    positions = dump.positions(
+        prefix + "accepted_tokens_per_pos_total", prefix + "accepted_tokens_per_pos"
+    )
+    found = []
+    for replica in sorted(drafts.keys() | drafted.keys() | accepted.keys() | positions.keys()):
+        if replica not in drafts or (drafted and replica not in drafted):
+            dump.unread["a counter is missing"] += 1
+            continue
+        if not drafts[replica]:
+            continue
+        joined = _replica(
+            drafts[replica],
+            drafted.get(replica),
+            accepted.get(replica),
+            positions.get(replica, {}),
+        )
+        if isinstance(joined, str):
+            dump.unread[joined] += 1
+        else:
+            found.append(joined)
+    return found
+
+
+def _vllm_entry(dump: _Dump, path: str) -> LogEntry:
+    parts = _drafting(dump)
+    drafts, accepted = sum(p.drafts for p in parts), sum(p.accepted for p in parts)
+    drafted = sum(p.drafted for p in parts if p.drafted is not None)
+    depth = min((len(p.positions) for p in parts), default=0)
+    k = max((max(p.positions, default=-1) + 1 for p in parts), default=0)
+    if drafted:
+        k = max(k, round(drafted / drafts))
+    row = LogRow(
+        kind="closed_loop",
+        batch_size=_total(dump.gauge("num_requests_running")),
+        accept_length=1 + accepted / drafts if drafts else None,
+        accept_length_scope="pooled",
+        survival=tuple(sum(p.positions[i] for p in parts) / drafts for i in range(depth)) or None,
+        ttft_s=_latency(dump, "time_to_first_token_seconds"),
+        tpot_s=_latency(dump, "time_per_output_token_seconds")
+        or _latency(dump, "request_time_per_output_token_seconds"),
+        itl_s=_latency(dump, "inter_token_latency_seconds"),
+        queue=_total(dump.gauge("num_requests_waiting")),
+        kv_usage=_mean(dump.gauge("kv_cache_usage_perc", "gpu_cache_usage_perc")),
+        drafted_per_round=drafted / drafts if drafted else None,
+        accept_rate=accepted / drafted if drafted else None,
+    )
+    return _entry(dump, path, "vllm", dict(chain_settings(k)) if k else {}, row)
+
+
+def _sglang_entry(dump: _Dump, path: str) -> LogEntry:
+    running, tps = dump.gauge("num_running_reqs"), dump.gauge("gen_throughput")
+    accept = {r: v for r, v in dump.gauge("spec_accept_length").items() if v >= 1}
+    steps = _mean(dump.gauge("spec_num_steps"))
+    n = _mean(dump.gauge("spec_num_draft_tokens"))
+    # The throughput gauge keeps its last value when a replica is idle.
+    busy = {r for r in running if running[r] > 0}
+    whole = busy <= tps.keys()
+    batch, total = _total(running), _total({r: tps[r] for r in busy}) if whole and busy else None
+    length = _weighted(accept, running)
+    row = LogRow(
+        kind="closed_loop",
+        batch_size=batch,
+        output_tps=total or None,
+        accept_length=length,
+        accept_length_scope="pooled",
+        round_time_s=length * batch / total if length and batch and total else None,
+        ttft_s=_latency(dump, "time_to_first_token_seconds"),
+        tpot_s=_latency(dump, "time_per_output_token_seconds"),
+        itl_s=_latency(dump, "inter_token_latency_seconds"),
+        queue=_total(dump.gauge("num_queue_reqs")),
+        kv_usage=_mean(dump.gauge("token_usage")),
+        accept_rate=_mean(dump.gauge("spec_accept_rate")),
+    )
+    settings: dict[str, object] = {}
+    if steps and n:
+        settings = {"num_steps": round(steps), "num_draft_tokens": round(n)}
+    return _entry(dump, path, "sglang", settings, row)
+
+
+def _total(values: dict[bytes, float]) -> float | None:
+    return sum(values.values()) if values else None
+
+
+def _mean(values: dict[bytes, float]) -> float | None:
+    return sum(values.values()) / len(values) if values else None
+
+
+def _weighted(values: dict[bytes, float], weights: dict[bytes, float]) -> float | None:
+    """Mean by running requests where these are known of all replicas, else the plain mean."""
+    total = sum(weights.get(r, 0.0) for r in values)
+    if total <= 0 or not values.keys() <= weights.keys():
+        return _mean(values)
+    return sum(values[r] * weights[r] for r in values) / total
+
+
+def _entry(
+    dump: _Dump, path: str, engine: str, settings: dict[str, object], row: LogRow
+) -> LogEntry:
+    found = []
+    if dump.replicas() > 1:
+        text = f"{dump.replicas()} data-parallel replicas were summed"
+        found.append(Diagnosis("ranks_summed", text))
+    if dump.unread.get("truncated"):
+        found.append(Diagnosis("truncated", "the last line is cut short and was not read"))
+    if len(dump.models) == 1:
+        settings["model"] = next(iter(dump.models))
+    used = 1 if measures(row) else 0
+    return LogEntry(
+        path=path,
+        format="prometheus",
+        engine=engine,
+        settings=settings,
+        rows=(row,) if used else (),
+        windows=WindowCount(used, used),
+        diagnoses=tuple(found),
+        unread=dict(dump.unread),
+    )

@@ -1,0 +1,206 @@
+"""TensorRT-LLM: the iteration log and the iteration statistics in JSON."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from specsim.calibrate.readers.durations import Durations
+from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.calibrate.readers.json_values import Unread, json_values, number, table
+from specsim.calibrate.readers.sglang_facts import NO_SPECULATION
+from specsim.calibrate.readers.source import as_lines
+
+MARK = b"iter = "
+
+_LINE = re.compile(
+    rb"iter = (?P<iter>\d{1,12}), global_rank = \d{1,6}, rank = (?P<rank>\d{1,6}), "
+    rb"(?P<middle>(?:[a-z_]{2,40}(?: =|:) [\w./: -]{1,40}, ){0,12})"
+    rb"states = \{'num_ctx_requests': (?P<ctx>\d{1,9}), 'num_ctx_tokens': \d{1,9}, "
+    rb"'num_generation_tokens': (?P<tokens>\d{1,9})\}\s*\Z"
+)
+_SCHEDULED = re.compile(rb"num_scheduled_requests(?: =|:) (\d{1,7}), ")
+_HOST = re.compile(
+    rb"(?:host_step_time = (\d{1,9}\.\d{1,9})ms|elapsed_time = (\d{1,6}\.\d{1,9})s), "
+)
+_DEVICE = re.compile(rb"prev_device_step_time = (\d{1,9}\.\d{1,9})ms, ")
+_KV = re.compile(rb"kv_cache_util = ([01]\.\d{1,9}), ")
+
+
+class _Server:
+    """Iterations of one server by running batch; None is an unknown batch."""
+
+    def __init__(self, format_: str) -> None:
+        self.format = format_
+        self.rounds: dict[int | None, Durations] = {}
+        self.accepted: Counter[int | None] = Counter()
+        self.drafting: Counter[int | None] = Counter()
+        self.queue: Counter[int | None] = Counter()
+        self.usage: dict[int | None, float] = {}
+        self.read = 0
+        self.dropped: Counter[str] = Counter()
+        self.unread: Counter[str] = Counter()
+        self.last_iter: dict[int, int] = {}
+        self.scheduled: bool | None = None
+        self.speculates: bool | None = None
+
+    def add(self, batch: int | None, seconds: float, usage: float | None) -> None:
+        """Count one iteration of pure decoding."""
+        self.rounds.setdefault(batch, Durations()).add(seconds)
+        self.usage[batch] = self.usage.get(batch, 0.0) + (usage or 0.0)
+
+    def entry(self, path: str) -> LogEntry:
+        """Return the server as an entry."""
+        rows = tuple(self._row(b) for b in sorted(self.rounds, key=lambda b: (b is None, b or 0)))
+        found = []
+        if self.unread.get("truncated"):
+            text = f"{self.unread['truncated']} line(s) cut short were not read"
+            found.append(Diagnosis("truncated", text))
+        share = self.dropped["prefill"] / self.read if self.read else 0.0
+        if share >= 0.1:
+            text = f"{100 * share:.0f} % of iterations contain prefill and were left out"
+            found.append(Diagnosis("prefill_mixed", text))
+        settings: dict[str, object] = dict(NO_SPECULATION) if self.speculates is False else {}
+        return LogEntry(
+            path=path,
+            format=self.format,
+            engine="tensorrt-llm",
+            settings=settings,
+            rows=rows,
+            windows=WindowCount(self.read, sum(r.windows for r in rows), dict(self.dropped)),
+            diagnoses=tuple(found),
+            unread=dict(self.unread),
+        )
+
+    def _row(self, batch: int | None) -> LogRow:
+        rounds = self.rounds[batch]
+        accept: float | None = None
+        if self.speculates is False:
+            accept = 1.0
+        elif self.drafting[batch]:
+            accept = 1 + self.accepted[batch] / self.drafting[batch]
+        tps = accept * batch / rounds.typical if accept is not None and batch else None
+        return LogRow(
+            batch_size=batch,
+            concurrency=batch,
+            output_tps=tps,
+            accept_length=accept,
+            round_time_s=rounds.typical,
+            windows=rounds.count,
+            queue=self.queue[batch] / rounds.count,
+            kv_usage=self.usage[batch] / rounds.count,
+        )
+
+
+def read_trtllm_log(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:
+    """Read the iteration log of TensorRT-LLM (``print_iter_log``).
+
+    The batch is ``num_scheduled_requests``; ``num_generation_tokens`` counts the padding of CUDA
+    graphs, so a line without the former gives a round time at an unknown batch.
+
+    Parameters
+    ----------
+    lines
+        Lines with their ends.
+    path
+        Name for the entries.
+    """
+    servers = [_Server("trtllm_log")]
+    for line in as_lines(lines):
+        if MARK not in line:
+            continue
+        found = _LINE.match(line, line.find(MARK))
+        if found is None:
+            cut = not line.endswith((b"\n", b"\r")) or b"states = " not in line
+            servers[-1].unread["truncated" if cut else "damaged field"] += 1
+            continue
+        servers[-1] = _log_line(found, servers)
+    return [server.entry(path) for server in servers]
+
+
+def _log_line(found: re.Match[bytes], servers: list[_Server]) -> _Server:
+    middle, iteration, rank = found["middle"], int(found["iter"]), int(found["rank"])
+    scheduled, host = _SCHEDULED.search(middle), _HOST.search(middle)
+    server = servers[-1]
+    again = iteration <= server.last_iter.get(rank, -1)
+    other = server.scheduled is not None and server.scheduled != bool(scheduled)
+    if again or other:
+        server = _Server("trtllm_log")
+        servers.append(server)
+    server.last_iter[rank], server.scheduled = iteration, bool(scheduled)
+    server.read += 1
+    seconds = 0.0
+    if host:
+        seconds = float(host[1]) / 1e3 if host[1] else float(host[2])
+    usage = _KV.search(middle)
+    if rank != min(server.last_iter):
+        server.dropped["duplicate_rank"] += 1
+    elif int(found["ctx"]):
+        server.dropped["prefill"] += 1
+    elif not int(found["tokens"]) or seconds <= 0:
+        server.dropped["idle"] += 1
+    else:
+        batch = int(scheduled[1]) if scheduled and int(scheduled[1]) else None
+        server.add(batch, seconds, float(usage[1]) if usage else None)
+    return server
+
+
+def read_trtllm_stats(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:
+    """Read iteration statistics: JSON objects with ``iterLatencyMS``.
+
+    Parameters
+    ----------
+    lines
+        Lines with their ends.
+    path
+        Name for the entries.
+    """
+    server = _Server("trtllm_stats")
+    for value in json_values(as_lines(lines)):
+        for record in value if isinstance(value, list) else [value]:
+            reason = record.reason if isinstance(record, Unread) else _stats_record(record, server)
+            if reason:
+                server.unread[reason] += 1
+    return [server.entry(path)]
+
+
+def _stats_record(record: Any, server: _Server) -> str | None:
+    """Count one iteration; return why it could not be read."""
+    if not isinstance(record, dict):
+        return "not an object"
+    latency_ms = number(record, "iterLatencyMS")
+    flight = table(record, "inflightBatchingStats")
+    batch, ctx = number(flight, "numGenRequests"), number(flight, "numContextRequests")
+    if latency_ms is None or batch is None or ctx is None or latency_ms < 0 or batch % 1:
+        return "a field is missing or damaged"
+    server.read += 1
+    if ctx:
+        server.dropped["prefill"] += 1
+    elif batch < 1 or latency_ms <= 0:
+        server.dropped["idle"] += 1
+    else:
+        key = int(batch)
+        blocks = table(record, "kvCacheStats")
+        used, most = number(blocks, "usedNumBlocks"), number(blocks, "maxNumBlocks")
+        server.add(key, latency_ms / 1e3, used / most if used is not None and most else None)
+        server.queue[key] += int(number(record, "numQueuedRequests") or 0)
+        _drafting(record, key, server)
+    return None
+
+
+def _drafting(record: dict[str, Any], batch: int, server: _Server) -> None:
+    if "specDecodingStats" not in record:
+        return
+    stats = table(record, "specDecodingStats")
+    accepted, drafting = (
+        number(stats, "numAcceptedTokens"),
+        number(stats, "numRequestsWithDraftTokens"),
+    )
+    if not stats:
+        server.speculates = server.speculates or False
+    elif accepted is not None and drafting:
+        server.speculates = True
+        server.accepted[batch] += int(accepted)
+        server.drafting[batch] += int(drafting)

@@ -1,0 +1,278 @@
+"""One vLLM server's lines -> windows: engines summed, drafting joined to throughput."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.calibrate.readers.columns import seconds
+from specsim.calibrate.readers.diagnose import load_diagnoses
+from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, LogWindow, WindowCount
+from specsim.calibrate.readers.levels import (
+    IDLE,
+    PREFILL,
+    PREFILL_RAMP,
+    RAMP,
+    RANK_MISSING,
+    Floats,
+    Levels,
+    Windows,
+    ramp_mask,
+)
+from specsim.calibrate.readers.ranks import group_starts
+from specsim.calibrate.readers.rows import LEVEL_WIDTH, level_rows
+from specsim.calibrate.readers.sglang_facts import NO_SPECULATION
+from specsim.calibrate.readers.vllm_acceptance import Drafting, drafting_diagnoses
+from specsim.calibrate.readers.vllm_facts import Facts, chain_settings
+from specsim.calibrate.readers.vllm_lines import EngineLine, SpecLine, V0Line
+
+
+@dataclass(slots=True)
+class _Interval:
+    """One engine line and the drafting line that belongs to it."""
+
+    stamp: bytes
+    engine: EngineLine
+    spec: SpecLine | None = None
+
+
+class Block:
+    """The lines of one server.
+
+    Attributes
+    ----------
+    facts, unread, label
+        What is known of the server beside its windows.
+    other_lines
+        Whether the block holds lines of other kinds: a log that was filtered for throughput
+        lines says nothing of speculation by not mentioning it.
+    """
+
+    def __init__(self, samples: int = 0) -> None:
+        self.facts = Facts()
+        self.levels = Levels(equal_time=True, tps_quantum=0.1)
+        self.drafting = Drafting()
+        self.unread: Counter[str] = Counter()
+        self.label = ""
+        self.other_lines = False
+        self.v0: V0Line | None = None
+        self.samples: list[LogWindow] = []
+        self.with_prefill = 0
+        self.preemptions = 0
+        self.engines = 1
+        self._max_samples = samples
+        self._intervals: list[_Interval] = []
+        self._slots: dict[int | None, int] = {}
+        self._last_running = float("nan")
+        self.last_stamp = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether measurements of this server were seen."""
+        return bool(self._intervals or self.levels.read or self.drafting.lines or self.v0)
+
+    @property
+    def says_anything(self) -> bool:
+        """Whether the block makes an entry."""
+        return self.is_open or bool(self.unread or self.facts.understood)
+
+    @property
+    def ranks(self) -> int:
+        """Engines that print lines of their own."""
+        return len(self._slots)
+
+    def __len__(self) -> int:
+        return len(self._intervals)
+
+    def add_engine(self, line: EngineLine, stamp: bytes) -> None:
+        """Add a throughput line."""
+        self.engines = max(self.engines, line.engines)
+        self.preemptions += line.preemptions
+        self._slots.setdefault(line.engine, len(self._slots))
+        self._intervals.append(_Interval(stamp, line))
+        self.last_stamp = stamp or self.last_stamp
+
+    def add_spec(self, line: SpecLine, stamp: bytes) -> None:
+        """Add a drafting line: it belongs to the throughput line above it."""
+        last = self._intervals[-1] if self._intervals else None
+        if last is not None and last.spec is None and stamp in (b"", last.stamp):
+            last.spec = line
+            running = last.engine.running
+        else:
+            running = 0
+        self.drafting.add(line, running)
+        self.last_stamp = stamp or self.last_stamp
+
+    def flush(self, final: bool) -> None:
+        """Turn the collected lines into windows; the last one may still get its drafting line."""
+        keep = 0 if final else max(self.ranks, 1)
+        intervals, self._intervals = (
+            self._intervals[: len(self._intervals) - keep],
+            self._intervals[len(self._intervals) - keep :],
+        )
+        if not intervals:
+            return
+        time_s = seconds([i.stamp for i in intervals])
+        slots = np.array([self._slots[i.engine.engine] for i in intervals])
+        starts = group_starts(slots, time_s, self.ranks)
+        if not final and self.ranks > 1 and len(starts) > 1:
+            self._intervals = intervals[starts[-1] :] + self._intervals
+            intervals, time_s = intervals[: starts[-1]], time_s[: starts[-1]]
+            starts = starts[:-1]
+        values = np.array([_values(i) for i in intervals]).T
+        size = np.diff(np.append(starts, len(intervals)))
+        if self.ranks > 1:
+            values, time_s = np.add.reduceat(values, starts, axis=1), time_s[starts]
+            values[3] /= size
+        self._windows(time_s, values, size < self.ranks)
+
+    def _windows(self, time_s: Floats, values: Floats, missing: NDArray[np.bool_]) -> None:
+        running, waiting, tps, usage, prompt, emitted, drafts = values
+        prefill = prompt > 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            accept = np.where(drafts > 0, emitted / drafts, np.nan)
+        ramp = ramp_mask(running, self._last_running)
+        ramp[0] |= self.levels.read == 0 and self.facts.started
+        reason = np.where(prefill, np.where(ramp, PREFILL_RAMP, PREFILL), np.where(ramp, RAMP, 0))
+        reason[(running < 1) | (tps <= 0)] = IDLE
+        reason[missing] = RANK_MISSING
+        self._last_running = float(running[-1])
+        self.with_prefill += int((prefill & (reason != IDLE)).sum())
+        windows = Windows(
+            time_s=time_s,
+            running=running,
+            queue=waiting,
+            usage=usage,
+            output_tps=tps,
+            accept_length=accept,
+            weight=np.nan_to_num(drafts),
+            graph=np.full(len(running), -1, dtype=np.int8),
+            reason=reason.astype(np.int8),
+        )
+        self.levels.add(windows)
+        room = self._max_samples - len(self.samples)
+        if room > 0:
+            self.samples.extend(list(windows.items())[:room])
+
+    def entry(self, path: str) -> LogEntry:
+        """Return the block as an entry."""
+        settings = self._settings()
+        if settings.get("algorithm") == "none":
+            self.levels.accept_quantum = 0.0
+        rows, windows = level_rows(self.levels)
+        rows = tuple(self._with_drafting(row, settings) for row in rows)
+        if not rows:
+            rows = self._without_throughput()
+        alone = self.drafting.alone
+        if alone or self.v0:
+            extra = alone or 1
+            windows = WindowCount(windows.read + extra, windows.used + extra, windows.dropped)
+        accept, survival = self.drafting.accept_length, self.drafting.survival()
+        if self.v0 and not self.drafting.lines:
+            accept = self.v0.emitted / self.v0.rounds
+        if settings.get("algorithm") == "none":
+            accept = 1.0
+        return LogEntry(
+            path=path,
+            format="vllm_log",
+            engine="vllm",
+            engine_version=self.facts.version,
+            settings=settings,
+            rows=rows,
+            windows=windows,
+            diagnoses=self._diagnoses(rows, settings),
+            unread=dict(self.unread),
+            accept_length=accept,
+            survival=survival,
+            label=self.label,
+            samples=tuple(self.samples),
+        )
+
+    def _settings(self) -> dict[str, object]:
+        settings = dict(self.facts.settings)
+        drafts = bool(self.drafting.lines or self.v0)
+        k = self.v0.num_steps if self.v0 else self.drafting.positions
+        if k:
+            for key, value in chain_settings(k).items():
+                settings.setdefault(key, value)
+        if not drafts and self.levels.read and self.other_lines and "algorithm" not in settings:
+            settings.update(NO_SPECULATION)
+        return settings
+
+    def _with_drafting(self, row: LogRow, settings: dict[str, object]) -> LogRow:
+        batch = row.batch_size or 0.0
+        low, high = batch / LEVEL_WIDTH, batch * LEVEL_WIDTH
+        survival = self.drafting.survival(low, high)
+        accept = 1.0 if settings.get("algorithm") == "none" else row.accept_length
+        tps = row.output_tps
+        known = accept is not None and tps is not None and not row.mixed
+        return replace(
+            row,
+            accept_length=accept,
+            survival=survival,
+            round_time_s=accept * batch / tps if known and accept and tps else None,
+            drafted_per_round=self.drafting.drafted_per_round(low, high),
+            accept_rate=self.drafting.accept_rate(low, high),
+        )
+
+    def _without_throughput(self) -> tuple[LogRow, ...]:
+        """Return a row of drafting alone, for a log without usable throughput lines."""
+        if self.v0:
+            return (
+                LogRow(
+                    accept_length=self.v0.emitted / self.v0.rounds,
+                    accept_length_scope="pooled",
+                    drafted_per_round=float(self.v0.num_steps),
+                    accept_rate=self.v0.rate,
+                ),
+            )
+        if not self.drafting.lines:
+            return ()
+        return (
+            LogRow(
+                windows=self.drafting.lines,
+                accept_length=self.drafting.accept_length,
+                survival=self.drafting.survival(),
+                drafted_per_round=self.drafting.drafted_per_round(),
+                accept_rate=self.drafting.accept_rate(),
+                accept_length_scope="run",
+            ),
+        )
+
+    def _diagnoses(
+        self, rows: tuple[LogRow, ...], settings: dict[str, object]
+    ) -> tuple[Diagnosis, ...]:
+        found = load_diagnoses(rows, settings, self.levels.read, self.with_prefill)
+        found += drafting_diagnoses(self.drafting, self.v0, settings)
+        preempted = self.preemptions or self.facts.preemptions
+        if preempted:
+            text = f"{preempted} requests were preempted: the KV cache was full"
+            found.append(Diagnosis("retraction", text))
+        if settings.get("disable_cuda_graph") is True:
+            found.append(Diagnosis("eager", "enforce_eager=True: no forward runs as a CUDA graph"))
+        ranks = max(self.ranks, self.engines)
+        if ranks > 1:
+            found.append(Diagnosis("ranks_summed", f"{ranks} data-parallel engines were summed"))
+        if self.unread.get("truncated"):
+            text = f"{self.unread['truncated']} line(s) cut short were not read"
+            found.append(Diagnosis("truncated", text))
+        return tuple(found)
+
+
+def _values(interval: _Interval) -> tuple[float, ...]:
+    engine, spec = interval.engine, interval.spec
+    drafts = spec.drafts if spec and spec.accept_length is not None else None
+    nan = float("nan")
+    emitted = spec.accept_length * drafts if spec and spec.accept_length and drafts else 0.0
+    return (
+        engine.running,
+        engine.waiting,
+        engine.output_tps,
+        nan if engine.usage is None else engine.usage,
+        engine.prompt_tps,
+        emitted,
+        drafts or 0.0,
+    )

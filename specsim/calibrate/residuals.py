@@ -1,0 +1,164 @@
+"""Observations against the model: what is compared, on which scale, with which error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.acceptance import Acceptance, accept_table
+from specsim.analytic import Solution, solve
+from specsim.case import Case
+from specsim.errors import CalibrationError
+from specsim.observations import Observation
+from specsim.profile import (
+    Parameter,
+    acceptance_name,
+    assembled,
+    cost_parameters,
+    moved_acceptance,
+)
+from specsim.setup import Setup
+from specsim.workload import Lengths, Load, Workload
+
+Floats = NDArray[np.float64]
+
+ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
+"""Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
+
+TTFT_SIGMA = 0.3
+"""Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form."""
+
+
+def workload_of(observation: Observation, setup: Setup) -> Workload:
+    """The requests of a row: what it states, else what the setup states."""
+    default = setup.workload
+    input_len = default.input_len if observation.input_len is None else observation.input_len
+    output_len = default.output_len if observation.output_len is None else observation.output_len
+    cached = observation.input_cached
+    if cached is None:
+        cached = default.input_cached if observation.input_len is None else 0.0
+    return Workload(
+        Lengths(input_len, default.input_len_cv),
+        Lengths(output_len, default.output_len_cv),
+        min(cached, input_len),
+        default.dataset if observation.dataset is None else observation.dataset,
+        default.temperature if observation.temperature is None else observation.temperature,
+        default.evidence if observation.input_len is None else "measured",
+    )
+
+
+def load_of(observation: Observation) -> Load:
+    """The load of a row."""
+    load = observation.load
+    if load.kind == "steady_decode" and load.context_len is None:
+        return Load("steady_decode", load.concurrency, context_len=0.0, window_s=load.window_s)
+    return load
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Observations with what does not depend on the parameters worked out.
+
+    Parameters
+    ----------
+    setup
+        The server.
+    observations
+        Rows.
+    acceptances
+        Named acceptances that rows may belong to, before any level is applied.
+    """
+
+    setup: Setup
+    observations: tuple[Observation, ...]
+    acceptances: tuple[Acceptance, ...]
+
+    def predict(self, parameters: tuple[Parameter, ...], coordinates: Floats) -> Solution:
+        """Model of every row at given coordinates."""
+        system = assembled(self.setup, cost_parameters(parameters, coordinates))
+        by_name = {
+            acceptance_name(a): moved_acceptance(a, parameters, coordinates)
+            for a in self.acceptances
+        }
+        cases = []
+        for row in self.observations:
+            plan = system.plan(
+                row.setting,
+                engine_version=row.engine_version,
+                max_running_requests=row.max_running_requests,
+                what_if=True,
+            )
+            workload = workload_of(row, self.setup)
+            acceptance = by_name[_name(workload)]
+            table = accept_table(acceptance, plan.setting)
+            cases.append(Case.of(system, plan, table, workload, load_of(row)))
+        return solve(system.cost, cases, with_limit=False)
+
+
+def _name(workload: Workload) -> str:
+    return acceptance_name(Acceptance(workload.dataset, workload.temperature))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Comparable numbers: ln(measured), which field of the solution, which row, which error.
+
+    `noise` is True where the error is the fitted noise of throughput.
+    """
+
+    log_value: Floats
+    field: tuple[str, ...]
+    row: NDArray[np.int64]
+    sigma: Floats
+    noise: NDArray[np.bool_]
+
+    def residuals(self, solution: Solution, noise: float) -> Floats:
+        """(ln model - ln measured) / error of every number."""
+        model = np.array(
+            [getattr(solution, f)[r] for f, r in zip(self.field, self.row, strict=True)]
+        )
+        sigma = np.where(self.noise, noise * self.sigma, self.sigma)
+        return np.asarray((np.log(model) - self.log_value) / sigma, dtype=np.float64)
+
+
+def measured(observations: Sequence[Observation]) -> Measured:
+    """Collect what the rows measure: throughput or a time, and the accept length.
+
+    Raises
+    ------
+    CalibrationError
+        If no row measures a throughput or a time.
+    """
+    values: list[tuple[float, str, int, float, bool]] = []
+    for i, row in enumerate(observations):
+        spread = row.weight**-0.5
+        if row.output_tps is not None:
+            values.append((row.output_tps, "output_tps", i, spread, True))
+        elif row.tpot_s is not None:
+            values.append((row.tpot_s, "tpot_s", i, spread, True))
+        if row.round_time_s is not None:
+            values.append((row.round_time_s, "round_s", i, spread, True))
+        elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:
+            values.append((row.itl_s, "round_s", i, spread, True))
+        if row.ttft_s is not None and row.kind == "closed_loop":
+            values.append((row.ttft_s, "ttft_s", i, TTFT_SIGMA * spread, False))
+        if row.accept_length is not None and row.setting.speculates:
+            sigma = ACCEPT_SIGMA[row.accept_length_scope] * spread
+            values.append((row.accept_length, "accept_length", i, sigma, False))
+    if not any(is_noise for *_, is_noise in values):
+        raise CalibrationError(
+            f"{len(observations)} observations",
+            "none measures output_tps, tpot_s, itl_s or round_time_s",
+            "add a column with the throughput or a time of at least one cell",
+        )
+    number, field, index, sigma, noise = zip(*values, strict=True)
+    return Measured(
+        np.log(np.array(number)),
+        tuple(field),
+        np.array(index),
+        np.array(sigma),
+        np.array(noise),
+    )

@@ -1,0 +1,181 @@
+"""What clients measure, defined once, from one row per request.
+
+    TTFT = first_token - arrival                                                        (TTFT)
+    TPOT = (last_token - first_token) / (tokens - 1), undefined for a single token      (TPOT)
+    E2E  = finished - arrival                                                           (E2E)
+    ITL  = gap between two deliveries; a round that brings m tokens counts as m gaps of
+           gap / m each, or as one gap, as the client's library has it                  (ITL)
+    goodput = requests per second that meet every target they were given                (GOODPUT)
+
+SGLang's own client spreads a gap over its tokens, OpenAI-style clients and vLLM's record one gap
+per chunk: with speculation the two differ by the accept length, TPOT does not. `finished` is when
+the server lets go of the request; under an overlap scheduler that is a round after `last_token`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specsim.errors import InputError
+
+Floats = NDArray[np.float64]
+Records = NDArray[np.void]
+
+REQUEST_DTYPE = np.dtype(
+    [
+        ("request", np.int64),
+        ("arrival_s", np.float64),
+        ("admitted_s", np.float64),
+        ("first_token_s", np.float64),
+        ("last_token_s", np.float64),
+        ("finished_s", np.float64),
+        ("input_len", np.int64),
+        ("output_len", np.int64),
+        ("tokens", np.int64),
+        ("rounds", np.int64),
+        ("retractions", np.int64),
+        ("measured", np.bool_),
+    ]
+)
+"""A row per request: when things happened to it (NaN: not yet), its lengths, the tokens that were
+delivered, the rounds that delivered them, how often it was thrown out and recomputed, and whether
+it counts in the summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and percentiles of a time, seconds; NaN where nothing was measured."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: ArrayLike) -> Spread:
+        """Summarise, leaving NaN out.
+
+        >>> Spread.of([1.0, 2.0, 3.0, float("nan")])
+        Spread(mean=2.0, p50=2.0, p90=2.8, p99=2.98)
+        """
+        known = np.asarray(values, dtype=np.float64).ravel()
+        known = known[~np.isnan(known)]
+        if known.size == 0:
+            return cls(math.nan, math.nan, math.nan, math.nan)
+        p50, p90, p99 = np.percentile(known, (50, 90, 99)).tolist()
+        return cls(float(known.mean()), p50, p90, p99)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a request must stay within to count as good, seconds; None for no target."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"target {name} = {value}", "must be positive", "give seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Good requests per second, the tokens they brought per second, and their share."""
+
+    requests_per_s: float
+    tokens_per_s: float
+    share: float
+
+
+def queue_s(requests: Records) -> Floats:
+    """Wait from arrival until the prompt is taken up, seconds."""
+    return _column(requests, "admitted_s") - _column(requests, "arrival_s")
+
+
+def ttft_s(requests: Records) -> Floats:
+    """Time to first token of each request, seconds (TTFT)."""
+    return _column(requests, "first_token_s") - _column(requests, "arrival_s")
+
+
+def tpot_s(requests: Records) -> Floats:
+    """Time per output token after the first, seconds; NaN for a single token (TPOT)."""
+    decode = _column(requests, "last_token_s") - _column(requests, "first_token_s")
+    gaps = _column(requests, "tokens") - 1.0
+    return np.where(gaps > 0, decode / np.maximum(gaps, 1.0), math.nan)
+
+
+def e2e_s(requests: Records) -> Floats:
+    """Time from arrival until the server lets go of each request, seconds (E2E)."""
+    return _column(requests, "finished_s") - _column(requests, "arrival_s")
+
+
+def itl_s(
+    first_token_s: float, delivered_s: ArrayLike, tokens: ArrayLike, per_chunk: bool = False
+) -> Floats:
+    """Gaps between the tokens of one request, seconds (ITL).
+
+    Parameters
+    ----------
+    first_token_s
+        When the first token came.
+    delivered_s, tokens
+        When each later chunk came, rising, and its tokens.
+    per_chunk
+        Whether a chunk counts as one gap instead of one per token.
+
+    Examples
+    --------
+    >>> itl_s(1.0, [1.3, 1.4], [3, 1]).round(3).tolist()
+    [0.1, 0.1, 0.1, 0.1]
+    >>> itl_s(1.0, [1.3, 1.4], [3, 1], per_chunk=True).round(3).tolist()
+    [0.3, 0.1]
+    """
+    times = np.asarray(delivered_s, dtype=np.float64)
+    gaps = np.diff(times, prepend=first_token_s)
+    if per_chunk:
+        return gaps
+    counts = np.asarray(tokens, dtype=np.int64)
+    return np.repeat(gaps / np.maximum(counts, 1), counts)
+
+
+def goodput(requests: Records, targets: Targets, duration_s: float) -> Goodput:
+    """Count the requests that meet the targets (GOODPUT).
+
+    Parameters
+    ----------
+    requests
+        Rows of `REQUEST_DTYPE`; those that have not finished are not good.
+    targets
+        A request with a single token has no TPOT and meets any target on it.
+    duration_s
+        Time in which they finished.
+
+    Raises
+    ------
+    InputError
+        If the duration is not positive.
+    """
+    if not duration_s > 0:
+        raise InputError(f"duration {duration_s}", "must be positive", "give seconds")
+    good = ~np.isnan(_column(requests, "finished_s"))
+    for target, values in (
+        (targets.ttft_s, ttft_s(requests)),
+        (targets.tpot_s, tpot_s(requests)),
+        (targets.e2e_s, e2e_s(requests)),
+    ):
+        if target is not None:
+            good &= ~(values > target)
+    tokens = float(_column(requests, "tokens")[good].sum())
+    share = float(good.mean()) if good.size else math.nan
+    return Goodput(float(good.sum()) / duration_s, tokens / duration_s, share)
+
+
+def _column(requests: Records, name: str) -> Floats:
+    return np.asarray(requests[name], dtype=np.float64)

@@ -1,0 +1,138 @@
+"""What is believed before anything is measured on the user's own server."""
+
+from __future__ import annotations
+
+import math
+
+from specsim.acceptance import Acceptance
+from specsim.cost import CORRECTION_KNOTS
+from specsim.profile.parameter import Parameter, Scale
+from specsim.system import System, allreduce_evidence
+
+ALLREDUCE_SD = {"measured": (0.15, 0.15), "published": (0.5, 0.4), "assumed": (0.7, 0.6)}
+"""Errors of latency and bandwidth in log; one host differs from another by up to 10x."""
+
+SHARED_READ = ("flashinfer", "fa3", "fa4", "flash_attn", "flashmla", "trtllm", "cutlass", "dsa")
+"""Backends that read the KV cache once per request and tile (PHYSICS 2.5)."""
+
+CORRECTION_SD = 0.10
+CORRECTION_LENGTH = 1.5
+"""Prior of the correction: 10 % at any t, correlated over 1.5 octaves."""
+
+
+def cost_priors(system: System) -> tuple[Parameter, ...]:
+    """Priors of the cost parameters that matter on this server."""
+    target, cost = system.cost.target, system.cost
+    exact = system.gpu.bandwidth_evidence == "measured"
+    result = [
+        _prior("bandwidth", "log", 1.0, 0.10 if exact else 0.15, "read bandwidth of the GPU"),
+        _prior("compute", "log", 1.0, 0.30, "GEMM rate at decode sizes"),
+        _prior("target_fixed", "log", 1.0, 0.5, "launch floor per layer, PHYSICS 2.7"),
+        _prior("attention", "log", 1.0, 0.35, "KV read efficiency, PHYSICS 2.5"),
+        _fill(system),
+        _kv_reads(system),
+        _prior("per_request", "log", 1.0, 0.8, "sampling per request"),
+        _prior("host", "log", 1.0, 0.7, "CPU 1-3 ms + 10-50 us per request, PHYSICS 5"),
+        _prior("prefill", "log", 1.0, 0.35, "prefill efficiency"),
+        _prior(
+            "kv_pool",
+            "log",
+            1.0,
+            0.03 if system.engine.kv_tokens is not None else 0.3,
+            "KV tokens: start-up log, or derived from memory",
+        ),
+    ]
+    if cost.allreduce.pieces:
+        latency_sd, bandwidth_sd = ALLREDUCE_SD[
+            allreduce_evidence(system.setup.hardware, system.link, system.engine.tp)
+        ]
+        result += [
+            _prior("allreduce_latency", "log", 1.0, latency_sd, "PHYSICS 3: host spread 10x"),
+            _prior("allreduce_bandwidth", "log", 1.0, bandwidth_sd, "PHYSICS 3: host spread 10x"),
+        ]
+    if target.experts:
+        result += [
+            _prior("coverage", "log", 1.0, 0.15, "routing skew, PHYSICS 2.3"),
+            _prior("expert_sharing", "linear", 0.75, 0.12, "PHYSICS 2.4", 0.2, 1.2),
+        ]
+    result.append(_prior("round_overhead", "log", 1.0, 1.0, "factor 3, PHYSICS 4"))
+    if cost.draft is not None:
+        result.append(_prior("draft", "log", 1.0, 0.5, "draft bytes and launches, PHYSICS 4"))
+    return tuple(result)
+
+
+def correction_priors() -> tuple[Parameter, ...]:
+    """Priors of the correction's knots; they are correlated, see `correction_covariance`."""
+    return tuple(
+        _prior(f"correction_{j}", "linear", 0.0, CORRECTION_SD, "smooth in log t", -1.5, 1.5)
+        for j in range(CORRECTION_KNOTS)
+    )
+
+
+def correction_correlation() -> list[list[float]]:
+    """Prior correlation of the knots: squared exponential in octaves."""
+    knots = range(CORRECTION_KNOTS)
+    return [
+        [math.exp(-0.5 * ((i - j) / CORRECTION_LENGTH) ** 2) for j in knots] for i in knots
+    ]
+
+
+def acceptance_priors(names: tuple[str, ...], depths_known: bool) -> tuple[Parameter, ...]:
+    """Priors of the acceptance: a level per named acceptance, shapes shared by all."""
+    level_sd = 0.1 if depths_known else 0.45
+    levels = [
+        _prior(f"accept_level[{name}]", "linear", 0.0, level_sd, "spread between domains", -6, 6)
+        for name in names
+    ]
+    return (
+        *levels,
+        _prior("accept_decay", "linear", 0.97, 0.02, "PHYSICS 1.2", 0.5, 1.3),
+        _prior("rank_scale", "log", 1.0, 0.25, "PHYSICS 1.8", 0.05, 2.0),
+        _prior("confidence_shift", "linear", 0.9, 0.35, "nine EAGLE-3 drafters", -2, 6),
+    )
+
+
+def default_acceptance(system: System, algorithm: str, dataset: str, temperature: float) -> (
+    Acceptance
+):
+    """Return what a drafter of this kind accepts before anything is known about it."""
+    first = {"MTP": 0.78, "STANDALONE": 0.7, "NGRAM": 0.35, "EAGLE": 0.62}.get(algorithm, 0.65)
+    return Acceptance(
+        dataset=dataset,
+        temperature=temperature,
+        accept_prob=(first,),
+        confidence_shift=0.9,
+        source=f"prior for {algorithm}",
+    )
+
+
+def _prior(
+    name: str,
+    scale: Scale,
+    median: float,
+    sd: float,
+    source: str,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> Parameter:
+    if scale == "log" and low == -math.inf:
+        low, high = median * math.exp(-5 * max(sd, 0.4)), median * math.exp(5 * max(sd, 0.4))
+    return Parameter(name, scale, median, sd, median, sd, False, low, high, source)
+
+
+def _fill(system: System) -> Parameter:
+    """Query rows that fill the GPU: measured 2.7 for MLA decode with few heads per rank."""
+    median = 2.5 if system.cost.target.model.attention == "mla" else 1.0
+    return _prior("attention_fill", "log", median, 0.5, "82 ns per KV token at one row, 30 at 8")
+
+
+def _kv_reads(system: System) -> Parameter:
+    """Share of query rows that read the cache again: backend's doing."""
+    backend = system.engine.backend
+    if "triton" in backend:
+        median, sd = 0.95, 0.15
+    elif any(name in backend for name in SHARED_READ):
+        median, sd = 0.1, 0.15
+    else:
+        median, sd = 0.3, 0.3
+    return _prior("kv_reads", "linear", median, sd, "attention backend, PHYSICS 2.5", 0.0, 1.2)

@@ -1,0 +1,186 @@
+"""A profile: one server with its numbers, their errors and their provenance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.acceptance import Acceptance
+from specsim.cost import CORRECTION_KNOTS, CostParameters
+from specsim.errors import InputError, UnknownNameError
+from specsim.evidence import Evidence, weakest
+from specsim.profile.parameter import Parameter
+from specsim.setup import Setup
+from specsim.system import System, assemble
+
+Floats = NDArray[np.float64]
+
+SHAPES = {"accept_decay": "decay", "rank_scale": "rank_scale"}
+SHAPES |= {"confidence_shift": "confidence_shift"}
+
+
+@dataclass(frozen=True, slots=True)
+class FitRecord:
+    """How the profile was fitted.
+
+    Parameters
+    ----------
+    observations
+        Rows used.
+    noise
+        Standard deviation of one observation's log throughput around the model.
+    model_error
+        Standard deviation of log throughput added to every prediction: what the model misses.
+    data_sha256
+        Of the observations, so that a test can tell whether they changed.
+    source
+        Where the observations are from.
+    """
+
+    observations: int = 0
+    noise: float = 0.03
+    model_error: float = 0.10
+    data_sha256: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A server, priced.
+
+    Parameters
+    ----------
+    name
+        Its id.
+    setup
+        The server.
+    parameters
+        Numbers with prior and error.
+    correlation
+        Posterior correlation of the parameters, in their order.
+    acceptances
+        One per dataset and temperature; the first is the default.
+    fit
+        How it was fitted.
+    """
+
+    name: str
+    setup: Setup
+    parameters: tuple[Parameter, ...]
+    correlation: tuple[tuple[float, ...], ...]
+    acceptances: tuple[Acceptance, ...]
+    fit: FitRecord = field(default_factory=FitRecord)
+
+    def __post_init__(self) -> None:
+        size = len(self.parameters)
+        if len(self.correlation) != size or any(len(row) != size for row in self.correlation):
+            raise InputError(
+                f"profile {self.name}", "has a correlation of another size", "fit it again"
+            )
+        if not self.acceptances:
+            raise InputError(f"profile {self.name}", "has no acceptance", "fit it again")
+
+    @property
+    def coordinates(self) -> Floats:
+        """Values in prior standard deviations from the prior medians."""
+        return np.array([p.coordinate for p in self.parameters])
+
+    @property
+    def covariance(self) -> Floats:
+        """Posterior covariance of the coordinates."""
+        sd = np.array([p.sd / p.prior_sd for p in self.parameters])
+        return np.asarray(np.array(self.correlation) * np.outer(sd, sd), dtype=np.float64)
+
+    def system(self, coordinates: Floats | None = None) -> System:
+        """The server with its fitted (or the given) cost parameters."""
+        return assembled(self.setup, cost_parameters(self.parameters, self._at(coordinates)))
+
+    def acceptance(
+        self,
+        dataset: str | None = None,
+        temperature: float | None = None,
+        coordinates: Floats | None = None,
+    ) -> Acceptance:
+        """The acceptance of a dataset and temperature; the first one if neither is given.
+
+        Raises
+        ------
+        UnknownNameError
+            If the profile has none for them.
+        """
+        for acceptance in self.acceptances:
+            if dataset is not None and acceptance.dataset != dataset:
+                continue
+            if temperature is not None and acceptance.temperature != temperature:
+                continue
+            return moved_acceptance(acceptance, self.parameters, self._at(coordinates))
+        wanted = f"{dataset or 'any'} at temperature {temperature}"
+        known = [acceptance_name(a) for a in self.acceptances]
+        raise UnknownNameError("acceptance", wanted, known)
+
+    def _at(self, coordinates: Floats | None) -> Floats:
+        return self.coordinates if coordinates is None else coordinates
+
+    @property
+    def evidence(self) -> Evidence:
+        """The weakest evidence among the fitted numbers; ``assumed`` if nothing was fitted."""
+        fitted = [p.evidence for p in self.parameters if p.fitted]
+        return weakest(fitted) if fitted else "assumed"
+
+
+def acceptance_name(acceptance: Acceptance) -> str:
+    """Name of an acceptance: dataset and temperature.
+
+    >>> acceptance_name(Acceptance("chat", 0.0))
+    'chat@0'
+    """
+    return f"{acceptance.dataset or 'default'}@{acceptance.temperature:g}"
+
+
+def assembled(setup: Setup, parameters: CostParameters) -> System:
+    """Assemble a setup with parameters; the library is read once per setup."""
+    return _base_system(setup).with_parameters(parameters)
+
+
+_SYSTEMS: dict[Setup, System] = {}
+
+
+def _base_system(setup: Setup) -> System:
+    """Assembled setups, cached by value."""
+    if setup not in _SYSTEMS:
+        if len(_SYSTEMS) > 64:
+            _SYSTEMS.clear()
+        _SYSTEMS[setup] = assemble(setup)
+    return _SYSTEMS[setup]
+
+
+def cost_parameters(parameters: tuple[Parameter, ...], coordinates: Floats) -> CostParameters:
+    """Cost parameters at given coordinates."""
+    known = set(CostParameters.__dataclass_fields__)
+    plain: dict[str, float] = {}
+    knots = np.zeros(CORRECTION_KNOTS)
+    corrected = False
+    for parameter, coordinate in zip(parameters, coordinates, strict=True):
+        if parameter.name in known:
+            plain[parameter.name] = parameter.at(float(coordinate))
+        elif parameter.name.startswith("correction_"):
+            knots[int(parameter.name.removeprefix("correction_"))] = parameter.at(float(coordinate))
+            corrected = True
+    correction = tuple(knots.tolist()) if corrected else ()
+    return CostParameters(**plain, correction=correction)
+
+
+def moved_acceptance(
+    acceptance: Acceptance, parameters: tuple[Parameter, ...], coordinates: Floats
+) -> Acceptance:
+    """Acceptance at given coordinates."""
+    level = f"accept_level[{acceptance_name(acceptance)}]"
+    changes: dict[str, float] = {}
+    for parameter, coordinate in zip(parameters, coordinates, strict=True):
+        if parameter.name == level:
+            changes["level"] = acceptance.level + parameter.at(float(coordinate))
+        elif parameter.name in SHAPES:
+            changes[SHAPES[parameter.name]] = parameter.at(float(coordinate))
+    return replace(acceptance, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,209 @@
+"""Prices of rounds and prefill steps, with everything that can be priced beforehand.
+
+Within a stretch of rounds only the KV cache grows, and a round's phases are affine in it: at a
+given batch each is `base + slope * kv_tokens`. Both are read off `cost.round_time` itself, for all
+batches at once, by asking it at two KV sizes, so no formula is written twice. Where attention is
+not linear in the context (sliding windows, linear-attention states) it is asked every time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specsim.case import TIMELINES
+from specsim.cost import (
+    OVERLAP,
+    SEQUENTIAL,
+    CostModel,
+    RoundShape,
+    RoundTime,
+    attention_s,
+    prefill_s,
+    round_time,
+)
+from specsim.engine import RunPlan, padded_batch
+
+Floats = NDArray[np.float64]
+
+PROBES = (64.0, 1000.0, 3000.0, 20_000.0, 300_000.0)
+"""Contexts at which attention is tried for linearity, tokens per request."""
+
+FAR = 2.0**30
+"""KV tokens per request at which slopes are read; so many that the base does not blur them."""
+
+PREFILL_BLOCK = 256
+"""Prompt token counts that are priced together."""
+
+
+def round_shape(
+    plan: RunPlan, accept_length: float, batch: ArrayLike, kv_tokens: ArrayLike
+) -> RoundShape:
+    """Return the counts of rounds of `plan`, as `cost.round_time` takes them.
+
+    The draft extend of the accepted tokens is priced at their mean, as the closed form does.
+
+    Parameters
+    ----------
+    plan
+        How the engine runs.
+    accept_length
+        Mean tokens per request and round, bonus included.
+    batch, kv_tokens
+        Running requests, and tokens in the KV cache, all requests together.
+    """
+    b = np.asarray(batch, dtype=np.float64)
+    padded, eager = padded_batch(plan, b)
+    extend = np.where(
+        eager,
+        plan.extend_tokens_per_request(accept_length, True),
+        plan.extend_tokens_per_request(accept_length),
+    )
+    return RoundShape(
+        batch=b,
+        padded=padded,
+        eager=eager,
+        width=np.float64(plan.setting.num_draft_tokens) * np.ones_like(b),
+        topk=np.float64(plan.setting.topk) * np.ones_like(b),
+        draft_forwards=np.float64(plan.draft_forwards) * np.ones_like(b),
+        extend_tokens=b * extend,
+        kv_tokens=np.asarray(kv_tokens, dtype=np.float64),
+        timeline=np.full(b.shape, TIMELINES[plan.timeline], dtype=np.int64),
+    )
+
+
+def front_s(time: RoundTime, with_attention: bool = True) -> Floats:
+    """What comes before the draft extend: draft, tree, target, overhead, seconds."""
+    front: Floats = (
+        time.draft.draft_s + time.draft.tree_s + time.target.total_s + time.draft.overhead_s
+    )
+    return front if with_attention else front - time.target.attention_s
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPricer:
+    """Round lengths of one plan at batches 1 .. `max_batch`, equal to `cost.round_time`.
+
+    Parameters
+    ----------
+    cost, plan, accept_length
+        What is priced; see :func:`round_shape`.
+    timeline
+        Of the plan, as `cost` numbers it.
+    linear
+        Whether attention is linear in the KV tokens and is in `front`.
+    front, extend
+        Base and slope per batch (index batch - 1), seconds and seconds per KV token.
+    host
+        Per batch, seconds.
+    """
+
+    cost: CostModel
+    plan: RunPlan
+    accept_length: float
+    timeline: int
+    linear: bool
+    front: tuple[list[float], list[float]]
+    extend: tuple[list[float], list[float]]
+    host: list[float]
+
+    @classmethod
+    def of(
+        cls, cost: CostModel, plan: RunPlan, accept_length: float, max_batch: int
+    ) -> RoundPricer:
+        """Price all batches at two KV sizes."""
+        batch = np.arange(1.0, max_batch + 1.0)
+        width = plan.setting.num_draft_tokens
+        unit = attention_s(cost, batch, width, batch * FAR) / FAR
+        tried = [attention_s(cost, batch, width, batch * p) / p for p in PROBES]
+        linear = all(np.allclose(t, unit, rtol=1e-12, atol=0.0) for t in tried)
+        none = round_time(cost, round_shape(plan, accept_length, batch, 0.0 * batch))
+        far = round_time(cost, round_shape(plan, accept_length, batch, FAR * batch))
+        base = front_s(none, with_attention=linear)
+        slope = (front_s(far, with_attention=linear) - base) / (FAR * batch)
+        extend_slope = (far.draft.extend_s - none.draft.extend_s) / (FAR * batch)
+        return cls(
+            cost,
+            plan,
+            accept_length,
+            TIMELINES[plan.timeline],
+            linear,
+            (base.tolist(), slope.tolist()),
+            (none.draft.extend_s.tolist(), extend_slope.tolist()),
+            none.host_s.tolist(),
+        )
+
+    def round_s(self, batch: int, kv_tokens: NDArray[np.int64] | Floats) -> Floats:
+        """Lengths of rounds of one batch, seconds (ROUND-SEQ, ROUND-OVL, ROUND-RUN).
+
+        Parameters
+        ----------
+        batch
+            Running requests.
+        kv_tokens
+            Tokens in the KV cache at the start of each round, all requests together.
+        """
+        at = batch - 1
+        front = self.front[0][at] + kv_tokens * self.front[1][at]
+        if not self.linear:
+            front = front + attention_s(
+                self.cost, float(batch), self.plan.setting.num_draft_tokens, kv_tokens
+            )
+        extend, slope, host = self.extend[0][at], self.extend[1][at], self.host[at]
+        if self.timeline == SEQUENTIAL:
+            return np.asarray(front + (extend + host) + kv_tokens * slope)
+        if self.timeline == OVERLAP:
+            return np.asarray(front + np.maximum(extend + kv_tokens * slope, host))
+        return np.asarray(np.maximum(front + (extend + kv_tokens * slope), host))
+
+    def exact(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundTime:
+        """Price rounds with all their phases, by the full formula."""
+        return round_time(self.cost, round_shape(self.plan, self.accept_length, batch, kv_tokens))
+
+
+@dataclass(slots=True)
+class PrefillPricer:
+    """Prefill steps of one system, equal to `cost.prefill_s`; blocks of counts on demand.
+
+    Parameters
+    ----------
+    cost
+        What is priced.
+    speculates
+        Whether the drafter runs over the prompt too.
+    """
+
+    cost: CostModel
+    speculates: bool
+    _blocks: dict[tuple[int, bool], list[float]] = field(default_factory=dict)
+    _pair_s: float | None = None
+
+    def seconds(self, tokens: int, pairs: float, mixed: bool) -> float:
+        """Time of a step, seconds.
+
+        Parameters
+        ----------
+        tokens
+            Prompt tokens computed.
+        pairs
+            Sum over them of the KV tokens each attends to.
+        mixed
+            Whether they join a decode step.
+        """
+        block = self._blocks.get((tokens // PREFILL_BLOCK, mixed))
+        if block is None:
+            first = tokens // PREFILL_BLOCK * PREFILL_BLOCK
+            counts = np.arange(first, first + PREFILL_BLOCK)
+            block = prefill_s(self.cost, counts, 0.0, self.speculates, mixed).tolist()
+            self._blocks[tokens // PREFILL_BLOCK, mixed] = block
+        if self._pair_s is None:  # the time is affine in the pairs
+            one, far = prefill_s(self.cost, [1.0, 1.0], [0.0, FAR], self.speculates).tolist()
+            self._pair_s = (far - one) / FAR
+        return block[tokens % PREFILL_BLOCK] + pairs * self._pair_s
+
+    def exact(self, tokens: int, pairs: float, mixed: bool) -> float:
+        """Time of a step by the full formula, seconds."""
+        context = pairs / tokens if tokens else 0.0
+        return float(prefill_s(self.cost, tokens, context, self.speculates, mixed))
