@@ -16,8 +16,18 @@ from specsim.profile.profile import (
     cost_parameters,
     moved_acceptance,
 )
+from specsim.profile.toml import (
+    DEFAULT_PROFILE,
+    load_profile,
+    profile_from_toml,
+    profile_names,
+    profile_to_toml,
+    save_profile,
+    write_text,
+)
 
 __all__ = [
+    "DEFAULT_PROFILE",
     "FitRecord",
     "Parameter",
     "Profile",
@@ -29,5 +39,11 @@ __all__ = [
     "cost_parameters",
     "cost_priors",
     "default_acceptance",
+    "load_profile",
     "moved_acceptance",
+    "profile_from_toml",
+    "profile_names",
+    "profile_to_toml",
+    "save_profile",
+    "write_text",
 ]

@@ -81,14 +81,14 @@ def acceptance_priors(names: tuple[str, ...], depths_known: bool) -> tuple[Param
     """Priors of the acceptance: a level per named acceptance, shapes shared by all."""
     level_sd = 0.1 if depths_known else 0.45
     levels = [
-        _prior(f"accept_level[{name}]", "linear", 0.0, level_sd, "spread between domains", -6, 6)
+        _prior(f"accept_level[{name}]", "linear", 0.0, level_sd, "spread between domains", -6.0, 6.0)
         for name in names
     ]
     return (
         *levels,
         _prior("accept_decay", "linear", 0.97, 0.02, "PHYSICS 1.2", 0.5, 1.3),
         _prior("rank_scale", "log", 1.0, 0.25, "PHYSICS 1.8", 0.05, 2.0),
-        _prior("confidence_shift", "linear", 0.9, 0.35, "nine EAGLE-3 drafters", -2, 6),
+        _prior("confidence_shift", "linear", 0.9, 0.35, "nine EAGLE-3 drafters", -2.0, 6.0),
     )
 
 

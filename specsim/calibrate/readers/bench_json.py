@@ -83,7 +83,7 @@ def with_unread(
 
 
 def _records(values: Iterable[Any]) -> Iterator[Any]:
-    """Records, out of lists of records too."""
+    """Yield records, out of lists of records too."""
     for value in values:
         if isinstance(value, list):
             yield from (v for v in value if isinstance(v, dict))
@@ -148,9 +148,15 @@ def _one_batch(record: Mapping[str, Any]) -> Result | str:
         possible = [tokens / latency, *([tokens / (latency - ttft)] if pure and ttft else [])]
         if all(abs(tps - p) > LOOSE * tps for p in possible):
             return "numbers contradict each other"
-        if total and into is not None and abs(batch * (into + (out or 0)) / latency - total) > LOOSE * total:
+        if (
+            total
+            and into is not None
+            and abs(batch * (into + (out or 0)) / latency - total) > LOOSE * total
+        ):
             return "numbers contradict each other"
-    decode = tokens is not None and pure and abs(tokens / (latency - (ttft or 0)) - tps) <= LOOSE * tps
+    decode = (
+        tokens is not None and pure and abs(tokens / (latency - (ttft or 0)) - tps) <= LOOSE * tps
+    )
     row = LogRow(
         kind="steady_decode" if decode else "closed_loop",
         batch_size=batch,
@@ -172,7 +178,10 @@ def _offline(record: Mapping[str, Any]) -> Result | str:
     """SGLang's bench_offline_throughput: all requests at once."""
     latency, tps = number(record, "total_latency"), number(record, "output_throughput")
     done = number(record, "successful_requests")
-    tokens_in, tokens_out = number(record, "total_input_tokens"), number(record, "total_output_tokens")
+    tokens_in, tokens_out = (
+        number(record, "total_input_tokens"),
+        number(record, "total_output_tokens"),
+    )
     if not latency or not tps or not done or latency <= 0 or tps <= 0 or done < 1:
         return "a field is missing or damaged"
     if tokens_out is not None and abs(tokens_out / latency - tps) > SLACK * tps:
@@ -233,11 +242,24 @@ def _step_times(times: Mapping[str, Any]) -> Iterator[tuple[int, float, int]]:
 
 
 def _key(result: Result) -> tuple[object, ...]:
-    return (result.format, result.engine, result.version, result.label, sorted(result.settings.items(), key=str))
+    return (
+        result.format,
+        result.engine,
+        result.version,
+        result.label,
+        sorted(result.settings.items(), key=str),
+    )
 
 
 def _load(row: LogRow) -> tuple[object, ...]:
-    return (row.kind, row.concurrency, row.request_rate, row.batch_size, row.input_len, row.output_len)
+    return (
+        row.kind,
+        row.concurrency,
+        row.request_rate,
+        row.batch_size,
+        row.input_len,
+        row.output_len,
+    )
 
 
 def _entry(group: list[Result], path: str) -> LogEntry:

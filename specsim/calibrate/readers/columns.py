@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @lru_cache(1 << 14)
 def _number(text: bytes) -> float:
-    """Logs repeat most of their numbers."""
+    """Convert once: logs repeat most of their numbers."""
     return float(text or b"nan")
 
 

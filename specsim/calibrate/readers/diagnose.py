@@ -43,7 +43,7 @@ def load_diagnoses(
 
 
 def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> Diagnosis | None:
-    """Requests wait although the batch does not grow."""
+    """Tell whether requests wait although the batch does not grow."""
     waiting = [r for r in rows if r.queue is not None and r.queue >= 0.5 and r.batch_size]
     if not waiting:
         return None
@@ -70,7 +70,7 @@ def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> Diagnosis 
 
 
 def queue_dominated(rows: Sequence[LogRow]) -> Diagnosis | None:
-    """Far more requests wait than run."""
+    """Tell whether far more requests wait than run."""
     for row in rows:
         if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size:
             text = (
@@ -82,7 +82,7 @@ def queue_dominated(rows: Sequence[LogRow]) -> Diagnosis | None:
 
 
 def eager(rows: Sequence[LogRow]) -> Diagnosis | None:
-    """Some windows ran without CUDA graph."""
+    """Tell whether some windows ran without CUDA graph."""
     without = [r for r in rows if r.cuda_graph is False]
     if not without:
         return None

@@ -12,7 +12,9 @@ from typing import Any
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 _SKIP = re.compile(r"[\s,]*")
 _COMMENT = re.compile(r"#[^\n]*(?:\n|\Z)")
-_NEXT = re.compile(r"\{\s*\"ph\"")
+_NEXT = re.compile(r"\{\s*\"(?:ph|name|cat|pid)\"\s*:")
+_NEAR_END = 16
+"""A value that ends this close to the end of the text (a number, a word) may go on."""
 MAX_EVENT_CHARS = 4 << 20
 """No event is longer; what does not close within it is damaged."""
 
@@ -57,23 +59,27 @@ class EventStream:
                 break
             try:
                 event, at = decode(text, at)
-            except (ValueError, RecursionError):
-                if len(text) - at < MAX_EVENT_CHARS:
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - _NEAR_END
+                if cut and len(text) - at < MAX_EVENT_CHARS:
                     text, at, more = self._more(text, at)
                     if more:
                         continue
-                    self.unread["truncated"] += 1
-                    break
-                event, (text, at) = None, self._resync(text, at)
+                    if not _NEXT.search(text, 1):
+                        self.unread["truncated"] += 1
+                        break
+                event, at = None, self._resync(text, at)
+            except RecursionError:
+                event, at = None, self._resync(text, at)
             if isinstance(event, dict):
                 yield event
             else:
                 self.unread["damaged event"] += 1
 
     def _find_array(self) -> tuple[str, int]:
-        text, at, more = "", 0, True
+        text, more = "", True
         while more:
-            text, at, more = self._more(text[-64:], 0)
+            text, _, more = self._more(text[-64:], 0)
             found = _ARRAY.search(text)
             if found:
                 self.found = True
@@ -98,7 +104,7 @@ class EventStream:
             at = comment.end() if comment else at + 1
 
     @staticmethod
-    def _resync(text: str, at: int) -> tuple[str, int]:
+    def _resync(text: str, at: int) -> int:
         """Go on at the next thing that looks like an event."""
         found = _NEXT.search(text, at + 1)
-        return (text, found.start()) if found else ("", 0)
+        return found.start() if found else len(text)

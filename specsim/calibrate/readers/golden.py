@@ -14,7 +14,9 @@ from specsim.calibrate.readers.entry import LogEntry, LogRow, WindowCount
 from specsim.calibrate.readers.source import as_lines
 from specsim.calibrate.readers.vllm_facts import chain_settings
 
-_PAIR = re.compile(r"(?P<indent> *)(?:- )?(?P<key>[\w.\"' -]{1,64}):(?: +(?P<value>[^#]*?))? *(?:#.*)?")
+_PAIR = re.compile(
+    r"(?P<indent> *)(?:- )?(?P<key>[\w.\"' -]{1,64}):(?: +(?P<value>[^#]*?))? *(?:#.*)?"
+)
 _FLOW = re.compile(r"(\d{1,2})\"?'?: *(\d{1,2}\.\d{1,6})(?=[,} ])")
 _DEPTH = re.compile(r"(?:num_speculative_tokens|k|n|depth|mtp|draft)?[ _-]?(\d{1,2})")
 _DEPTH_KEYS = ("num_speculative_tokens", "speculative_tokens", "k", "depth")
@@ -75,7 +77,10 @@ def read_golden(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list
 
 def _entry(path: str, notes: dict[str, str], mode: str, k: int, length: float) -> LogEntry:
     row = LogRow(kind="closed_loop", accept_length=length, accept_length_scope="run")
-    settings = {**chain_settings(k), **{name: notes[name] for name in ("model", "dataset") if name in notes}}
+    settings = {
+        **chain_settings(k),
+        **{name: notes[name] for name in ("model", "dataset") if name in notes},
+    }
     return LogEntry(
         path=path,
         format="golden_acceptance",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,9 @@ SPEED_STEP = 0.1
 RAMP_CHANGE = 0.1
 """A window over which the batch changed by more than this fraction is a ramp."""
 
-MOMENTS = tuple(
-    "n tps tps2 tokens time n_al w w_al al al2 n_queue queue n_usage usage pairs x y xy".split()
+MOMENTS = (
+    *("n", "tps", "tps2", "tokens", "time", "n_al", "w", "w_al", "al", "al2"),
+    *("n_queue", "queue", "n_usage", "usage", "pairs", "x", "y", "xy"),
 )
 _PAIRS = MOMENTS.index("pairs")
 _SPEEDS = 512
@@ -168,21 +170,25 @@ class Levels:
         level = (running.astype(np.int64) * 4 + w.graph[keep] + 1) * 2
         level += w.reason[keep] == PREFILL
         speed = np.rint(np.log(tps / running) / SPEED_STEP).clip(-255, 255).astype(np.int64)
-        columns = np.concatenate((_moments(w, keep), self._pairs(level, tps, np.flatnonzero(keep))))
+        columns = np.concatenate((_moments(w, keep), self._pairs(level, tps, keep)))
         keys, inverse = np.unique(level * _SPEEDS + speed + 256, return_inverse=True)
-        sums = np.stack([np.bincount(inverse, weights=c, minlength=len(keys)) for c in columns])
+        sums: Floats = np.array(
+            [np.bincount(inverse, weights=c, minlength=len(keys)) for c in columns],
+            dtype=np.float64,
+        )
         for i, key in enumerate(keys.tolist()):
             old = self.sums.get(key)
             self.sums[key] = sums[:, i] if old is None else old + sums[:, i]
 
-    def _pairs(self, level: NDArray[np.int64], tps: Floats, at: NDArray[np.int64]) -> Floats:
+    def _pairs(self, level: NDArray[np.int64], tps: Floats, keep: NDArray[np.bool_]) -> Floats:
         """Successive windows of one level: 1, x, y and xy, for the lag-1 autocorrelation."""
+        at = np.flatnonzero(keep)
         before = np.concatenate(([self._last[1]], tps[:-1]))
         same = np.concatenate(([self._last[0]], level[:-1])) == level
         same[1:] &= np.diff(at) == 1
         same[0] &= at[0] == 0
-        self._last = (int(level[-1]), float(tps[-1]))
-        return np.stack([np.ones_like(tps), before, tps, before * tps]) * same
+        self._last = (int(level[-1]) if keep[-1] else -1, float(tps[-1]))
+        return np.array([np.ones_like(tps), before, tps, before * tps]) * same
 
     def cells(self) -> list[Cell]:
         """Return the cells by increasing batch."""
@@ -216,12 +222,13 @@ def _moments(w: Windows, keep: NDArray[np.bool_]) -> Floats:
     drafted, one = np.isfinite(al), np.ones_like(tps)
     tokens = running * np.where(drafted, al, 1.0)
     weight, al = weight * drafted, np.where(drafted, al, 0.0)
-    columns = [one, tps, tps**2, tokens, tokens / tps, drafted, weight, weight * al, al, al**2]
+    columns: list[NDArray[Any]] = [one, tps, tps**2, tokens, tokens / tps]
+    columns += [drafted, weight, weight * al, al, al**2]
     for column in (w.queue[keep], w.usage[keep]):
         known = np.isfinite(column)
         columns += [known, np.where(known, column, 0.0)]
     assert len(columns) == _PAIRS
-    return np.stack(columns).astype(np.float64)
+    return np.asarray(np.stack(columns), dtype=np.float64)
 
 
 def _known(value: np.float64) -> float | None:

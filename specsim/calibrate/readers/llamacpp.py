@@ -13,8 +13,8 @@ from specsim.calibrate.readers.source import as_lines
 from specsim.calibrate.readers.vllm_facts import chain_settings
 
 _TIMING = re.compile(
-    rb"(?P<what>prompt eval|eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +(?P<n>\d{1,9}) (?P<unit>tokens|runs) +"
-    rb"\( *(?P<each>\d{1,9}\.\d\d) ms per token, +(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
+    rb"(?P<what>prompt eval|eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
+    rb"(?P<n>\d{1,9}) (?P<unit>tokens|runs) +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
 )
 _ACCEPTANCE = re.compile(
     rb"draft acceptance(?: rate)? = +([01]\.\d{3,8}) \( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
@@ -157,7 +157,7 @@ def _truncated(run: _Run) -> list[Diagnosis]:
 
 
 def _server_entry(run: _Run, path: str) -> LogEntry:
-    """Timings of llama-server: per request, so throughput only where one slot was used."""
+    """Read llama-server: timings are per request, so throughput only where one slot was used."""
     found = _truncated(run)
     if not run.tokens or not run.seconds:
         return LogEntry(

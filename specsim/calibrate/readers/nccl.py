@@ -18,14 +18,18 @@ _HALF = rb" +(" + _TIME + rb") +(" + _RATE + rb") +(" + _RATE + rb")(?: +(" + _C
 ROW = re.compile(
     rb"\s*(\d{1,15}) +(\d{1,15}) +([a-z]\w{1,15})(?: +([a-z]{2,8}))?(?: +(-?\d{1,5}))?"
     + _HALF
-    + rb"(?:" + _HALF + rb")?\s*(\Z|[\r\n]|\|)"
+    + rb"(?:"
+    + _HALF
+    + rb")?\s*(\Z|[\r\n]|\|)"
 )
 LOOKS_LIKE = re.compile(rb"\s*\d{1,15} +\d{1,15} +(?:float|half|bfloat16|double|u?int\d+|fp8_\w+) ")
 _RANKS = re.compile(rb"# nThread (\d{1,4}) nGpus (\d{1,4})")
 _RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) ")
 _AVERAGE = re.compile(rb"# Avg bus bandwidth +: +(\d{1,6}(?:\.\d{1,6})?)")
 _DEVICE = re.compile(rb"\] (NVIDIA [\w ()./-]{2,60}?)\s*\Z")
-_TEST = re.compile(rb"\b(all_reduce|all_gather|reduce_scatter|sendrecv|alltoall|broadcast|reduce)_perf")
+_TEST = re.compile(
+    rb"\b(all_reduce|all_gather|reduce_scatter|sendrecv|alltoall|broadcast|reduce)_perf"
+)
 
 MAX_ROWS = 100_000
 

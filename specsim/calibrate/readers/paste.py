@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 _LABEL = re.compile(
-    rb"[\s>#*_`-]{0,8}((?:with|without|baseline|before|after|no[ -]spec|eagle|mtp|nextn|spec|top-?k|"
-    rb"v[12]|run|config|server|setup|case|old|new|on|off|tp ?=|draft)\b[^\[\]{}|\"]{0,60}?)"
+    rb"[\s>#*_`-]{0,8}((?:with|without|baseline|before|after|no[ -]spec|eagle|mtp|nextn|spec|"
+    rb"top-?k|v[12]|run|config|server|setup|case|old|new|on|off|tp ?=|draft)\b[^\[\]{}|\"]{0,60}?)"
     rb"[:*_`]{0,4}\s*",
     re.IGNORECASE,
 )
@@ -15,9 +15,9 @@ _LONGEST = 100
 
 
 def label_of(line: bytes) -> str:
-    """Return the label that a line is; empty if it is none.
+    r"""Return the label that a line is; empty if it is none.
 
-    >>> label_of(b"with eagle:\\n"), label_of(b"[2026-01-01] with eagle")
+    >>> label_of(b"with eagle:\n"), label_of(b"[2026-01-01] with eagle")
     ('with eagle', '')
     """
     if line[:1] in _LINE_STARTS or len(line) > _LONGEST:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount, measures
 from specsim.calibrate.readers.source import as_lines
@@ -149,7 +150,7 @@ def _sample(line: bytes, dump: _Dump) -> str | None:
 
 
 def _increase(series: _Series) -> float:
-    """Increase of a counter over the scrapes; since the start where there is but one, or a reset."""
+    """Increase of a counter over the scrapes; since the start if there is but one, or a reset."""
     return series.last - (series.first if series.scrapes > 1 and not series.reset else 0.0)
 
 
@@ -177,7 +178,7 @@ def _replica(
     """Join the counters of one replica, or say why they make no measurement."""
     whole = sorted(positions) == list(range(len(positions)))
     counts = [positions[i] for i in sorted(positions)]
-    falling = all(later <= earlier for earlier, later in zip(counts, counts[1:], strict=False))
+    falling = all(later <= earlier for earlier, later in pairwise(counts))
     if accepted is None and not (positions and whole):
         return "a counter is missing"
     total = sum(counts) if accepted is None else accepted

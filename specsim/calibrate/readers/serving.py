@@ -133,7 +133,10 @@ def _row(
     vllm: bool,
 ) -> LogRow:
     rate, asked = _rate(record), number(record, "max_concurrency")
-    tokens_in, tokens_out = number(record, "total_input_tokens"), number(record, "total_output_tokens")
+    tokens_in, tokens_out = (
+        number(record, "total_input_tokens"),
+        number(record, "total_output_tokens"),
+    )
     kind: Literal["open_loop", "closed_loop"] = "open_loop" if rate and not asked else "closed_loop"
     if kind == "closed_loop" and asked is None:
         asked = float(completed) if rate is None and "max_concurrency" in record else None
@@ -165,7 +168,7 @@ def _row(
 
 
 def _rate(record: Mapping[str, Any]) -> float | None:
-    """Requests per second; None where all were sent at once."""
+    """Return requests per second; None where all were sent at once."""
     value = record.get("request_rate")
     if isinstance(value, str):
         try:
@@ -236,7 +239,9 @@ def _diagnoses(record: Mapping[str, Any], row: LogRow, vllm: bool) -> list[Diagn
     steps = len(row.survival) if row.survival else None
     each = row.drafted_per_round
     if steps and each is not None and each < 0.95 * steps:
-        text_ = f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
+        text_ = (
+            f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
+        )
         found.append(Diagnosis("partial_drafting", text_))
     if accept is not None and accept < 1.005:
         off = row.drafted_per_round

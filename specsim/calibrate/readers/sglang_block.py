@@ -47,7 +47,8 @@ PASTE_GAP_S = 30.0
 _NO_RANK, _DUPLICATE = -2, -1
 
 _PREFILL = re.compile(
-    rb"Prefill batch[^#\n]{0,24}#new-seq: (\d{1,9}), #new-token: (\d{1,9}), #cached-token: (\d{1,9}), "
+    rb"Prefill batch[^#\n]{0,24}#new-seq: (\d{1,9}), #new-token: (\d{1,9}), "
+    rb"#cached-token: (\d{1,9}), "
 )
 
 
@@ -269,7 +270,7 @@ class Block:
         """Return the block as an entry."""
         rows, windows = level_rows(self.levels)
         settings = entry_settings(
-            self.facts, self.signature, self.rate, self.version_hint, self.prompt
+            self.facts, self.signature, self.rate, self.version_hint, self.prompt, self.prefills
         )
         counts = Counter(
             windows=self.levels.read, prefill=self.with_prefill, ranks=len(self._canonical)

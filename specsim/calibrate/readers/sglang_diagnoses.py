@@ -106,7 +106,12 @@ def version_range(signature: Signature, hint: str) -> str:
 
 
 def entry_settings(
-    facts: Facts, signature: Signature | None, rate: AcceptRate, hint: str, prompt: Floats
+    facts: Facts,
+    signature: Signature | None,
+    rate: AcceptRate,
+    hint: str,
+    prompt: Floats,
+    prefills: int,
 ) -> dict[str, object]:
     """Return the settings of a server, with what its lines let one infer.
 
@@ -122,6 +127,8 @@ def entry_settings(
         Versions that the prefill lines point to.
     prompt
         Sums over prefill lines: sequences, new tokens, cached tokens.
+    prefills
+        Prefill lines.
     """
     settings = dict(facts.settings)
     if signature is not None:
@@ -135,6 +142,8 @@ def entry_settings(
         if n is not None:
             settings["num_draft_tokens"] = n
             settings["inferred"] = ["num_draft_tokens"]
+    if prefills:
+        settings["prefill_batches"] = prefills
     if prompt[0] > 0:
         settings["prefill_tokens_per_sequence"] = float(f"{prompt[1] / prompt[0]:.6g}")
         settings["cached_tokens_per_sequence"] = float(f"{prompt[2] / prompt[0]:.6g}")

@@ -8,9 +8,8 @@ import io
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from specsim.errors import FormatError, InputError
 
@@ -22,6 +21,10 @@ STDIN = "-"
 
 _GZIP, _ZSTD, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\x00"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a")) + b"\x7f"
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class Source:
@@ -75,6 +78,26 @@ class Source:
     def lines(self) -> Iterator[bytes]:
         """Yield the lines with their line ends; carriage returns end a line too."""
         return split_lines(self.chunks())
+
+    def grow(self) -> bool:
+        """Read one more chunk into the head; return whether there was one."""
+        chunk = self._read()
+        self.head += chunk
+        return bool(chunk)
+
+    def file_name(self) -> str:
+        """Return a name that a database can open.
+
+        Raises
+        ------
+        FormatError
+            If the data come packed or from standard input.
+        """
+        if self.path == STDIN or self._stream is not self._raw:
+            raise FormatError(
+                self.path, "is a database, which cannot be read as a stream", "unpack it to a file"
+            )
+        return self.path
 
     def close(self) -> None:
         """Close the file, but never standard input."""
@@ -141,11 +164,6 @@ def as_lines(lines: Iterable[bytes] | Iterable[str]) -> Iterator[bytes]:
     return (line if isinstance(line, bytes) else line.encode() for line in lines)
 
 
-def with_first(first: Iterable[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
-    """Put lines that were read ahead back in front."""
-    return chain(first, rest)
-
-
 def _open(path: str) -> io.BufferedReader:
     if path == STDIN:
         buffer = sys.stdin.buffer
@@ -161,11 +179,11 @@ def _open(path: str) -> io.BufferedReader:
 
 
 def _buffered(stream: IO[bytes]) -> io.BufferedReader:
-    """Standard input in tests is a plain BytesIO, which cannot peek."""
+    """Wrap standard input that cannot peek, as in tests."""
     return io.BufferedReader(io.BytesIO(stream.read()))
 
 
-def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> IO[bytes]:
+def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> _Readable:
     if magic.startswith(_GZIP):
         return gzip.GzipFile(fileobj=raw, mode="rb")
     if magic.startswith(_ZSTD):

@@ -58,9 +58,10 @@ class Drafting:
             sums[_FIXED : _FIXED + len(line.survival)] += known * np.array(line.survival)
 
     def _total(self, low: float, high: float) -> NDArray[np.float64]:
-        return np.sum(
-            [s for b, s in self._within(low, high)] or np.zeros((1, _FIXED + MAX_POSITIONS)), axis=0
-        )
+        total = np.zeros(_FIXED + MAX_POSITIONS)
+        for _, sums in self._within(low, high):
+            total += sums
+        return total
 
     def _within(self, low: float, high: float) -> Iterator[tuple[int, NDArray[np.float64]]]:
         return ((b, s) for b, s in self.sums.items() if low <= b <= high)
@@ -85,7 +86,7 @@ class Drafting:
         return float(total[_DRAFTED] / total[_DRAFTS]) if total[_DRAFTS] else None
 
     def accept_rate(self, low: float = 0, high: float = np.inf) -> float | None:
-        """Accepted over drafted tokens."""
+        """Return accepted over drafted tokens."""
         total = self._total(low, high)
         return float(total[_ACCEPTED] / total[_DRAFTED]) if total[_DRAFTED] else None
 

@@ -28,8 +28,8 @@ _MEMORY = re.compile(rb"['\"]?gpu_memory_utilization['\"]?[=:] ?(0\.\d{1,6})(?=\
 _KV = re.compile(rb"KV cache size: ([\d,]{1,16}) tokens")
 
 ANY_FACT = re.compile(
-    rb"vLLM |LLM engine|non-default args|KV cache size|max_num_batched_tokens|synchronous scheduling"
-    rb"|preempted|vllm=="
+    rb"vLLM |LLM engine|non-default args|KV cache size|max_num_batched_tokens"
+    rb"|synchronous scheduling|preempted|vllm=="
 )
 
 _NAMES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 ENGINE_MARK = b"Avg generation throughput: "
 SPEC_MARK = b"SpecDecoding metrics: "
@@ -219,7 +220,7 @@ def _checked(
         rate is not None and abs(100 * accepted / drafted - rate) > tolerance
     ):
         return "numbers contradict each other"
-    if any(later > earlier + 2e-9 for earlier, later in zip(survival, survival[1:], strict=False)):
+    if any(later > earlier + 2e-9 for earlier, later in pairwise(survival)):
         return "numbers contradict each other"
     if not survival:
         drafts = accepted / (length - 1) if length is not None and length > 1 and accepted else None

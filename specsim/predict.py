@@ -1,0 +1,369 @@
+"""The front door of the library: a profile, settings and loads in, a curve out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.acceptance import accept_table
+from specsim.analytic import Solution, solve
+from specsim.case import Case
+from specsim.cost import CostModel
+from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
+from specsim.engine import RunPlan
+from specsim.errors import InputError
+from specsim.evidence import Evidence, weakest
+from specsim.profile import Profile
+from specsim.setting import SpecSetting
+from specsim.uncertainty import Z90, Spread, normal_cdf, spread
+from specsim.workload import Lengths, Load, Workload
+
+Floats = NDArray[np.float64]
+
+CONCURRENCY = (1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200, 250)
+"""Loads that are shown if none are asked for."""
+
+FIRST_TREE_OVERLAP = {"sglang": "0.5.13"}
+"""Version from which an older server's trees run on the overlap scheduler."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a profile.
+
+    Parameters
+    ----------
+    settings
+        Settings that are asked for; the baseline and the current one are added.
+    concurrency
+        Clients in flight, each at least 1.
+    request_rate
+        Poisson arrivals per second instead of a closed loop.
+    input_len, output_len
+        Tokens; None is the profile's workload.
+    context_len
+        Steady decode at this many KV tokens per request instead of whole requests.
+    engine_version, max_running_requests
+        Instead of the profile's.
+    dataset, temperature
+        Which acceptance; None is the profile's first.
+    what_if
+        Model what the engine refuses.
+    """
+
+    settings: tuple[SpecSetting, ...] = ()
+    concurrency: tuple[int, ...] = CONCURRENCY
+    request_rate: float | None = None
+    input_len: float | None = None
+    output_len: float | None = None
+    context_len: float | None = None
+    engine_version: str | None = None
+    max_running_requests: int | None = None
+    dataset: str | None = None
+    temperature: float | None = None
+    what_if: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.concurrency:
+            raise InputError("concurrency", "is empty", "give at least one load, e.g. 1,10,100")
+        for c in self.concurrency:
+            if not 1 <= c <= 1_000_000:
+                raise InputError(
+                    f"concurrency {c}", "must lie in 1..1000000", "give clients in flight"
+                )
+        numbers = {"request rate": self.request_rate, "context length": self.context_len}
+        numbers |= {"input length": self.input_len, "output length": self.output_len}
+        for name, value in numbers.items():
+            if value is not None and not (math.isfinite(value) and 0 <= value <= 1e8):
+                raise InputError(f"{name} {value}", "must be finite and >= 0", "give a number")
+
+
+def predict(
+    profile: Profile,
+    question: Question,
+    *,
+    solver: Solver = "simulate",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Curve:
+    """Answer a question: throughput over load for the baseline, the current and asked settings.
+
+    Parameters
+    ----------
+    profile
+        The server.
+    question
+        What is asked.
+    solver
+        ``simulate`` for the shown curve, or ``analytic``; intervals are always analytic.
+    seed
+        Of the simulation; compared settings share random numbers.
+    progress
+        Called with (cells done, cells in all).
+
+    Raises
+    ------
+    EngineRefusal
+        If the engine refuses an asked setting and `what_if` is not set.
+    """
+    lanes = _lanes(profile, question)
+    loads = _loads(question)
+    workload = _workload(profile, question)
+    points = [(lane, load) for lane in lanes for load in loads]
+
+    def at(coordinates: Floats) -> tuple[CostModel, list[Case]]:
+        return _cases(profile, points, workload, question, coordinates)
+
+    def log_output(coordinates: Floats) -> Floats:
+        tps: Floats = np.log(solve(*at(coordinates), with_limit=False).output_tps)
+        return tps
+
+    cost, cases = at(profile.coordinates)
+    centre = solve(cost, cases)
+    errors = spread(profile, log_output)
+    if solver == "simulate":
+        numbers = _simulated(cost, cases, seed, progress)
+    else:
+        numbers = [_of_solution(centre, i) for i in range(len(points))]
+    series = _series(profile, lanes, points, workload, numbers, centre.limit, errors)
+    return Curve(profile.name, seed, solver, series, _notes(profile, lanes, workload))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """One line of the plot."""
+
+    role: Role
+    plan: RunPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """What a solver says of one point."""
+
+    output_tps: float
+    batch_size: float
+    round_s: float
+    accept_length: float
+    tpot: tuple[float, float | None, float | None]
+    ttft: tuple[float | None, float | None, float | None]
+
+
+def _lanes(profile: Profile, question: Question) -> tuple[_Lane, ...]:
+    """Baseline, current, asked; and asked where a later version runs it differently."""
+    system = profile.system()
+
+    def plan(setting: SpecSetting, version: str | None, what_if: bool) -> RunPlan:
+        return system.plan(
+            setting,
+            engine_version=version,
+            max_running_requests=question.max_running_requests,
+            what_if=what_if,
+        )
+
+    version = question.engine_version
+    lanes = [_Lane("baseline", plan(SpecSetting.none(), version, False))]
+    current = profile.setup.current
+    if current is not None and current.speculates:
+        # what runs today is shown as it runs today
+        lanes.append(_Lane("current", plan(current, None, True)))
+    for setting in question.settings:
+        asked = plan(setting, version, question.what_if)
+        if not any(_same(asked, lane.plan) for lane in lanes):
+            lanes.append(_Lane("asked", asked))
+        later = FIRST_TREE_OVERLAP.get(asked.engine)
+        if version is not None or later is None or setting.scheduler != "auto":
+            continue
+        if setting.topk > 1 and asked.setting.scheduler == "sequential":
+            other = plan(setting, later, False)
+            if other.setting.scheduler != asked.setting.scheduler:
+                lanes.append(_Lane("alternative", other))
+    return tuple(lanes)
+
+
+def _same(one: RunPlan, other: RunPlan) -> bool:
+    return (one.setting, one.version) == (other.setting, other.version)
+
+
+def _loads(question: Question) -> tuple[Load, ...]:
+    if question.request_rate is not None:
+        return (Load("open_loop", 1, request_rate=question.request_rate),)
+    if question.context_len is not None:
+        return tuple(
+            Load("steady_decode", c, context_len=question.context_len)
+            for c in question.concurrency
+        )
+    return tuple(Load("closed_loop", c) for c in question.concurrency)
+
+
+def _workload(profile: Profile, question: Question) -> Workload:
+    """The profile's requests, with the lengths that are asked for."""
+    base = profile.setup.workload.workload
+    if question.input_len is not None:
+        base = replace(
+            base,
+            input_len=replace(base.input_len, mean=question.input_len),
+            input_cached=min(base.input_cached, question.input_len)
+            if question.input_len == base.input_len.mean
+            else 0.0,
+        )
+    if question.output_len is not None:
+        base = replace(base, output_len=Lengths(question.output_len, base.output_len.cv))
+    return base
+
+
+def _cases(
+    profile: Profile,
+    points: Sequence[tuple[_Lane, Load]],
+    workload: Workload,
+    question: Question,
+    coordinates: Floats,
+) -> tuple[CostModel, list[Case]]:
+    """All points under given parameter values."""
+    system = profile.system(coordinates)
+    acceptance = profile.acceptance(question.dataset, question.temperature, coordinates)
+    cases = [
+        Case.of(system, lane.plan, accept_table(acceptance, lane.plan.setting), workload, load)
+        for lane, load in points
+    ]
+    return system.cost, cases
+
+
+def _of_solution(solution: Solution, i: int) -> _Numbers:
+    ttft = float(solution.ttft_s[i])
+    return _Numbers(
+        float(solution.output_tps[i]),
+        float(solution.batch_size[i]),
+        float(solution.round_s[i]),
+        float(solution.accept_length[i]),
+        (float(solution.tpot_s[i]), None, None),
+        (None if math.isnan(ttft) else ttft, None, None),
+    )
+
+
+def _simulated(
+    cost: CostModel, cases: Sequence[Case], seed: int, progress: Progress | None
+) -> list[_Numbers]:
+    raise NotImplementedError
+
+
+def _series(
+    profile: Profile,
+    lanes: Sequence[_Lane],
+    points: Sequence[tuple[_Lane, Load]],
+    workload: Workload,
+    numbers: Sequence[_Numbers],
+    limits: Sequence[str],
+    errors: Spread,
+) -> tuple[Series, ...]:
+    """Join the solver's numbers with intervals; the baseline's rows come first."""
+    loads = len(points) // len(lanes)
+    sd = errors.sd
+    series = []
+    for k, lane in enumerate(lanes):
+        rows, comparisons = [], []
+        for j in range(loads):
+            i = k * loads + j
+            ratio = numbers[i].output_tps / numbers[j].output_tps
+            rows.append(
+                _point(
+                    points[i],
+                    workload,
+                    numbers[i],
+                    float(sd[i]),
+                    ratio,
+                    limits[i],
+                    _evidence(profile, errors, i, workload),
+                )
+            )
+            comparisons.append(_comparison(points[i][1], ratio, errors.ratio_sd(i, j), k == 0))
+        series.append(Series(tuple(rows), tuple(comparisons)))
+    return tuple(series)
+
+
+def _comparison(load: Load, ratio: float, sd: float, baseline: bool) -> Comparison:
+    if baseline:
+        return Comparison(load.concurrency, 0.0, 0.0, 0.0, 0.0)
+    low, high = ratio * math.exp(-Z90 * sd), ratio * math.exp(Z90 * sd)
+    probability = normal_cdf(math.log(ratio) / sd)
+    return Comparison(load.concurrency, ratio - 1, low - 1, high - 1, probability)
+
+
+def _point(
+    point: tuple[_Lane, Load],
+    workload: Workload,
+    numbers: _Numbers,
+    sd: float,
+    ratio: float,
+    limit: str,
+    evidence: Evidence,
+) -> CurvePoint:
+    lane, load = point
+    plan, setting = lane.plan, lane.plan.setting
+    steady = load.kind == "steady_decode"
+    return CurvePoint(
+        role=lane.role,
+        algorithm=setting.algorithm,
+        topk=setting.topk,
+        num_steps=setting.num_steps,
+        num_draft_tokens=setting.num_draft_tokens,
+        scheduler="sequential" if setting.scheduler == "sequential" else "overlap",
+        engine=plan.engine,
+        engine_version=plan.version,
+        allowed=plan.allowed,
+        what_if=plan.what_if,
+        reason=plan.reason,
+        concurrency=load.concurrency,
+        input_len=None if steady else workload.input_len.mean,
+        output_len=None if steady else workload.output_len.mean,
+        context_len=load.context_len if steady else None,
+        output_tps=numbers.output_tps,
+        output_tps_low=numbers.output_tps * math.exp(-Z90 * sd),
+        output_tps_high=numbers.output_tps * math.exp(Z90 * sd),
+        speedup=ratio,
+        accept_length=numbers.accept_length,
+        batch_size=numbers.batch_size,
+        round_time_s=numbers.round_s,
+        tpot_s=numbers.tpot[0],
+        tpot_p50_s=numbers.tpot[1],
+        tpot_p99_s=numbers.tpot[2],
+        ttft_s=numbers.ttft[0],
+        ttft_p50_s=numbers.ttft[1],
+        ttft_p99_s=numbers.ttft[2],
+        evidence=evidence,
+        limit=limit,
+    )
+
+
+def _evidence(profile: Profile, errors: Spread, row: int, workload: Workload) -> Evidence:
+    """The weakest of the lengths and of the parameters that carry over 5 % of the variance."""
+    shares = errors.shares(row)
+    heavy = [
+        p.evidence for p, share in zip(profile.parameters, shares, strict=True) if share > 0.05
+    ]
+    return weakest([workload.evidence, "fitted" if profile.fit.observations else "assumed", *heavy])
+
+
+def _notes(profile: Profile, lanes: Sequence[_Lane], workload: Workload) -> tuple[str, ...]:
+    """What the engine changed or has to be told, once each, and what is assumed."""
+    notes: list[str] = []
+    for lane in lanes:
+        for note in (*lane.plan.notes, *([lane.plan.reason] if lane.plan.reason else [])):
+            text = f"{lane.plan.setting.label}: {note}"
+            if lane.role in ("asked", "alternative") and text not in notes:
+                notes.append(text)
+    if workload.evidence == "assumed":
+        notes.append(
+            f"prompt and answer lengths are assumed: {workload.input_len.mean:g} "
+            f"({workload.input_cached:g} cached) and {workload.output_len.mean:g} tokens"
+        )
+    assumed = [p.name for p in profile.parameters if p.fitted and p.driven == "prior"]
+    if assumed:
+        notes.append("fitted but prior-driven: " + ", ".join(assumed))
+    return tuple(notes)

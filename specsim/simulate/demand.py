@@ -1,0 +1,208 @@
+"""Requests as they are drawn: lengths, request quantiles and accepted tokens.
+
+Each kind of number comes from a stream of its own, in blocks of a fixed size, so two settings that
+are simulated under one seed see the same lengths and the same request quantiles, and two with the
+same lengths the same accept draws. Quantiles are stratified: of each `REQUESTS` consecutive
+requests every quantile gets one, in random order. A request's accepted tokens are drawn for its
+whole life at once, so it is known at admission in which round it will end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specsim.acceptance import REQUESTS, AcceptTable
+from specsim.errors import InputError
+from specsim.workload import Lengths, Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BLOCK = 8 * REQUESTS
+"""Requests drawn together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests to replay; arrays of equal length, arrivals in rising order.
+
+    Parameters
+    ----------
+    arrival_s
+        When each request arrives, seconds >= 0.
+    input_len, output_len
+        Whole tokens, at least 0 and 1.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range, or the arrays do not match.
+    """
+
+    arrival_s: Floats
+    input_len: Ints
+    output_len: Ints
+
+    def __post_init__(self) -> None:
+        shapes = {self.arrival_s.shape, self.input_len.shape, self.output_len.shape}
+        if len(shapes) != 1 or self.arrival_s.ndim != 1 or self.arrival_s.size == 0:
+            raise InputError(
+                f"trace of {sorted(shapes)}", "needs columns of one length", "give a row per request"
+            )
+        if not np.isfinite(self.arrival_s).all() or (self.arrival_s < 0).any():
+            raise InputError("trace arrivals", "must be finite and >= 0", "give seconds")
+        if (np.diff(self.arrival_s) < 0).any():
+            raise InputError("trace arrivals", "must be in rising order", "sort the rows")
+        if (self.input_len < 0).any() or (self.output_len < 1).any():
+            raise InputError(
+                "trace lengths", "must be at least 0 in and 1 out", "give whole tokens"
+            )
+
+    @classmethod
+    def of(cls, arrival_s: ArrayLike, input_len: ArrayLike, output_len: ArrayLike) -> Trace:
+        """Build a trace from anything array-like."""
+        return cls(
+            np.asarray(arrival_s, dtype=np.float64),
+            np.asarray(input_len, dtype=np.int64),
+            np.asarray(output_len, dtype=np.int64),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Independent sources of randomness, one for each kind of number."""
+
+    input_len: np.random.Generator
+    output_len: np.random.Generator
+    quantile: np.random.Generator
+    accept: np.random.Generator
+    arrival: np.random.Generator
+    start: np.random.Generator
+
+    @classmethod
+    def of(cls, rng: np.random.Generator) -> Streams:
+        """Spawn them; the caller's generator draws nothing."""
+        return cls(*rng.spawn(6))
+
+
+class Demand:
+    """Requests in the order in which they are issued, drawn as far as they are asked for.
+
+    Attributes
+    ----------
+    input_len, new_tokens, output_len
+        Prompt, prompt tokens that the prefix cache does not hold, answer; tokens.
+    given
+        Answer tokens that precede the first drawn round: 1, from the prefill; more for a request
+        that was in progress at the start.
+    rounds
+        Rounds until the answer is complete.
+    tokens, kv
+        For each of these rounds: tokens emitted (the last round's surplus included), and tokens
+        in the KV cache at its start.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        table: AcceptTable,
+        streams: Streams,
+        trace: Trace | None = None,
+    ) -> None:
+        self._workload, self._table, self._streams, self._trace = workload, table, streams, trace
+        self.input_len: list[int] = []
+        self.new_tokens: list[int] = []
+        self.output_len: list[int] = []
+        self.given: list[int] = []
+        self.rounds: list[int] = []
+        self.tokens: list[NDArray[np.integer]] = []
+        self.kv: list[NDArray[np.integer]] = []
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def ensure(self, count: int) -> None:
+        """Draw until at least `count` requests are known (a trace has no more than its rows)."""
+        while len(self) < count:
+            first = len(self)
+            if self._trace is None:
+                inputs = self._inputs(self._streams.input_len, BLOCK)
+                outputs = self._workload.output_len.sample(self._streams.output_len, BLOCK)
+            else:
+                rows = slice(first, first + BLOCK)
+                inputs, outputs = self._trace.input_len[rows], self._trace.output_len[rows]
+            strata = np.tile(np.arange(REQUESTS), (BLOCK // REQUESTS, 1))
+            mixed = self._streams.quantile.permuted(strata, axis=1).ravel()[: len(outputs)]
+            quantile = (mixed + 0.5) / REQUESTS * len(self._table.survival)
+            self._append(inputs, outputs, np.ones_like(outputs), quantile.astype(np.int64))
+
+    def in_progress(self, count: int) -> None:
+        """Draw `count` requests as they are met in a long run; call it before any other.
+
+        A running request is met with a chance that grows with its length and with its rounds per
+        token (renewal theory), and has a uniform share of its answer behind it.
+        """
+        output = self._workload.output_len
+        met = Lengths(output.mean * (1.0 + output.cv**2), output.cv)
+        start = self._streams.start
+        inputs, outputs = self._inputs(start, count), met.sample(start, count, minimum=2)
+        quantile = running_quantiles(self._table, start, count)
+        behind = 1 + np.floor(start.random(count) * (outputs - 1)).astype(np.int64)
+        self._append(inputs, outputs, behind, quantile)
+
+    def forget_after(self, count: int) -> None:
+        """Keep only the first `count` of the requests in progress."""
+        for column in (
+            self.input_len,
+            self.new_tokens,
+            self.output_len,
+            self.given,
+            self.rounds,
+            self.tokens,
+            self.kv,
+        ):
+            del column[count:]  # type: ignore[attr-defined]
+
+    def _inputs(self, rng: np.random.Generator, count: int) -> Ints:
+        lengths = self._workload.input_len
+        return lengths.sample(rng, count, minimum=min(1, round(lengths.mean)))
+
+    def _append(self, inputs: Ints, outputs: Ints, given: Ints, quantile: Ints) -> None:
+        mean = self._workload.input_len.mean
+        cached = np.rint(inputs * (self._workload.input_cached / mean if mean else 0.0))
+        new = np.maximum(inputs - cached.astype(np.int64), np.minimum(inputs, 1))
+        need = outputs - given
+        longest = int(need.max(initial=0))
+        if self._table.survival.shape[1] == 1:
+            rounds = need
+            tokens = np.ones((len(need), longest), dtype=np.int8)
+            before = np.arange(longest, dtype=np.int32) + (inputs + given)[:, None]
+        else:
+            tokens = self._table.sample(self._streams.accept, quantile, longest)
+            total = np.cumsum(tokens, axis=1)
+            rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
+            keep = int(rounds.max(initial=0))
+            before = (total - tokens)[:, :keep] + (inputs + given)[:, None]
+            before, tokens = before.astype(np.int32), tokens[:, :keep].astype(np.int8)
+        self.input_len += inputs.tolist()
+        self.new_tokens += new.tolist()
+        self.output_len += outputs.tolist()
+        self.given += given.tolist()
+        self.rounds += rounds.tolist()
+        self.tokens += list(tokens)
+        self.kv += list(before)
+
+
+def running_quantiles(table: AcceptTable, rng: np.random.Generator, count: int) -> Ints:
+    """Draw the request quantiles of `count` requests that are running at some moment.
+
+    Slow requests run longer, so they are met more often, in proportion to rounds per token; the
+    mean of their tokens per round is then `table.accept_length`.
+    """
+    weight = 1.0 / table.per_request
+    bounds = np.cumsum(weight) / weight.sum()
+    strata = (rng.permutation(count) + rng.random(count)) / count
+    return np.minimum(np.searchsorted(bounds, strata, side="right"), len(weight) - 1)

@@ -1,0 +1,61 @@
+"""GPU, CPU and link of a server as SimPy resources, and the phases of a step as processes on them.
+
+This is the reference that the stretches of :mod:`specsim.simulate.server` shorten: every phase of
+every round takes its lane for its time, and what overlaps comes from who waits for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from specsim.cost import OVERLAP, SEQUENTIAL, RoundTime
+
+Steps = Generator[simpy.Event, Any, None]
+
+
+class Machine:
+    """The lanes; the GPUs of a server move in step, so they are one lane, and so is their link."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.env = env
+        self.gpu = simpy.Resource(env)
+        self.cpu = simpy.Resource(env)
+        self.link = simpy.Resource(env)
+
+    def hold(self, lane: simpy.Resource, seconds: float) -> Steps:
+        """Take a lane for that long."""
+        with lane.request() as turn:
+            yield turn
+            yield self.env.timeout(seconds)
+
+    def front(self, time: RoundTime) -> Steps:
+        """Draft, build the tree, verify it; the verification's all-reduces are on the link."""
+        reduce_s = float(time.target.allreduce_s)
+        yield from self.hold(self.gpu, float(time.draft.draft_s))
+        yield from self.hold(self.gpu, float(time.draft.tree_s))
+        yield from self.hold(self.gpu, float(time.target.total_s) - reduce_s)
+        yield from self.hold(self.link, reduce_s)
+        yield from self.hold(self.gpu, float(time.draft.overhead_s))
+
+    def round(self, time: RoundTime, timeline: int, prefill_s: float) -> Steps:
+        """Run one round on the engine's timeline, with the prompt chunk that joins it."""
+        extend_s, host_s = float(time.draft.extend_s), float(time.host_s)
+        if timeline == SEQUENTIAL:
+            yield from self.front(time)
+            yield from self.hold(self.gpu, extend_s)
+            yield from self.hold(self.cpu, host_s)
+        elif timeline == OVERLAP:  # the CPU waits for the verification
+            yield from self.front(time)
+            host = self.env.process(self.hold(self.cpu, host_s))
+            yield from self.hold(self.gpu, extend_s)
+            yield host
+        else:  # the CPU is a round ahead
+            host = self.env.process(self.hold(self.cpu, host_s))
+            yield from self.front(time)
+            yield from self.hold(self.gpu, extend_s)
+            yield host
+        if prefill_s:
+            yield from self.hold(self.gpu, prefill_s)

@@ -1,0 +1,367 @@
+"""The server: admission queue and scheduler, as one SimPy process.
+
+Between two events that change the batch nothing is random any more, for the accepted tokens of a
+request are drawn for its whole life. So the scheduler takes all rounds up to the next such event
+as one stretch: KV tokens per round come from a sum to which each admission adds its own course,
+and the lengths of the rounds from one evaluation. An arrival that could be admitted cuts the
+stretch at the end of the round it falls into; so does a KV pool that would overflow.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from specsim.case import Case
+from specsim.simulate.demand import Demand
+from specsim.simulate.log import Life, Log, PrefillStep, Prompt, Retraction, Segment, Stretch
+from specsim.simulate.machine import Machine, Steps
+from specsim.simulate.pricing import PrefillPricer, RoundPricer
+from specsim.system import ADMITTED_OUTPUT_SHARE
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Pieces = list[tuple[Prompt, int]]
+
+SLACK = 1e-6
+"""Tokens by which a sum of reservations may exceed the pool: rounding."""
+
+
+class Server:
+    """Queue, batch and clock of one server.
+
+    Parameters
+    ----------
+    env
+        Event loop.
+    case
+        Plan, KV pool and workload.
+    demand
+        What requests are like.
+    rounds, prefill
+        Prices.
+    goal, among_first
+        Stop after `goal` completions of requests numbered below `among_first`.
+    by_round
+        Whether every round is played phase by phase on the machine.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        case: Case,
+        demand: Demand,
+        rounds: RoundPricer,
+        prefill: PrefillPricer,
+        goal: int,
+        among_first: float = math.inf,
+        by_round: bool = False,
+    ) -> None:
+        self.env, self.demand, self.rounds, self.prefill = env, demand, rounds, prefill
+        self.plan, self.pool = case.plan, case.pool_tokens
+        self.held = case.plan.reserved_tokens_per_request
+        self.left, self.among_first, self.by_round = goal, among_first, by_round
+        self.machine = Machine(env)
+        self.log = Log()
+        self.lives: list[Life] = []
+        self.queue: deque[int] = deque()
+        self.prompts: deque[Prompt] = deque()
+        self.batch: dict[int, None] = {}  # in order of admission
+        self.ends: list[tuple[int, int]] = []  # heap of (round after its last, request)
+        self.round = 0
+        self.kv: Ints = np.zeros(4096, dtype=np.int64)  # of the whole batch, by round
+        self.reserved = 0.0
+        self.prompt_kv = 0
+        self.clock = 0.0
+        self.idle: simpy.Event | None = None
+        self.interruptible = False
+        self.process: simpy.Process | None = None
+
+    def start(self) -> simpy.Process:
+        """Start serving; the process ends when the goal is reached."""
+        self.process = self.env.process(self._serve())
+        return self.process
+
+    # Clients' side
+
+    def submit(self, answered: simpy.Event | None = None) -> int:
+        """Take the next request of the demand at this moment, and return its number."""
+        request = self._issue(self.env.now, answered)
+        self.queue.append(request)
+        if self.idle is not None:
+            self.idle.succeed()
+            self.idle = None
+        elif self.interruptible and self.queue[0] == request and self._fits(request):
+            assert self.process is not None
+            self.interruptible = False
+            self.process.interrupt()
+        return request
+
+    def begin_with(self, count: int) -> int:
+        """Start with up to `count` requests in progress, and return how many fit."""
+        self.demand.in_progress(count)
+        for request in range(count):
+            if not self._fits(request):
+                self.demand.forget_after(request)
+                return request
+            self._issue(0.0, None)
+            life = self.lives[request]
+            life.admitted_s = life.first_token_s = 0.0
+            life.in_progress = True
+            life.given = self.demand.given[request]
+            self.reserved += self._need(request)
+            self._join(request)
+        return count
+
+    def _issue(self, arrival_s: float, answered: simpy.Event | None) -> int:
+        request = len(self.lives)
+        self.demand.ensure(request + 1)
+        self.lives.append(Life(arrival_s, answered=answered))
+        return request
+
+    # Admission
+
+    def _need(self, request: int) -> float:
+        """Tokens of the pool that admission reserves (System.kv_tokens_per_request)."""
+        demand = self.demand
+        output = ADMITTED_OUTPUT_SHARE * demand.output_len[request]
+        return demand.input_len[request] + output + self.held
+
+    def _fits(self, request: int) -> bool:
+        """Whether a slot is free, and the pool has room both as reserved and as used now."""
+        slots = len(self.batch) + len(self.prompts)
+        if slots == 0:
+            return True
+        if slots >= self.plan.max_running_requests:
+            return False
+        if self.reserved + self._need(request) > self.pool + SLACK:
+            return False
+        given = self.lives[request].given if request < len(self.lives) else 0
+        used = int(self.kv[self.round]) + self.prompt_kv + (slots + 1) * self.held
+        return used + self.demand.input_len[request] + given <= self.pool + SLACK
+
+    def _take_prompts(self) -> Pieces:
+        """Fill a step with prompt tokens: chunked prompts first, then the queue in order."""
+        room = self.plan.chunked_prefill_size
+        pieces: Pieces = []
+        for prompt in self.prompts:
+            pieces.append((prompt, min(prompt.left, room)))
+            room -= min(prompt.left, room)
+        while room > 0 and self.queue and self._fits(self.queue[0]):
+            prompt = self._admit(self.queue.popleft())
+            pieces.append((prompt, min(prompt.left, room)))
+            room -= min(prompt.left, room)
+        return pieces
+
+    def _admit(self, request: int) -> Prompt:
+        life = self.lives[request]
+        if math.isnan(life.admitted_s):
+            life.admitted_s = self.clock
+        self.reserved += self._need(request)
+        new = self.demand.new_tokens[request] + life.given
+        whole = self.demand.input_len[request] + life.given
+        self.prompt_kv += whole
+        prompt = Prompt(request, whole - new, new)
+        self.prompts.append(prompt)
+        return prompt
+
+    # Scheduler
+
+    def _serve(self) -> Steps:
+        while self.left > 0:
+            if not (self.batch or self.prompts or self.queue):
+                self.idle = self.env.event()
+                yield self.idle
+                self.clock = self.env.now
+            pieces = self._take_prompts() if self.prompts or self.queue else []
+            if pieces and (self.plan.prefill == "first" or not self.batch):
+                yield from self._prefill_step(pieces)
+            else:
+                yield from self._decode(pieces)
+
+    def _prefill_step(self, pieces: Pieces) -> Steps:
+        start = self.clock
+        seconds, tokens, pairs = self._prefill_s(pieces, mixed=False)
+        if self.by_round:
+            yield from self.machine.hold(self.machine.gpu, seconds)
+            self.clock = self.env.now
+        else:
+            self.clock = start + seconds
+            yield self.env.timeout(max(0.0, self.clock - self.env.now))
+        ready = self._advance(pieces)
+        step = PrefillStep(start, self.clock, len(ready), tokens, pairs, mixed=False)
+        self.log.prefills.append(step)
+        yield from self._settle(ready)
+
+    def _decode(self, pieces: Pieces) -> Steps:
+        self._make_room()
+        batch, start = len(self.batch), self.clock
+        last = self.round + 1 if pieces or self.by_round else self._next_change()
+        kv = self.kv[self.round : last]
+        extra, tokens, pairs = self._prefill_s(pieces, mixed=True) if pieces else (0.0, 0, 0.0)
+        if self.by_round:
+            exact = self.rounds.exact(float(batch), float(kv[0]))
+            yield from self.machine.round(exact, self.rounds.timeline, extra)
+            bounds = np.array([start, self.env.now])
+        else:
+            bounds = np.empty(len(kv) + 1)
+            bounds[0] = start
+            bounds[1:] = self.rounds.round_s(batch, kv)
+            bounds[1] += extra
+            bounds = yield from self._run(bounds.cumsum())
+        self.clock = float(bounds[-1])
+        self.round += len(bounds) - 1
+        self.log.stretches.append(Stretch(bounds, batch, batch + len(self.prompts), extra))
+        ready = self._advance(pieces)
+        if pieces:
+            begin = self.clock - extra
+            step = PrefillStep(begin, self.clock, len(ready), tokens, pairs, mixed=True)
+            self.log.prefills.append(step)
+        yield from self._settle(ready)
+
+    def _run(self, bounds: Floats) -> Generator[simpy.Event, Any, Floats]:
+        """Let a stretch pass; returns the bounds of the rounds that were run."""
+        self.interruptible = len(bounds) > 2
+        try:
+            yield self.env.timeout(max(0.0, float(bounds[-1]) - self.env.now))
+        except simpy.Interrupt:
+            arrival = self.lives[self.queue[0]].arrival_s
+            bounds = bounds[: 2 + int(np.searchsorted(bounds[1:], arrival))]
+            yield self.env.timeout(max(0.0, float(bounds[-1]) - self.env.now))
+        self.interruptible = False
+        return bounds
+
+    def _next_change(self) -> int:
+        """Round before which the batch stays as it is: an end, or the pool overflows."""
+        last = self.ends[0][0]
+        room = self._room()
+        if len(self.batch) > 1 and self.kv[last - 1] > room:
+            fits = int(np.searchsorted(self.kv[self.round : last], room, side="right"))
+            return self.round + fits if fits else last
+        return last
+
+    def _room(self) -> float:
+        """KV tokens that the batch may use."""
+        slots = len(self.batch) + len(self.prompts)
+        return self.pool + SLACK - self.prompt_kv - slots * self.held
+
+    def _make_room(self) -> None:
+        """Throw requests out of a pool that overflows, from the back; the last one stays."""
+        while len(self.batch) > 1 and self.kv[self.round] > self._room():
+            victim = next((r for r in reversed(self.batch) if self._unfinished(r)), None)
+            if victim is None:
+                return
+            self._retract(victim)
+
+    def _unfinished(self, request: int) -> bool:
+        life = self.lives[request]
+        return self.round < life.first_round + life.rounds
+
+    def _retract(self, request: int) -> None:
+        life, demand = self.lives[request], self.demand
+        done = self.round - life.first_round
+        end = life.first_round + life.rounds
+        self._add_course(request, self.round, end, -1, done)
+        self.log.segments.append(Segment(request, life.first_round, done, life.offset))
+        tokens = demand.tokens[request][life.offset : life.offset + done]
+        life.given += int(tokens.sum())
+        life.offset += done
+        life.retractions += 1
+        whole = demand.input_len[request] + life.given
+        self.log.retractions.append(Retraction(self.clock, request, whole))
+        self.reserved -= self._need(request)
+        del self.batch[request]
+        self.ends = [end for end in self.ends if end[1] != request]
+        heapq.heapify(self.ends)
+        self.queue.appendleft(request)
+
+    def _prefill_s(self, pieces: Pieces, mixed: bool) -> tuple[float, int, float]:
+        """Seconds, tokens and pairs of a step."""
+        tokens, pairs = 0, 0.0
+        for prompt, take in pieces:
+            tokens += take
+            pairs += take * (prompt.done + take / 2)
+        price = self.prefill.exact if self.by_round else self.prefill.seconds
+        return price(tokens, pairs, mixed), tokens, pairs
+
+    def _advance(self, pieces: Pieces) -> list[int]:
+        """Book what a step computed; returns the requests whose prompts are complete."""
+        for prompt, take in pieces:
+            prompt.done += take
+            prompt.left -= take
+        ready = []
+        while self.prompts and self.prompts[0].left == 0:
+            prompt = self.prompts.popleft()
+            self.prompt_kv -= prompt.done
+            ready.append(prompt.request)
+        return ready
+
+    def _settle(self, ready: list[int]) -> Steps:
+        """End of a step: requests end, others join the batch, clients answer at once."""
+        before = len(self.log.completions)
+        while self.ends and self.ends[0][0] == self.round:
+            self._finish(heapq.heappop(self.ends)[1])
+        for request in ready:
+            life = self.lives[request]
+            if math.isnan(life.first_token_s):
+                life.first_token_s = self.clock
+            life.given += 1
+            self._join(request)
+        if len(self.log.completions) > before:
+            yield self.env.timeout(0.0)
+
+    def _join(self, request: int) -> None:
+        """Let a request whose prompt is complete decode from the next round on."""
+        life, demand = self.lives[request], self.demand
+        life.first_round = self.round
+        life.last_token_s = self.clock
+        life.rounds = self._rounds_left(request) if life.retractions else demand.rounds[request]
+        lag = self.plan.finish_lag_rounds
+        end = self.round + life.rounds
+        if end + lag >= len(self.kv):
+            self.kv = np.concatenate([self.kv, np.zeros(end + lag, dtype=np.int64)])
+        self._add_course(request, self.round, end, 1, 0)
+        self.batch[request] = None
+        if life.rounds + lag == 0:
+            self._finish(request)
+        else:
+            heapq.heappush(self.ends, (end + lag, request))
+
+    def _rounds_left(self, request: int) -> int:
+        """Rounds still needed after a retraction, from the same draws."""
+        life, demand = self.lives[request], self.demand
+        need = demand.output_len[request] - life.given
+        emitted = np.cumsum(demand.tokens[request][life.offset :], dtype=np.int64)
+        return int(np.searchsorted(emitted, need)) + 1 if need > 0 else 0
+
+    def _add_course(self, request: int, first: int, end: int, sign: int, skip: int) -> None:
+        """Add (or take away) a request's KV tokens in rounds first .. end and while it lags."""
+        life, demand = self.lives[request], self.demand
+        at = life.offset + skip
+        course = demand.kv[request][at : at + end - first]
+        if life.retractions and end > first:  # its course starts at what it has now
+            start = demand.input_len[request] + life.given
+            course = course + (start - int(demand.kv[request][life.offset]))
+        self.kv[first:end] += course if sign > 0 else -course
+        lag = self.plan.finish_lag_rounds
+        if lag:
+            whole = demand.input_len[request] + demand.output_len[request]
+            self.kv[end : end + lag] += sign * whole
+
+    def _finish(self, request: int) -> None:
+        life = self.lives[request]
+        life.finished_s = self.clock
+        del self.batch[request]
+        self.reserved -= self._need(request)
+        self.log.segments.append(Segment(request, life.first_round, life.rounds, life.offset))
+        self.log.completions.append(request)
+        self.left -= request < self.among_first
+        if life.answered is not None:
+            life.answered.succeed()

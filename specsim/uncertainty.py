@@ -1,0 +1,92 @@
+"""How sure a prediction is: what the parameters' errors do to ln(throughput).
+
+To first order ln X moves by J z with z the parameters' coordinates, so that
+
+    var ln X_i = (J C J')_ii + e^2,     var ln(X_i / X_j) = (J_i - J_j) C (J_i - J_j)' + e^2   (DELTA)
+
+with C the posterior covariance and e the model error estimated from residuals. Two settings of
+one server share their parameters, so their ratio is surer than either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.profile import Profile
+
+Floats = NDArray[np.float64]
+
+Z90 = 1.6448536269514722
+"""Half-width of the central 90 % of a normal, in standard deviations."""
+
+STEP = 0.25
+"""Of the central difference, in posterior standard deviations: secants see bends of caps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Errors of ln(throughput) of several rows.
+
+    Parameters
+    ----------
+    jacobian
+        (rows, parameters): d ln X / d coordinate.
+    covariance
+        Of the coordinates.
+    model_error
+        e of (DELTA).
+    """
+
+    jacobian: Floats
+    covariance: Floats
+    model_error: float
+
+    @property
+    def sd(self) -> Floats:
+        """Standard deviation of ln X per row."""
+        variance = np.einsum("ij,jk,ik->i", self.jacobian, self.covariance, self.jacobian)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.model_error**2))
+
+    def ratio_sd(self, first: int, second: int) -> float:
+        """Standard deviation of ln(X_first / X_second)."""
+        d = self.jacobian[first] - self.jacobian[second]
+        return math.sqrt(max(float(d @ self.covariance @ d), 0.0) + self.model_error**2)
+
+    def shares(self, row: int) -> Floats:
+        """Share of each parameter in the parameters' variance of a row (correlations split)."""
+        parts = self.jacobian[row] * (self.covariance @ self.jacobian[row])
+        total = float(parts.sum())
+        return np.asarray(parts / total if total > 0 else np.zeros_like(parts))
+
+
+def spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
+    """Differentiate ln(throughput) at the profile's values (DELTA).
+
+    Parameters
+    ----------
+    profile
+        Gives coordinates and covariance.
+    log_output
+        ln(throughput) of all rows at given coordinates.
+    """
+    centre = profile.coordinates
+    covariance = profile.covariance
+    columns = []
+    base = log_output(centre)
+    for j in range(len(centre)):
+        step = np.zeros_like(centre)
+        step[j] = STEP * max(math.sqrt(covariance[j, j]), 1e-3)
+        above, below = log_output(centre + step), log_output(centre - step)
+        columns.append((above - below) / (2 * step[j]))
+    jacobian = np.stack(columns, axis=1) if columns else np.zeros((len(base), 0))
+    return Spread(jacobian, covariance, profile.fit.model_error)
+
+
+def normal_cdf(z: float) -> float:
+    """P(standard normal < z)."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
