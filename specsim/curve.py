@@ -101,10 +101,9 @@ class Series:
         """Setting and scheduler, for people."""
         point = self.points[0]
         name = point.setting.label
-        scheduler = {"sequential": "sequential", "overlap": "overlap"}[point.scheduler]
         version = f" on {point.engine} {point.engine_version}" if self.role == "alternative" else ""
         what_if = " (what-if)" if point.what_if else ""
-        return f"{name}, {scheduler}{version}{what_if}"
+        return f"{name}, {point.scheduler}{version}{what_if}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class Curve:
         return (point for series in self.series for point in series.points)
 
     def of(self, role: Role) -> Series | None:
-        """The first series of a role."""
+        """Return the first series of a role, None if there is none."""
         return next((s for s in self.series if s.role == role), None)
 
     def to_frame(self) -> pd.DataFrame:
@@ -156,15 +155,12 @@ class Curve:
         for point in self.rows:
             values = [getattr(point, name) for name in names]
             writer.writerow(
-                [
-                    "" if v is None else f"{v:.10g}" if isinstance(v, float) else v
-                    for v in values
-                ]
+                ["" if v is None else f"{v:.10g}" if isinstance(v, float) else v for v in values]
             )
         return text.getvalue()
 
     def to_json(self) -> str:
-        """The document ``specsim.curve/1``; equal curves give equal bytes."""
+        """Write the document ``specsim.curve/1``; equal curves give equal bytes."""
         from specsim.documents import CurveDocument, CurveRow, to_json
 
         rows = tuple(CurveRow(**asdict(point)) for point in self.rows)
@@ -179,7 +175,7 @@ class Curve:
         )
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """Show a table in notebooks."""
         columns = ["concurrency", "output_tps", "output_tps_low", "output_tps_high", "speedup"]
         frame = self.to_frame()
         frame.insert(0, "setting", [s.label for s in self.series for _ in s.points])

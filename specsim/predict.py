@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from specsim.case import Case
 from specsim.cost import CostModel
 from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
 from specsim.engine import RunPlan
-from specsim.errors import InputError
+from specsim.errors import EngineRefusal, InputError
 from specsim.evidence import Evidence, weakest
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
@@ -175,15 +176,17 @@ def _lanes(profile: Profile, question: Question) -> tuple[_Lane, ...]:
         lanes.append(_Lane("current", plan(current, None, True)))
     for setting in question.settings:
         asked = plan(setting, version, question.what_if)
-        if not any(_same(asked, lane.plan) for lane in lanes):
-            lanes.append(_Lane("asked", asked))
+        new = [_Lane("asked", asked)]
         later = FIRST_TREE_OVERLAP.get(asked.engine)
-        if version is not None or later is None or setting.scheduler != "auto":
-            continue
-        if setting.topk > 1 and asked.setting.scheduler == "sequential":
-            other = plan(setting, later, False)
-            if other.setting.scheduler != asked.setting.scheduler:
-                lanes.append(_Lane("alternative", other))
+        waits = setting.topk > 1 and asked.setting.scheduler == "sequential"
+        if version is None and later and waits and setting.scheduler == "auto":
+            with suppress(EngineRefusal):  # what the later version refuses is no alternative
+                other = plan(setting, later, False)
+                if other.setting.scheduler != asked.setting.scheduler:
+                    new.append(_Lane("alternative", other))
+        for lane in new:
+            if not any(_same(lane.plan, known.plan) for known in lanes):
+                lanes.append(lane)
     return tuple(lanes)
 
 
@@ -196,14 +199,16 @@ def _loads(question: Question) -> tuple[Load, ...]:
         return (Load("open_loop", 1, request_rate=question.request_rate),)
     if question.context_len is not None:
         return tuple(
-            Load("steady_decode", c, context_len=question.context_len)
-            for c in question.concurrency
+            Load("steady_decode", c, context_len=question.context_len) for c in question.concurrency
         )
     return tuple(Load("closed_loop", c) for c in question.concurrency)
 
 
 def _workload(profile: Profile, question: Question) -> Workload:
-    """The profile's requests, with the lengths that are asked for."""
+    """Return the profile's requests, with the lengths that are asked for.
+
+    Lengths that are part of the question are not assumed.
+    """
     base = profile.setup.workload.workload
     if question.input_len is not None:
         base = replace(
@@ -215,6 +220,9 @@ def _workload(profile: Profile, question: Question) -> Workload:
         )
     if question.output_len is not None:
         base = replace(base, output_len=Lengths(question.output_len, base.output_len.cv))
+    steady = question.context_len is not None and question.request_rate is None
+    if steady or (question.input_len is not None and question.output_len is not None):
+        base = replace(base, evidence="measured")
     return base
 
 
@@ -266,7 +274,7 @@ def _series(
     loads = len(points) // len(lanes)
     sd = errors.sd
     series = []
-    for k, lane in enumerate(lanes):
+    for k in range(len(lanes)):
         rows, comparisons = [], []
         for j in range(loads):
             i = k * loads + j
@@ -342,7 +350,7 @@ def _point(
 
 
 def _evidence(profile: Profile, errors: Spread, row: int, workload: Workload) -> Evidence:
-    """The weakest of the lengths and of the parameters that carry over 5 % of the variance."""
+    """Return the weakest of the lengths and of the parameters with over 5 % of the variance."""
     shares = errors.shares(row)
     heavy = [
         p.evidence for p, share in zip(profile.parameters, shares, strict=True) if share > 0.05
@@ -351,7 +359,7 @@ def _evidence(profile: Profile, errors: Spread, row: int, workload: Workload) ->
 
 
 def _notes(profile: Profile, lanes: Sequence[_Lane], workload: Workload) -> tuple[str, ...]:
-    """What the engine changed or has to be told, once each, and what is assumed."""
+    """Say what the engine changed or has to be told, once each, and what is assumed."""
     notes: list[str] = []
     for lane in lanes:
         for note in (*lane.plan.notes, *([lane.plan.reason] if lane.plan.reason else [])):

@@ -15,7 +15,7 @@ from specsim.cost import AllReduce, AllReducePiece, CostModel, CostParameters, f
 from specsim.engine import EngineSetup, RunPlan, kv_capacity, plan_run
 from specsim.errors import InputError
 from specsim.evidence import Evidence
-from specsim.hardware import Gpu, Link, gpu_from_table, load_gpu, load_link
+from specsim.hardware import AllReducePath, Gpu, Link, gpu_from_table, load_gpu, load_link
 from specsim.setting import SpecSetting
 from specsim.setup import HardwareSpec, Setup
 from specsim.sharding import shard, shard_draft
@@ -70,7 +70,7 @@ class System:
         max_running_requests: int | None = None,
         what_if: bool = False,
     ) -> RunPlan:
-        """What the engine does with a setting; other version or cap where they are given."""
+        """Return what the engine does with a setting; other version or cap where given."""
         engine = self.engine
         if engine_version is not None:
             engine = replace(engine, version=engine_version)
@@ -81,15 +81,16 @@ class System:
     def kv_pool_tokens(self, plan: RunPlan) -> float:
         """Tokens that the KV cache holds under `plan`, all data-parallel ranks together.
 
-        `kv_tokens` of the setup is the start-up log's number for the current setting; a drafter
-        that is added or dropped changes it by its weights and its own cache.
+        `kv_tokens` of the setup is the start-up log's number for the current setting, of one
+        data-parallel rank; a drafter that is added or dropped changes it by its weights and its
+        own cache. (Bytes per token are averaged over the ranks, so a derived pool is whole.)
         """
         scale = self.cost.parameters.kv_pool * self.engine.dp
         speculates = plan.setting.speculates
         current = self.setup.current
         logged = current is not None and current.speculates
         if self.engine.kv_tokens is not None:
-            size = self.engine.kv_tokens * self._kv_bytes(logged)
+            size = self.engine.kv_tokens * self.engine.dp * self._kv_bytes(logged)
             change = self._draft_weight_bytes(logged) - self._draft_weight_bytes(speculates)
             return max(1.0, (size + change) / self._kv_bytes(speculates)) * scale
         weights = self.cost.target.weight_bytes_per_gpu + self._draft_weight_bytes(speculates)
@@ -214,15 +215,15 @@ def allreduce_of(hardware: HardwareSpec, link: Link, gpus: int) -> AllReduce:
 
 
 def allreduce_evidence(hardware: HardwareSpec, link: Link, gpus: int) -> Evidence:
-    """What the all-reduce rests on."""
+    """Return what the all-reduce rests on."""
     if gpus <= 1 or not isinstance(hardware.allreduce, str):
         return "measured"
-    path = "nccl" if hardware.allreduce == "nccl" else "custom"
-    return "published" if link.allreduce_rows(path, gpus) else "assumed"
+    rows = link.allreduce_rows("nccl" if hardware.allreduce == "nccl" else "custom", gpus)
+    return "published" if rows else "assumed"
 
 
-def _library_curve(link: Link, path: str, gpus: int) -> AllReduce | None:
-    rows = link.allreduce_rows("nccl" if path == "nccl" else "custom", gpus)
+def _library_curve(link: Link, path: AllReducePath, gpus: int) -> AllReduce | None:
+    rows = link.allreduce_rows(path, gpus)
     if not rows:
         return None
     return AllReduce(tuple(AllReducePiece(r.max_bytes, r.latency_s, r.bytes_per_s) for r in rows))

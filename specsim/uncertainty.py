@@ -2,7 +2,7 @@
 
 To first order ln X moves by J z with z the parameters' coordinates, so that
 
-    var ln X_i = (J C J')_ii + e^2,     var ln(X_i / X_j) = (J_i - J_j) C (J_i - J_j)' + e^2   (DELTA)
+    var ln X_i = (J C J')_ii + e^2,  var ln(X_i / X_j) = (J_i - J_j) C (J_i - J_j)' + e^2  (DELTA)
 
 with C the posterior covariance and e the model error estimated from residuals. Two settings of
 one server share their parameters, so their ratio is surer than either.
@@ -53,7 +53,7 @@ class Spread:
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.model_error**2))
 
     def ratio_sd(self, first: int, second: int) -> float:
-        """Standard deviation of ln(X_first / X_second)."""
+        """Return the standard deviation of ln(X_first / X_second)."""
         d = self.jacobian[first] - self.jacobian[second]
         return math.sqrt(max(float(d @ self.covariance @ d), 0.0) + self.model_error**2)
 
@@ -74,17 +74,15 @@ def spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
     log_output
         ln(throughput) of all rows at given coordinates.
     """
-    centre = profile.coordinates
-    covariance = profile.covariance
+    centre, covariance = profile.coordinates, profile.covariance
+    if not len(centre):
+        return Spread(np.zeros((len(log_output(centre)), 0)), covariance, profile.fit.model_error)
     columns = []
-    base = log_output(centre)
-    for j in range(len(centre)):
+    for j, variance in enumerate(np.diag(covariance)):
         step = np.zeros_like(centre)
-        step[j] = STEP * max(math.sqrt(covariance[j, j]), 1e-3)
-        above, below = log_output(centre + step), log_output(centre - step)
-        columns.append((above - below) / (2 * step[j]))
-    jacobian = np.stack(columns, axis=1) if columns else np.zeros((len(base), 0))
-    return Spread(jacobian, covariance, profile.fit.model_error)
+        step[j] = STEP * max(math.sqrt(variance), 1e-3)
+        columns.append((log_output(centre + step) - log_output(centre - step)) / (2 * step[j]))
+    return Spread(np.stack(columns, axis=1), covariance, profile.fit.model_error)
 
 
 def normal_cdf(z: float) -> float:

@@ -208,7 +208,9 @@ def _priors(
 
 
 def _fix(parameter: Parameter, value: float) -> Parameter:
-    return replace(parameter, prior_median=value, value=value, prior_sd=1e-6, sd=1e-6)
+    return replace(
+        parameter, prior_median=value, value=value, prior_sd=1e-6, sd=1e-6, low=value, high=value
+    )
 
 
 def _wants_correction(rows: Rows, data: Measured) -> bool:
@@ -234,15 +236,16 @@ class _Problem:
         solution = self.rows.predict(self.parameters, coordinates)
         return self.data.residuals(solution, noise)
 
-    def objective(self, coordinates: Floats, noise: float) -> Floats:
-        """Vector whose squared length is (MAP)."""
+    def objective(self, coordinates: Floats, noise: float, robust: bool = True) -> Floats:
+        """Vector whose squared length is (MAP), or its Gaussian limit."""
         r = self.residuals(coordinates, noise)
-        robust = np.sign(r) * np.sqrt((STUDENT_NU + 1) * np.log1p(r**2 / STUDENT_NU))
+        if robust:
+            r = np.sign(r) * np.sqrt((STUDENT_NU + 1) * np.log1p(r**2 / STUDENT_NU))
         root = np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior)))
-        return np.concatenate([robust, np.linalg.solve(root, coordinates)])
+        return np.concatenate([r, np.linalg.solve(root, coordinates)])
 
     def jacobian(self, coordinates: Floats, noise: float) -> Floats:
-        """Derivatives of the plain residuals by central differences."""
+        """Differentiate the plain residuals by central differences."""
         columns = []
         for j in range(len(coordinates)):
             step = np.zeros_like(coordinates)
@@ -299,15 +302,21 @@ def _search(
         z[free] = values
         return z
 
+    def distance(values: Floats, robust: bool) -> Floats:
+        return problem.objective(full(values), noise, robust)
+
+    def minimum(x0: Floats, robust: bool) -> tuple[float, Floats]:
+        steps = np.full(len(x0), 1e-3)
+        found = least_squares(distance, x0, x_scale=1.0, diff_step=steps, args=(robust,))
+        return float(found.cost), found.x
+
     rng = np.random.default_rng(20260201)
-    begin = np.zeros(len(free)) if first is None else first
-    modes = []
-    for start in range(starts):
-        x0 = begin[free] + (0.0 if start == 0 else rng.normal(0.0, 0.7, int(free.sum())))
-        result = least_squares(
-            lambda v: problem.objective(full(v), noise), x0, x_scale=1.0, diff_step=1e-3
-        )
-        modes.append((float(result.cost), full(result.x)))
+    begin = (np.zeros(len(free)) if first is None else first)[free]
+    points = [begin]
+    if first is None:  # a Gaussian fit cannot write a far cell off, as Student's t can
+        points.append(minimum(begin, False)[1])
+    points += [begin + rng.normal(0.0, 0.7, len(begin)) for _ in range(starts - 1)]
+    modes = [(cost, full(x)) for cost, x in (minimum(point, True) for point in points)]
     modes.sort(key=lambda pair: pair[0])
     good = [mode for cost, mode in modes if cost < modes[0][0] + 0.5]
     spread = max(float(np.abs(mode - modes[0][1]).max()) for mode in good)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
+from specsim.cost import CostParameters
+from specsim.engine import RunPlan
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
 from specsim.profile import (
@@ -33,7 +36,7 @@ TTFT_SIGMA = 0.3
 
 
 def workload_of(observation: Observation, setup: Setup) -> Workload:
-    """The requests of a row: what it states, else what the setup states."""
+    """Return the requests of a row: what it states, else what the setup states."""
     default = setup.workload
     input_len = default.input_len if observation.input_len is None else observation.input_len
     output_len = default.output_len if observation.output_len is None else observation.output_len
@@ -51,7 +54,7 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
 
 
 def load_of(observation: Observation) -> Load:
-    """The load of a row."""
+    """Return the load of a row; a steady decode without a context starts empty."""
     load = observation.load
     if load.kind == "steady_decode" and load.context_len is None:
         return Load("steady_decode", load.concurrency, context_len=0.0, window_s=load.window_s)
@@ -77,25 +80,39 @@ class Rows:
     acceptances: tuple[Acceptance, ...]
 
     def predict(self, parameters: tuple[Parameter, ...], coordinates: Floats) -> Solution:
-        """Model of every row at given coordinates."""
+        """Solve every row at given coordinates."""
         system = assembled(self.setup, cost_parameters(parameters, coordinates))
+        prepared = _prepared(self.setup, self.observations)
         by_name = {
             acceptance_name(a): moved_acceptance(a, parameters, coordinates)
             for a in self.acceptances
         }
         cases = []
-        for row in self.observations:
-            plan = system.plan(
+        for plan, workload, load in prepared:
+            table = accept_table(by_name[_name(workload)], plan.setting)
+            cases.append(Case.of(system, plan, table, workload, load))
+        return solve(system.cost, cases, with_limit=False)
+
+
+@lru_cache(maxsize=32)
+def _prepared(
+    setup: Setup, observations: tuple[Observation, ...]
+) -> tuple[tuple[RunPlan, Workload, Load], ...]:
+    """Plan, requests and load of every row: what no parameter changes."""
+    system = assembled(setup, CostParameters())
+    return tuple(
+        (
+            system.plan(
                 row.setting,
                 engine_version=row.engine_version,
                 max_running_requests=row.max_running_requests,
                 what_if=True,
-            )
-            workload = workload_of(row, self.setup)
-            acceptance = by_name[_name(workload)]
-            table = accept_table(acceptance, plan.setting)
-            cases.append(Case.of(system, plan, table, workload, load_of(row)))
-        return solve(system.cost, cases, with_limit=False)
+            ),
+            workload_of(row, setup),
+            load_of(row),
+        )
+        for row in observations
+    )
 
 
 def _name(workload: Workload) -> str:

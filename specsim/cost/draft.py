@@ -114,6 +114,4 @@ def draft_time(
     extend = np.where(extended > 0, draft_forward_s(cost, extended, kv_tokens, b, extend=True), 0.0)
     tree = TREE_S + TREE_PER_TOKEN_S * b * n
     overhead = np.where(speculates, OVERHEAD_S * cost.parameters.round_overhead, 0.0)
-    return DraftTime(
-        steps * scale, tree * scale, np.broadcast_to(overhead, b.shape) * 1.0, extend * scale
-    )
+    return DraftTime(steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale)

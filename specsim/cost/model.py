@@ -109,7 +109,7 @@ def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> F
 
 
 def correction_factor(parameters: CostParameters, tokens: ArrayLike) -> Floats:
-    """exp of the fitted correction, linear in log2 t between knots, constant beyond (CORRECTION)."""
+    """Return exp(correction), linear in log2 t between knots, constant beyond (CORRECTION)."""
     t = np.asarray(tokens, dtype=np.float64)
     if not parameters.correction:
         return np.ones_like(t)

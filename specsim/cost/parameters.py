@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from specsim.errors import InputError
@@ -32,8 +33,11 @@ class CostParameters:
         On the time to read the KV cache.
     attention_fill
         Query rows times sequences below which the attention kernel cannot use the whole GPU.
+    verify_fill
+        On `attention_fill` in a verification: kernels that do not split the cache of one
+        sequence leave most of the GPU idle until many sequences run.
     kv_reads
-        0..1, not a multiplier: KV reads per request are 1 + (n - 1) kv_reads.
+        0..1.5, not a multiplier: KV reads per request are 1 + (n - 1) kv_reads.
     per_request
         On the time per running request and round (sampling, metadata).
     draft
@@ -60,6 +64,7 @@ class CostParameters:
     expert_sharing: float = 0.75
     attention: float = 1.0
     attention_fill: float = 1.0
+    verify_fill: float = 1.0
     kv_reads: float = 0.0
     per_request: float = 1.0
     draft: float = 1.0
@@ -84,6 +89,8 @@ class CostParameters:
                 raise InputError(
                     f"cost parameter {name} = {getattr(self, name)}", "must lie in 0..1", "check it"
                 )
+        if not all(math.isfinite(knot) for knot in self.correction):
+            raise InputError(f"correction {self.correction}", "must be finite", "fit it again")
         if len(self.correction) not in (0, CORRECTION_KNOTS):
             raise InputError(
                 f"correction of {len(self.correction)} knots",

@@ -98,9 +98,7 @@ def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
     return RoundTime(target, draft, host, length)
 
 
-def compose_s(
-    timeline: NDArray[np.int64], front: Floats, extend: Floats, host: Floats
-) -> Floats:
+def compose_s(timeline: NDArray[np.int64], front: Floats, extend: Floats, host: Floats) -> Floats:
     """Length of a round from its phases (ROUND-SEQ, ROUND-OVL, ROUND-RUN), seconds.
 
     `front` is draft + tree + target + overhead.

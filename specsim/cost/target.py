@@ -56,7 +56,7 @@ def attention_s(
 ) -> Floats:
     """Read the KV cache of the batch (ATTENTION).
 
-    T = bytes * reads * max(1, fill / rows) / bandwidth, against FLOPs on the roofline, with
+    T = bytes * reads * hypot(1, fill / rows) / bandwidth, against FLOPs on the roofline, with
     reads = 1 + (n - 1) kv_reads per request and rows = batch * reads: an attention kernel whose
     query rows are virtual sequences reads the cache n times, and few rows cannot fill the GPU.
 
@@ -72,10 +72,11 @@ def attention_s(
     p, target = cost.parameters, cost.target
     b, n = np.asarray(batch, dtype=np.float64), np.asarray(width, dtype=np.float64)
     kv = np.asarray(kv_tokens, dtype=np.float64)
-    context = kv / np.maximum(b, 1.0)
+    context = kv / np.where(b > 0, b, 1.0)
     per_request = _kv_read_bytes(cost, context)
     reads = 1.0 + (n - 1.0) * p.kv_reads
-    fill = np.maximum(1.0, p.attention_fill / np.maximum(b * reads, 1.0))
+    rows_to_fill = p.attention_fill * np.where(n > 1, p.verify_fill, 1.0)
+    fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
     memory = b * per_request * reads * fill * p.attention / cost.bandwidth
     rate = cost.flops("bf16") * ATTENTION_EFFICIENCY
     return roofline_s(memory, target.attention_flops_per_pair * kv * n / rate)

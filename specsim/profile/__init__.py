@@ -12,9 +12,11 @@ from specsim.profile.profile import (
     FitRecord,
     Profile,
     acceptance_name,
+    acceptance_of,
     assembled,
     cost_parameters,
     moved_acceptance,
+    with_acceptances,
 )
 from specsim.profile.toml import (
     DEFAULT_PROFILE,
@@ -32,6 +34,7 @@ __all__ = [
     "Parameter",
     "Profile",
     "acceptance_name",
+    "acceptance_of",
     "acceptance_priors",
     "assembled",
     "correction_correlation",
@@ -45,5 +48,6 @@ __all__ = [
     "profile_names",
     "profile_to_toml",
     "save_profile",
+    "with_acceptances",
     "write_text",
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
-from specsim.errors import InputError
+from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence
 
 Scale = Literal["log", "linear"]
@@ -48,6 +48,8 @@ class Parameter:
     source: str = ""
 
     def __post_init__(self) -> None:
+        if self.scale not in get_args(Scale):
+            raise UnknownNameError(f"parameter {self.name}: scale", self.scale, get_args(Scale))
         numbers = (self.prior_median, self.prior_sd, self.value, self.sd)
         if not all(math.isfinite(x) for x in numbers) or self.prior_sd <= 0 or self.sd < 0:
             raise InputError(
@@ -56,7 +58,11 @@ class Parameter:
                 "fit the profile again",
             )
         if self.scale == "log" and min(self.prior_median, self.value) <= 0:
-            raise InputError(f"parameter {self.name} {self.value}", "must be positive", "check it")
+            raise InputError(
+                f"parameter {self.name} {self.value}",
+                "must be positive on a log scale",
+                "check the profile, or fit it again",
+            )
         if not self.low <= self.value <= self.high:
             raise InputError(
                 f"parameter {self.name} {self.value}",
@@ -90,6 +96,4 @@ class Parameter:
 
     def moved(self, coordinate: float, sd: float, fitted: bool) -> Parameter:
         """Return the same parameter after a fit; `sd` in prior standard deviations."""
-        return replace(
-            self, value=self.at(coordinate), sd=sd * self.prior_sd, fitted=fitted
-        )
+        return replace(self, value=self.at(coordinate), sd=sd * self.prior_sd, fitted=fitted)

@@ -28,8 +28,9 @@ def cost_priors(system: System) -> tuple[Parameter, ...]:
         _prior("bandwidth", "log", 1.0, 0.10 if exact else 0.15, "read bandwidth of the GPU"),
         _prior("compute", "log", 1.0, 0.30, "GEMM rate at decode sizes"),
         _prior("target_fixed", "log", 1.0, 0.5, "launch floor per layer, PHYSICS 2.7"),
-        _prior("attention", "log", 1.0, 0.35, "KV read efficiency, PHYSICS 2.5"),
+        _prior("attention", "log", 1.0, 0.6, "KV read efficiency, shared prefixes, PHYSICS 2.5"),
         _fill(system),
+        _prior("verify_fill", "log", 1.0, 1.2, "verify kernels that do not split the KV cache"),
         _kv_reads(system),
         _prior("per_request", "log", 1.0, 0.8, "sampling per request"),
         _prior("host", "log", 1.0, 0.7, "CPU 1-3 ms + 10-50 us per request, PHYSICS 5"),
@@ -72,16 +73,16 @@ def correction_priors() -> tuple[Parameter, ...]:
 def correction_correlation() -> list[list[float]]:
     """Prior correlation of the knots: squared exponential in octaves."""
     knots = range(CORRECTION_KNOTS)
-    return [
-        [math.exp(-0.5 * ((i - j) / CORRECTION_LENGTH) ** 2) for j in knots] for i in knots
-    ]
+    return [[math.exp(-0.5 * ((i - j) / CORRECTION_LENGTH) ** 2) for j in knots] for i in knots]
 
 
 def acceptance_priors(names: tuple[str, ...], depths_known: bool) -> tuple[Parameter, ...]:
     """Priors of the acceptance: a level per named acceptance, shapes shared by all."""
     level_sd = 0.1 if depths_known else 0.45
     levels = [
-        _prior(f"accept_level[{name}]", "linear", 0.0, level_sd, "spread between domains", -6.0, 6.0)
+        _prior(
+            f"accept_level[{name}]", "linear", 0.0, level_sd, "spread between domains", -6.0, 6.0
+        )
         for name in names
     ]
     return (
@@ -92,9 +93,9 @@ def acceptance_priors(names: tuple[str, ...], depths_known: bool) -> tuple[Param
     )
 
 
-def default_acceptance(system: System, algorithm: str, dataset: str, temperature: float) -> (
-    Acceptance
-):
+def default_acceptance(
+    system: System, algorithm: str, dataset: str, temperature: float
+) -> Acceptance:
     """Return what a drafter of this kind accepts before anything is known about it."""
     first = {"MTP": 0.78, "STANDALONE": 0.7, "NGRAM": 0.35, "EAGLE": 0.62}.get(algorithm, 0.65)
     return Acceptance(

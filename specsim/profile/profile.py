@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,8 +18,14 @@ from specsim.system import System, assemble
 
 Floats = NDArray[np.float64]
 
-SHAPES = {"accept_decay": "decay", "rank_scale": "rank_scale"}
-SHAPES |= {"confidence_shift": "confidence_shift"}
+SHAPES = {
+    "accept_decay": "decay",
+    "rank_scale": "rank_scale",
+    "confidence_shift": "confidence_shift",
+}
+"""Parameters that shape every acceptance, and its fields that they are."""
+
+ROUNDING = 1e-6  # a correlation of floats may exceed 1 by this
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,15 @@ class FitRecord:
     model_error: float = 0.10
     data_sha256: str = ""
     source: str = ""
+
+    def __post_init__(self) -> None:
+        numbers = (self.observations, self.noise, self.model_error)
+        if not all(math.isfinite(number) and number >= 0 for number in numbers):
+            raise InputError(
+                f"[fit] observations, noise, model_error = {numbers}",
+                "must be finite and not negative",
+                "fit the profile again",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,10 @@ class Profile:
             raise InputError(
                 f"profile {self.name}", "has a correlation of another size", "fit it again"
             )
+        if not all(abs(number) <= 1 + ROUNDING for row in self.correlation for number in row):
+            raise InputError(
+                f"profile {self.name}", "has a correlation outside -1..1", "fit it again"
+            )
         if not self.acceptances:
             raise InputError(f"profile {self.name}", "has no acceptance", "fit it again")
 
@@ -94,7 +114,7 @@ class Profile:
         return np.asarray(np.array(self.correlation) * np.outer(sd, sd), dtype=np.float64)
 
     def system(self, coordinates: Floats | None = None) -> System:
-        """The server with its fitted (or the given) cost parameters."""
+        """Return the server with its fitted (or the given) cost parameters."""
         return assembled(self.setup, cost_parameters(self.parameters, self._at(coordinates)))
 
     def acceptance(
@@ -103,7 +123,7 @@ class Profile:
         temperature: float | None = None,
         coordinates: Floats | None = None,
     ) -> Acceptance:
-        """The acceptance of a dataset and temperature; the first one if neither is given.
+        """Return the acceptance of a dataset and temperature; the first if neither is given.
 
         Raises
         ------
@@ -128,6 +148,29 @@ class Profile:
         """The weakest evidence among the fitted numbers; ``assumed`` if nothing was fitted."""
         fitted = [p.evidence for p in self.parameters if p.fitted]
         return weakest(fitted) if fitted else "assumed"
+
+
+def acceptance_of(profile: Profile, dataset: str, temperature: float) -> Acceptance:
+    """Return the acceptance of a dataset and temperature, before any level is applied.
+
+    Where the profile has none, its first one under the new name: its level is then unknown and
+    carries the profile's error only. A caller says so.
+    """
+    for acceptance in profile.acceptances:
+        if (acceptance.dataset, acceptance.temperature) == (dataset, temperature):
+            return acceptance
+    first = profile.acceptances[0]
+    level = next((p.value for p in profile.parameters if p.name == _level_of(first)), 0.0)
+    return replace(first, dataset=dataset, temperature=temperature, level=first.level + level)
+
+
+def with_acceptances(profile: Profile, acceptances: tuple[Acceptance, ...]) -> Profile:
+    """Return the profile with other acceptances, its parameters untouched."""
+    return replace(profile, acceptances=acceptances) if acceptances else profile
+
+
+def _level_of(acceptance: Acceptance) -> str:
+    return f"accept_level[{acceptance_name(acceptance)}]"
 
 
 def acceptance_name(acceptance: Acceptance) -> str:
@@ -175,8 +218,8 @@ def cost_parameters(parameters: tuple[Parameter, ...], coordinates: Floats) -> C
 def moved_acceptance(
     acceptance: Acceptance, parameters: tuple[Parameter, ...], coordinates: Floats
 ) -> Acceptance:
-    """Acceptance at given coordinates."""
-    level = f"accept_level[{acceptance_name(acceptance)}]"
+    """Move an acceptance to given coordinates."""
+    level = _level_of(acceptance)
     changes: dict[str, float] = {}
     for parameter, coordinate in zip(parameters, coordinates, strict=True):
         if parameter.name == level:

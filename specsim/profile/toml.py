@@ -15,7 +15,12 @@ from specsim.acceptance import Acceptance
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.profile.parameter import Parameter
 from specsim.profile.profile import FitRecord, Profile
-from specsim.setup import read_text, setup_from_mapping, setup_to_mapping
+from specsim.setup import (
+    read_text,
+    setup_from_mapping,
+    setup_from_shipped,
+    setup_to_mapping,
+)
 
 SCHEMA = "specsim.profile/1"
 DEFAULT_PROFILE = "kimi-k2.5-int4-8x-rtx-pro-6000"
@@ -48,16 +53,16 @@ def load_profile(profile: str | Path | None = None) -> Profile:
     path = Path(name)
     if name in profile_names():
         shipped = resources.files("specsim") / "profiles" / f"{name}.toml"
-        return profile_from_toml(shipped.read_text(encoding="utf-8"), name)
+        return profile_from_toml(shipped.read_text(encoding="utf-8"), name, shipped=True)
     if path.suffix != ".toml" and not path.exists():
         raise UnknownNameError(
             "profile", name, profile_names(), f"use one of {', '.join(profile_names())}, or a file"
         )
-    return profile_from_toml(read_text(path, "profile"), name)
+    return profile_from_toml(read_text(path, "a profile.toml"), name)
 
 
-def profile_from_toml(text: str, origin: str) -> Profile:
-    """Parse a profile.
+def profile_from_toml(text: str, origin: str, *, shipped: bool = False) -> Profile:
+    """Parse a profile; the setup of one that ships is taken as it stands.
 
     Raises
     ------
@@ -72,7 +77,9 @@ def profile_from_toml(text: str, origin: str) -> Profile:
     try:
         return Profile(
             str(document["name"]),
-            setup_from_mapping(document["setup"], origin),
+            setup_from_shipped(document["setup"])
+            if shipped
+            else setup_from_mapping(document["setup"], origin),
             tuple(_record(Parameter, row, origin) for row in document["parameters"]),
             _correlation(document["correlation"]),
             tuple(_acceptance(row, origin) for row in document["acceptance"]),
@@ -80,7 +87,7 @@ def profile_from_toml(text: str, origin: str) -> Profile:
         )
     except SpecsimError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             origin, f"is no complete profile ({error!r})", "fit it again with specsim calibrate"
         ) from error
@@ -117,7 +124,10 @@ def _record(kind: type, row: Mapping[str, Any], origin: str) -> Any:
     for key, value in values.items():
         wanted = {"float": float, "int": int, "str": str, "bool": bool}.get(str(known[key].type))
         if wanted is not None and not isinstance(value, wanted):
-            raise InputError(f"{origin}: {key} = {value!r}", f"must be a {wanted.__name__}", "fix")
+            what = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
+            raise FormatError(
+                f"{origin}: {key} = {value!r}", f"must be {what[wanted]}", "correct the file"
+            )
     return kind(**values)
 
 
@@ -191,7 +201,9 @@ def write_text(path: Path, text: str) -> None:
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputError(str(path), f"cannot be written ({error.strerror})", "choose another path")
+        raise InputError(
+            str(path), f"cannot be written ({error.strerror})", "choose another path"
+        ) from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)

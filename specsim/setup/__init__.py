@@ -1,6 +1,12 @@
 """A server as one file describes it: setup.toml, schema ``specsim.setup/1``."""
 
-from specsim.setup.reading import SCHEMA, read_setup, setup_from_mapping, setup_to_mapping
+from specsim.setup.reading import (
+    SCHEMA,
+    read_setup,
+    setup_from_mapping,
+    setup_from_shipped,
+    setup_to_mapping,
+)
 from specsim.setup.spec import (
     CurrentSetting,
     DraftSpec,
@@ -28,5 +34,6 @@ __all__ = [
     "read_setup",
     "read_text",
     "setup_from_mapping",
+    "setup_from_shipped",
     "setup_to_mapping",
 ]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.setup.spec import SECTIONS
 from specsim.setup.textfile import shown
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 def in_file(where: str, error: SpecsimError) -> InputError:

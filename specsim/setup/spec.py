@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, with_config
-
 from specsim.errors import InputError
 from specsim.evidence import Evidence
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
+from specsim.setup.constraints import (
+    Amount,
+    Before,
+    Count,
+    Fraction,
+    Positive,
+    Whole,
+    Within,
+    only_known_keys,
+)
 from specsim.setup.textfile import shown
 from specsim.workload import Lengths, Workload
 
 AllReduce = Literal["nccl", "custom", "fused", "symmetric"]
 EngineName = Literal["sglang", "vllm", "tensorrt-llm", "llama.cpp"]
 Scalar = str | bool | int | float
-
-Whole = Annotated[int, Field(strict=True, ge=0, le=2**53)]
-Count = Annotated[int, Field(strict=True, ge=1, le=2**53)]
-Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
-
-_ONLY_KNOWN_KEYS = with_config(ConfigDict(extra="forbid"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _iso(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else value
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class HardwareSpec:
     """The GPUs of one server and what joins them.
@@ -133,15 +133,13 @@ class HardwareSpec:
         The implementation, or measured (message bytes, seconds) pairs in order of bytes.
     """
 
-    gpu: Annotated[str | GpuTable, BeforeValidator(_gpu)]
+    gpu: Annotated[str | GpuTable, Before(_gpu)]
     gpu_count: Count = 1
     link: str = "none"
-    allreduce: Annotated[AllReduce | tuple[tuple[int, float], ...], BeforeValidator(_allreduce)] = (
-        "nccl"
-    )
+    allreduce: Annotated[AllReduce | tuple[tuple[int, float], ...], Before(_allreduce)] = "nccl"
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """The target model: a library id, or the path of its config.json.
@@ -162,7 +160,7 @@ class ModelSpec:
     weight_bytes: Positive | None = None
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class DraftSpec:
     """The drafter: a library id."""
@@ -170,7 +168,7 @@ class DraftSpec:
     id: str | None = None
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """The engine as it is launched; None is the engine's own default.
@@ -212,7 +210,7 @@ class EngineSpec:
     page_size: Count = 1
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
     """The requests, where an observation or a command does not say; means in tokens.
@@ -222,7 +220,7 @@ class WorkloadSpec:
     """
 
     input_len: Amount = 1024.0
-    output_len: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] = 512.0
+    output_len: Annotated[float, Within(ge=1)] = 512.0
     input_cached: Amount = 0.0
     input_len_cv: Amount = 0.0
     output_len_cv: Amount = 0.0
@@ -249,7 +247,7 @@ class WorkloadSpec:
         )
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class CurrentSetting:
     """The setting that runs today, as written."""
@@ -283,16 +281,16 @@ class CurrentSetting:
         return SpecSetting.of(*numbers, algorithm, self.scheduler)
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
     """Where the description is from, and of which day (ISO date)."""
 
     text: str = ""
-    date: Annotated[str, BeforeValidator(_iso)] = ""
+    date: Annotated[str, Before(_iso)] = ""
 
 
-@_ONLY_KNOWN_KEYS
+@only_known_keys
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The content of a setup.toml; `draft` and `current` are None where the file has none."""

@@ -2,14 +2,16 @@
 
 Each kind of number comes from a stream of its own, in blocks of a fixed size, so two settings that
 are simulated under one seed see the same lengths and the same request quantiles, and two with the
-same lengths the same accept draws. Quantiles are stratified: of each `REQUESTS` consecutive
-requests every quantile gets one, in random order. A request's accepted tokens are drawn for its
+same lengths the same accept draws. Lengths and quantiles are stratified: of each block of requests
+every equally likely stratum gets one, in random order. A request's accepted tokens are drawn for its
 whole life at once, so it is known at admission in which round it will end.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,7 +52,9 @@ class Trace:
         shapes = {self.arrival_s.shape, self.input_len.shape, self.output_len.shape}
         if len(shapes) != 1 or self.arrival_s.ndim != 1 or self.arrival_s.size == 0:
             raise InputError(
-                f"trace of {sorted(shapes)}", "needs columns of one length", "give a row per request"
+                f"trace of {sorted(shapes)}",
+                "needs columns of one length",
+                "give a row per request",
             )
         if not np.isfinite(self.arrival_s).all() or (self.arrival_s < 0).any():
             raise InputError("trace arrivals", "must be finite and >= 0", "give seconds")
@@ -113,6 +117,7 @@ class Demand:
         trace: Trace | None = None,
     ) -> None:
         self._workload, self._table, self._streams, self._trace = workload, table, streams, trace
+        self._in_progress = 0
         self.input_len: list[int] = []
         self.new_tokens: list[int] = []
         self.output_len: list[int] = []
@@ -124,13 +129,19 @@ class Demand:
     def __len__(self) -> int:
         return len(self.rounds)
 
+    @property
+    def mean_output(self) -> float:
+        """Mean answer of the requests that were drawn, those in progress left out, tokens."""
+        fresh = self.output_len[self._in_progress :]
+        return sum(fresh) / len(fresh) if fresh else self._workload.output_len.mean
+
     def ensure(self, count: int) -> None:
         """Draw until at least `count` requests are known (a trace has no more than its rows)."""
         while len(self) < count:
             first = len(self)
             if self._trace is None:
                 inputs = self._inputs(self._streams.input_len, BLOCK)
-                outputs = self._workload.output_len.sample(self._streams.output_len, BLOCK)
+                outputs = stratified(self._workload.output_len, self._streams.output_len, BLOCK)
             else:
                 rows = slice(first, first + BLOCK)
                 inputs, outputs = self._trace.input_len[rows], self._trace.output_len[rows]
@@ -148,10 +159,11 @@ class Demand:
         output = self._workload.output_len
         met = Lengths(output.mean * (1.0 + output.cv**2), output.cv)
         start = self._streams.start
-        inputs, outputs = self._inputs(start, count), met.sample(start, count, minimum=2)
+        inputs, outputs = self._inputs(start, count), stratified(met, start, count, minimum=2)
         quantile = running_quantiles(self._table, start, count)
         behind = 1 + np.floor(start.random(count) * (outputs - 1)).astype(np.int64)
         self._append(inputs, outputs, behind, quantile)
+        self._in_progress = count
 
     def forget_after(self, count: int) -> None:
         """Keep only the first `count` of the requests in progress."""
@@ -164,11 +176,12 @@ class Demand:
             self.tokens,
             self.kv,
         ):
-            del column[count:]  # type: ignore[attr-defined]
+            del column[count:]
+        self._in_progress = count
 
     def _inputs(self, rng: np.random.Generator, count: int) -> Ints:
         lengths = self._workload.input_len
-        return lengths.sample(rng, count, minimum=min(1, round(lengths.mean)))
+        return stratified(lengths, rng, count, minimum=min(1, round(lengths.mean)))
 
     def _append(self, inputs: Ints, outputs: Ints, given: Ints, quantile: Ints) -> None:
         mean = self._workload.input_len.mean
@@ -176,24 +189,41 @@ class Demand:
         new = np.maximum(inputs - cached.astype(np.int64), np.minimum(inputs, 1))
         need = outputs - given
         longest = int(need.max(initial=0))
+        tokens: NDArray[np.integer]
         if self._table.survival.shape[1] == 1:
             rounds = need
             tokens = np.ones((len(need), longest), dtype=np.int8)
-            before = np.arange(longest, dtype=np.int32) + (inputs + given)[:, None]
+            before = np.arange(longest)
         else:
             tokens = self._table.sample(self._streams.accept, quantile, longest)
             total = np.cumsum(tokens, axis=1)
             rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
             keep = int(rounds.max(initial=0))
-            before = (total - tokens)[:, :keep] + (inputs + given)[:, None]
-            before, tokens = before.astype(np.int32), tokens[:, :keep].astype(np.int8)
+            before = (total - tokens)[:, :keep]
+            tokens = tokens[:, :keep].astype(np.int8)
+        kv = (before + (inputs + given)[:, None]).astype(np.int32)
         self.input_len += inputs.tolist()
         self.new_tokens += new.tolist()
         self.output_len += outputs.tolist()
         self.given += given.tolist()
         self.rounds += rounds.tolist()
         self.tokens += list(tokens)
-        self.kv += list(before)
+        self.kv += list(kv)
+
+
+def stratified(lengths: Lengths, rng: np.random.Generator, count: int, minimum: int = 1) -> Ints:
+    """Draw `count` lengths, one from each of as many equally likely strata, in random order.
+
+    Each is distributed as :meth:`Lengths.sample` has it; their mean hardly varies.
+    """
+    if lengths.cv == 0 or lengths.mean == 0 or count == 0:
+        return lengths.sample(rng, count, minimum)
+    uniform = (rng.permutation(count) + rng.random(count)) / count
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf(min(max(u, 1e-12), 1.0 - 1e-12)) for u in uniform.tolist()])
+    variance = math.log1p(lengths.cv**2)
+    drawn = lengths.mean * np.exp(math.sqrt(variance) * z - variance / 2)
+    return np.maximum(minimum, np.rint(drawn)).astype(np.int64)
 
 
 def running_quantiles(table: AcceptTable, rng: np.random.Generator, count: int) -> Ints:

@@ -23,10 +23,11 @@ class Stretch(NamedTuple):
 
 
 class PrefillStep(NamedTuple):
-    """A prefill step: when, how many prompts it completed, tokens, pairs, whether mixed."""
+    """A prefill step: when, slots taken, prompts completed, tokens, pairs, whether mixed."""
 
     start_s: float
     end_s: float
+    running: int
     prompts: int
     tokens: int
     pairs: float

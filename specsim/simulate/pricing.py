@@ -75,7 +75,7 @@ def round_shape(
 
 
 def front_s(time: RoundTime, with_attention: bool = True) -> Floats:
-    """What comes before the draft extend: draft, tree, target, overhead, seconds."""
+    """Sum what comes before the draft extend: draft, tree, target, overhead, seconds."""
     front: Floats = (
         time.draft.draft_s + time.draft.tree_s + time.target.total_s + time.draft.overhead_s
     )
@@ -158,9 +158,13 @@ class RoundPricer:
             return np.asarray(front + np.maximum(extend + kv_tokens * slope, host))
         return np.asarray(np.maximum(front + (extend + kv_tokens * slope), host))
 
+    def shape(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundShape:
+        """Return the counts of such rounds."""
+        return round_shape(self.plan, self.accept_length, batch, kv_tokens)
+
     def exact(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundTime:
         """Price rounds with all their phases, by the full formula."""
-        return round_time(self.cost, round_shape(self.plan, self.accept_length, batch, kv_tokens))
+        return round_time(self.cost, self.shape(batch, kv_tokens))
 
 
 @dataclass(slots=True)

@@ -195,8 +195,9 @@ class Server:
         else:
             self.clock = start + seconds
             yield self.env.timeout(max(0.0, self.clock - self.env.now))
+        running = len(self.batch) + len(self.prompts)
         ready = self._advance(pieces)
-        step = PrefillStep(start, self.clock, len(ready), tokens, pairs, mixed=False)
+        step = PrefillStep(start, self.clock, running, len(ready), tokens, pairs, mixed=False)
         self.log.prefills.append(step)
         yield from self._settle(ready)
 
@@ -218,11 +219,12 @@ class Server:
             bounds = yield from self._run(bounds.cumsum())
         self.clock = float(bounds[-1])
         self.round += len(bounds) - 1
-        self.log.stretches.append(Stretch(bounds, batch, batch + len(self.prompts), extra))
+        running = batch + len(self.prompts)
+        self.log.stretches.append(Stretch(bounds, batch, running, extra))
         ready = self._advance(pieces)
         if pieces:
             begin = self.clock - extra
-            step = PrefillStep(begin, self.clock, len(ready), tokens, pairs, mixed=True)
+            step = PrefillStep(begin, self.clock, running, len(ready), tokens, pairs, mixed=True)
             self.log.prefills.append(step)
         yield from self._settle(ready)
 
@@ -278,7 +280,7 @@ class Server:
         self.log.retractions.append(Retraction(self.clock, request, whole))
         self.reserved -= self._need(request)
         del self.batch[request]
-        self.ends = [end for end in self.ends if end[1] != request]
+        self.ends = [e for e in self.ends if e[1] != request]
         heapq.heapify(self.ends)
         self.queue.appendleft(request)
 
@@ -335,7 +337,7 @@ class Server:
             heapq.heappush(self.ends, (end + lag, request))
 
     def _rounds_left(self, request: int) -> int:
-        """Rounds still needed after a retraction, from the same draws."""
+        """Count the rounds still needed after a retraction, from the same draws."""
         life, demand = self.lives[request], self.demand
         need = demand.output_len[request] - life.given
         emitted = np.cumsum(demand.tokens[request][life.offset :], dtype=np.int64)

@@ -11,7 +11,8 @@ from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowC
 from specsim.calibrate.readers.histograms import histogram_entry, histograms_in
 from specsim.calibrate.readers.json_values import Unread, json_values, number, table
 from specsim.calibrate.readers.serving import SLACK, Result, is_serving, serving_result
-from specsim.calibrate.readers.sglang_facts import NO_SPECULATION, settings_of_args
+from specsim.calibrate.readers.settings import NO_SPECULATION
+from specsim.calibrate.readers.sglang_facts import settings_of_args
 from specsim.calibrate.readers.source import as_lines
 
 LOOSE = 0.03

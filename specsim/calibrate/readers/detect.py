@@ -43,7 +43,8 @@ _JSON_KEYS: dict[Format, re.Pattern[bytes]] = {
 
 _TEXT: dict[Format, re.Pattern[bytes]] = {
     "sglang_log": re.compile(
-        rb"Decode batch(?: ?\[\d+\])?[.,] |Prefill batch(?: ?\[\d+\])?[.,] |server_args=ServerArgs\("
+        rb"Decode batch(?: ?\[\d+\])?[.,] |Prefill batch(?: ?\[\d+\])?[.,] "
+        rb"|server_args=ServerArgs\("
         rb"|max_total_num_tokens=\d|KV Cache is allocated\. #tokens|#retracted_reqs: "
         rb"|Max running requests is reset to|Capture (?:draft |draft extend )?cuda graph "
         rb"|Capture [a-z ]{5,14} CUDA graph |[Ss]pec v[12] "
@@ -68,8 +69,8 @@ _TEXT: dict[Format, re.Pattern[bytes]] = {
         re.MULTILINE,
     ),
     "golden_acceptance": re.compile(
-        rb"^ *[\"']?(?:num_speculative_tokens_?)?\d{1,2}[\"']?: +\d\.\d|^ *num_speculative_tokens: +\d"
-        rb"|: +\{[\"']?1[\"']?: *\d\.\d",
+        rb"^ *[\"']?(?:num_speculative_tokens_?)?\d{1,2}[\"']?: +\d\.\d"
+        rb"|^ *num_speculative_tokens: +\d|: +\{[\"']?1[\"']?: *\d\.\d",
         re.MULTILINE,
     ),
 }

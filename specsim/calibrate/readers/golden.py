@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from specsim.calibrate.readers.entry import LogEntry, LogRow, WindowCount
+from specsim.calibrate.readers.settings import chain_settings
 from specsim.calibrate.readers.source import as_lines
-from specsim.calibrate.readers.vllm_facts import chain_settings
 
 _PAIR = re.compile(
     r"(?P<indent> *)(?:- )?(?P<key>[\w.\"' -]{1,64}):(?: +(?P<value>[^#]*?))? *(?:#.*)?"
@@ -77,10 +77,8 @@ def read_golden(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list
 
 def _entry(path: str, notes: dict[str, str], mode: str, k: int, length: float) -> LogEntry:
     row = LogRow(kind="closed_loop", accept_length=length, accept_length_scope="run")
-    settings = {
-        **chain_settings(k),
-        **{name: notes[name] for name in ("model", "dataset") if name in notes},
-    }
+    settings: dict[str, object] = chain_settings(k)
+    settings.update({name: notes[name] for name in ("model", "dataset") if name in notes})
     return LogEntry(
         path=path,
         format="golden_acceptance",

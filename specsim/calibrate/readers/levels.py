@@ -188,7 +188,8 @@ class Levels:
         same[1:] &= np.diff(at) == 1
         same[0] &= at[0] == 0
         self._last = (int(level[-1]) if keep[-1] else -1, float(tps[-1]))
-        return np.array([np.ones_like(tps), before, tps, before * tps]) * same
+        pairs = np.array([np.ones_like(tps), before, tps, before * tps])
+        return np.asarray(pairs * same, dtype=np.float64)
 
     def cells(self) -> list[Cell]:
         """Return the cells by increasing batch."""

@@ -8,16 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
-from specsim.calibrate.readers.sglang_facts import NO_SPECULATION
+from specsim.calibrate.readers.settings import NO_SPECULATION, chain_settings
 from specsim.calibrate.readers.source import as_lines
-from specsim.calibrate.readers.vllm_facts import chain_settings
 
 _TIMING = re.compile(
     rb"(?P<what>prompt eval|eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
-    rb"(?P<n>\d{1,9}) (?P<unit>tokens|runs) +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
+    rb"(?P<n>\d{1,9}) (?P<unit>tokens|runs) +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
+    rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
 )
 _ACCEPTANCE = re.compile(
-    rb"draft acceptance(?: rate)? = +([01]\.\d{3,8}) \( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
+    rb"draft acceptance(?: rate)? = +([01]\.\d{3,8}) "
+    rb"\( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
 )
 _SLOT = re.compile(rb"\bid +(\d{1,4}) \|")
 _DECODED = re.compile(

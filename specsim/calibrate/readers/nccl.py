@@ -150,8 +150,8 @@ _Row = tuple[int, float, float, float, float | None]
 def _consistent(run: _Run) -> tuple[list[_Row], float]:
     """Rows whose size, time and algbw agree, up to one factor common to all rows of the run."""
     scales = [size / seconds / 1e9 / algbw for size, seconds, algbw, *_ in run.rows if algbw > 0.5]
-    scale = median(scales) if scales else 1.0
-    scale = 1.0 if abs(scale - 1) < 0.02 else scale
+    plain = sum(abs(s - 1) < 0.02 for s in scales)
+    scale = 1.0 if 2 * plain >= len(scales) else median(scales)
     kept = []
     for row in run.rows:
         size, seconds, algbw, busbw, _ = row

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount, measures
+from specsim.calibrate.readers.settings import chain_settings
 from specsim.calibrate.readers.source import as_lines
-from specsim.calibrate.readers.vllm_facts import chain_settings
 
 _NAME = rb"(?P<engine>sglang|vllm)[:_](?P<name>[a-zA-Z_]\w{0,120})"
 _SAMPLE = re.compile(
@@ -80,8 +80,8 @@ class _Dump:
         return total
 
     def replicas(self) -> int:
-        """Replicas that export series."""
-        return len({key[1] for key in self.series})
+        """Replicas that labels tell apart."""
+        return len({key[1] for key in self.series if key[1].strip(b"/")}) or 1
 
     def _of(self, name: str) -> dict[Key, _Series]:
         """Series of a name; of a replica's shards, which say the same, only the first."""
@@ -231,7 +231,7 @@ def _vllm_entry(dump: _Dump, path: str) -> LogEntry:
         k = max(k, round(drafted / drafts))
     row = LogRow(
         kind="closed_loop",
-        batch_size=_total(dump.gauge("num_requests_running")),
+        batch_size=_total(dump.gauge("num_requests_running"), dump),
         accept_length=1 + accepted / drafts if drafts else None,
         accept_length_scope="pooled",
         survival=tuple(sum(p.positions[i] for p in parts) / drafts for i in range(depth)) or None,
@@ -239,7 +239,7 @@ def _vllm_entry(dump: _Dump, path: str) -> LogEntry:
         tpot_s=_latency(dump, "time_per_output_token_seconds")
         or _latency(dump, "request_time_per_output_token_seconds"),
         itl_s=_latency(dump, "inter_token_latency_seconds"),
-        queue=_total(dump.gauge("num_requests_waiting")),
+        queue=_total(dump.gauge("num_requests_waiting"), dump),
         kv_usage=_mean(dump.gauge("kv_cache_usage_perc", "gpu_cache_usage_perc")),
         drafted_per_round=drafted / drafts if drafted else None,
         accept_rate=accepted / drafted if drafted else None,
@@ -253,21 +253,21 @@ def _sglang_entry(dump: _Dump, path: str) -> LogEntry:
     steps = _mean(dump.gauge("spec_num_steps"))
     n = _mean(dump.gauge("spec_num_draft_tokens"))
     # The throughput gauge keeps its last value when a replica is idle.
-    busy = {r for r in running if running[r] > 0}
-    whole = busy <= tps.keys()
-    batch, total = _total(running), _total({r: tps[r] for r in busy}) if whole and busy else None
+    busy = {r: tps.get(r) for r in running if running[r] > 0}
+    batch = _total(running, dump)
+    total = sum(v for v in busy.values() if v is not None) if None not in busy.values() else None
     length = _weighted(accept, running)
     row = LogRow(
         kind="closed_loop",
         batch_size=batch,
-        output_tps=total or None,
+        output_tps=(total or None) if batch else None,
         accept_length=length,
         accept_length_scope="pooled",
         round_time_s=length * batch / total if length and batch and total else None,
         ttft_s=_latency(dump, "time_to_first_token_seconds"),
         tpot_s=_latency(dump, "time_per_output_token_seconds"),
         itl_s=_latency(dump, "inter_token_latency_seconds"),
-        queue=_total(dump.gauge("num_queue_reqs")),
+        queue=_total(dump.gauge("num_queue_reqs"), dump),
         kv_usage=_mean(dump.gauge("token_usage")),
         accept_rate=_mean(dump.gauge("spec_accept_rate")),
     )
@@ -277,8 +277,9 @@ def _sglang_entry(dump: _Dump, path: str) -> LogEntry:
     return _entry(dump, path, "sglang", settings, row)
 
 
-def _total(values: dict[bytes, float]) -> float | None:
-    return sum(values.values()) if values else None
+def _total(values: dict[bytes, float], dump: _Dump) -> float | None:
+    """Sum over replicas; None where one of them does not say."""
+    return sum(values.values()) if len(values) == dump.replicas() else None
 
 
 def _mean(values: dict[bytes, float]) -> float | None:

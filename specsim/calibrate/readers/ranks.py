@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
+
+NO_RANK, DUPLICATE = -2, -1
+"""Marks of lines that belong to no window: no rank among ranks, or a rank's second copy."""
+
+MAX_NAMES = 4096
+MAX_RANKS = 1024
+"""Bounds on what damaged prefixes can make up."""
+REGULAR = 0.5
+"""A rank with fewer lines than this fraction of the busiest one's is not missed when absent."""
 
 GROUP_SPAN_S = 20.0
 """Lines of ranks further apart than this are not of one window."""
@@ -39,3 +51,56 @@ def group_starts(
             seen, begun = 0, now
         seen |= bit
     return np.array(starts, dtype=np.int64)
+
+
+class RankTable:
+    """Data-parallel ranks of one server, as the prefixes of its lines name them.
+
+    Parameters
+    ----------
+    parse
+        Returns (data-parallel rank or None, ranks of other kinds) of a name. Lines that differ
+        in the other kinds only are copies of each other: those of the first one seen count.
+    """
+
+    def __init__(self, parse: Callable[[bytes], tuple[int | None, tuple[int | None, ...]]]) -> None:
+        self._parse = parse
+        self._first: dict[int | None, tuple[int | None, ...]] = {}
+        self._names: dict[bytes, tuple[int | None, bool]] = {}
+        self._lines: Counter[Hashable] = Counter()
+
+    @property
+    def named(self) -> list[int | None]:
+        """Ranks seen; one without a name if no line names one."""
+        return [dp for dp in self._first if dp is not None] or [None]
+
+    @property
+    def expected(self) -> int:
+        """Ranks that print as regularly as the busiest one."""
+        counts = [self._lines[dp] for dp in self.named]
+        return max(sum(c >= REGULAR * max(counts) for c in counts), 1)
+
+    def slots(self, names: Sequence[bytes]) -> NDArray[np.int64]:
+        """Return the index of the rank of each line, `NO_RANK` or `DUPLICATE`."""
+        for name in set(names) - self._names.keys():
+            self._learn(name)
+        index = {dp: i for i, dp in enumerate(self.named)}
+        of_name = {
+            name: DUPLICATE if double else index.get(dp, NO_RANK)
+            for name, (dp, double) in self._names.items()
+        }
+        unknown = index.get(None, NO_RANK)
+        found = np.array([of_name.get(name, unknown) for name in names], dtype=np.int64)
+        for dp, i in index.items():
+            self._lines[dp] += int((found == i).sum())
+        return found
+
+    def _learn(self, name: bytes) -> None:
+        dp, others = self._parse(name)
+        silent = dp is None and all(o is None for o in others)
+        if silent or len(self._names) >= MAX_NAMES or len(self._first) >= MAX_RANKS:
+            return
+        first = self._first.setdefault(dp, others)
+        pairs = zip(others, first, strict=True)
+        double = any(o is not None and f is not None and o != f for o, f in pairs)
+        self._names[name] = (dp, double)

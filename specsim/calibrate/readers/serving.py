@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from specsim.calibrate.readers.entry import Diagnosis, LogRow
 from specsim.calibrate.readers.json_values import number, table, text
-from specsim.calibrate.readers.sglang_facts import algorithm_name, settings_of_args
-from specsim.calibrate.readers.vllm_facts import chain_settings
+from specsim.calibrate.readers.settings import algorithm_name, chain_settings
+from specsim.calibrate.readers.sglang_facts import settings_of_args
 
 SLACK = 0.01
 """Relative difference that rounding of a printed result explains."""

@@ -17,6 +17,7 @@ from specsim.calibrate.readers.sglang_block import Block
 from specsim.calibrate.readers.sglang_facts import ANY_FACT
 from specsim.calibrate.readers.sglang_lines import (
     MARK,
+    QUEUE_AT,
     DecodeLine,
     Layout,
     parse_decode_line,
@@ -154,7 +155,7 @@ class _Reader:
         odd, self.odd = self.odd, None
         if odd is not None:
             if line.signature.like(odd[0].signature):
-                self.start()
+                self._replace_block()
                 self._take(*odd)
             else:
                 self.block.unread["unlike its neighbours"] += 1
@@ -172,12 +173,21 @@ class _Reader:
         mine = self.block.signature
         return mine is not None and mine.trailing_comma != line.signature.trailing_comma
 
+    def _replace_block(self) -> None:
+        """Begin a block after two like lines; one line before them was itself the odd one."""
+        if self.block.is_single_line:
+            self.block.forget_line()
+        self.start()
+
     def _take(self, line: DecodeLine, prefill: bool) -> None:
         self.boundary = False
         self.block.signature = self.block.signature or line.signature
         self.block.label = self.block.label or self.label
         self.label = ""
-        self.block.take(one_line(line), np.array([prefill]))
+        batch = one_line(line)
+        if self.block.signature.trailing_comma != line.signature.trailing_comma:
+            batch.values[QUEUE_AT] = np.nan  # the last number of the line may be cut
+        self.block.take(batch, np.array([prefill]))
 
     def _drop_odd(self) -> None:
         if self.odd is not None:

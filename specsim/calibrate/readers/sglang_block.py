@@ -21,7 +21,7 @@ from specsim.calibrate.readers.levels import (
     Windows,
     ramp_mask,
 )
-from specsim.calibrate.readers.ranks import group_starts
+from specsim.calibrate.readers.ranks import DUPLICATE, NO_RANK, RankTable, group_starts
 from specsim.calibrate.readers.rows import level_rows
 from specsim.calibrate.readers.sglang_diagnoses import AcceptRate, diagnoses, entry_settings
 from specsim.calibrate.readers.sglang_facts import Facts
@@ -43,8 +43,6 @@ BACKWARDS_S = 60.0
 """Time that jumps back by more than this begins another run."""
 PASTE_GAP_S = 30.0
 """In a paste, a label and a gap like this begin another run."""
-
-_NO_RANK, _DUPLICATE = -2, -1
 
 _PREFILL = re.compile(
     rb"Prefill batch[^#\n]{0,24}#new-seq: (\d{1,9}), #new-token: (\d{1,9}), "
@@ -76,8 +74,7 @@ class Block:
         self._max_samples = samples
         self._batches: list[Batch] = []
         self._marks: list[NDArray[np.bool_]] = []
-        self._slots: dict[bytes, int] = {}
-        self._canonical: dict[int | None, tuple[int | None, ...]] = {}
+        self._ranks = RankTable(_ranks_of)
         self._last_time = float("nan")
         self._last_tokens = float("nan")
         self._last_running = float("nan")
@@ -95,11 +92,23 @@ class Block:
     @property
     def ranks(self) -> int:
         """Data-parallel ranks seen."""
-        return len(self._canonical)
+        return len(self._ranks.named)
 
     @property
     def _drafts_nothing(self) -> bool:
         return self.facts.settings.get("algorithm") in (None, "none")
+
+    @property
+    def is_single_line(self) -> bool:
+        """Whether nothing but one decode line is known of the block."""
+        lines = self.levels.read + sum(map(len, self._batches))
+        return lines == 1 and not self.facts.started
+
+    def forget_line(self) -> None:
+        """Take back the only decode line: the lines after it are unlike it."""
+        self._batches, self._marks = [], []
+        self.levels, self.rate, self.samples = Levels(), AcceptRate(), []
+        self.unread["unlike its neighbours"] += 1
 
     def like(self, signature: Signature) -> bool:
         """Whether a line with this signature can be this server's."""
@@ -160,7 +169,7 @@ class Block:
         return other
 
     def _windows(self, batch: Batch, marks: NDArray[np.bool_], final: bool) -> None:
-        slots = np.array([self._slot(tail) for tail in batch.tails])
+        slots = self._ranks.slots(batch.tails)
         keep = np.flatnonzero(slots >= 0)
         starts = group_starts(slots[keep], batch.time_s[keep], self.ranks)
         carry = len(batch)
@@ -176,29 +185,10 @@ class Block:
             self._last_time = float(known[-1]) if len(known) else self._last_time
             self._last_tokens = float(batch.values[TOKENS_AT, carry - 1])
 
-    def _slot(self, tail: bytes) -> int:
-        """Index of the data-parallel rank of a line, or why it is not counted."""
-        slot = self._slots.get(tail)
-        if slot is None:
-            dp, *others = parse_ranks(tail)
-            names_rank = any(key is not None for key in self._canonical)
-            if dp is None and names_rank:
-                return _NO_RANK
-            first = self._canonical.setdefault(dp, tuple(others))
-            slot = list(self._canonical).index(dp)
-            if any(
-                o is not None and f is not None and o != f
-                for o, f in zip(others, first, strict=True)
-            ):
-                slot = _DUPLICATE
-            if len(self._slots) < 4096:
-                self._slots[tail] = slot
-        return slot
-
     def _odd_ranks(self, slots: NDArray[np.int64], batch: Batch) -> None:
         """Count lines without a rank among such with one, and duplicates of a rank."""
-        self._not_read("no rank", slots == _NO_RANK)
-        double = np.flatnonzero(slots == _DUPLICATE)
+        self._not_read("no rank", slots == NO_RANK)
+        double = np.flatnonzero(slots == DUPLICATE)
         if len(double):
             reason = np.full(len(double), DUPLICATE_RANK, dtype=np.int8)
             self._add(_columns(batch.time_s[double], batch.values[:, double], reason))
@@ -219,7 +209,7 @@ class Block:
             values = _sum_ranks(values, starts, size)
             time_s, prefill = time_s[starts], np.logical_or.reduceat(prefill, starts)
         fault = self._implausible(values)
-        reason = self._reasons(values, prefill, size < self.ranks)
+        reason = self._reasons(values, prefill, size < self._ranks.expected)
         good = ~fault
         self.rate.see(values[ACCEPT_AT, good], values[RATE_AT, good])
         self.with_prefill += int((prefill & good).sum())
@@ -252,12 +242,14 @@ class Block:
         self, values: Floats, prefill: NDArray[np.bool_], missing: NDArray[np.bool_]
     ) -> NDArray[np.int8]:
         running = values[RUNNING_AT]
-        ramp = ramp_mask(running, self._last_running)
+        ramp = np.zeros(len(running), dtype=bool)
+        ramp[~missing] = ramp_mask(running[~missing], self._last_running)
         ramp[0] |= self.levels.read == 0 and self.facts.started
         reason = np.where(prefill, np.where(ramp, PREFILL_RAMP, PREFILL), np.where(ramp, RAMP, 0))
         reason[(running < 1) | (values[TPS_AT] <= 0)] = IDLE
         reason[missing] = RANK_MISSING
-        self._last_running = float(running[-1])
+        if not missing.all():
+            self._last_running = float(running[~missing][-1])
         return reason.astype(np.int8)
 
     def _add(self, windows: Windows) -> None:
@@ -272,9 +264,7 @@ class Block:
         settings = entry_settings(
             self.facts, self.signature, self.rate, self.version_hint, self.prompt, self.prefills
         )
-        counts = Counter(
-            windows=self.levels.read, prefill=self.with_prefill, ranks=len(self._canonical)
-        )
+        counts = Counter(windows=self.levels.read, prefill=self.with_prefill, ranks=self.ranks)
         return LogEntry(
             path=path,
             format="sglang_log",
@@ -291,6 +281,11 @@ class Block:
             label=self.label,
             samples=tuple(self.samples),
         )
+
+
+def _ranks_of(tail: bytes) -> tuple[int | None, tuple[int | None, ...]]:
+    dp, *others = parse_ranks(tail)
+    return dp, tuple(others)
 
 
 def _sum_ranks(values: Floats, starts: NDArray[np.int64], size: NDArray[np.int64]) -> Floats:

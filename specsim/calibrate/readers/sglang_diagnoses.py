@@ -12,7 +12,8 @@ import numpy as np
 from specsim.calibrate.readers.diagnose import load_diagnoses
 from specsim.calibrate.readers.entry import Diagnosis, LogRow
 from specsim.calibrate.readers.levels import Floats
-from specsim.calibrate.readers.sglang_facts import NO_SPECULATION, Facts
+from specsim.calibrate.readers.settings import NO_SPECULATION
+from specsim.calibrate.readers.sglang_facts import Facts
 from specsim.calibrate.readers.sglang_lines import Signature
 
 Definition = Literal["with_bonus", "drafts_only"]
@@ -88,7 +89,7 @@ class AcceptRate:
 def version_range(signature: Signature, hint: str) -> str:
     """Versions that print decode lines of this layout, as ``first-last``.
 
-    >>> version_range(Signature(True, False, True, True, True, False), "")
+    >>> version_range(Signature(True, False, frozenset()), "")
     '0.5.9-0.5.23'
     """
     s = signature

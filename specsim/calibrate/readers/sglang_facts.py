@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specsim.errors import UnknownNameError
-from specsim.setting import parse_algorithm
+from specsim.calibrate.readers.settings import NO_SPECULATION, algorithm_name
 
 SERVER_ARGS = {
     "model_path": "model",
@@ -180,15 +179,6 @@ class Facts:
         return True
 
 
-NO_SPECULATION: dict[str, object] = {
-    "algorithm": "none",
-    "topk": 1,
-    "num_steps": 0,
-    "num_draft_tokens": 1,
-}
-"""How no speculation is written."""
-
-
 def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the settings in SGLang's launch arguments, as logged or in ``server_info``."""
     settings = {
@@ -203,18 +193,6 @@ def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:
     if settings.pop("disable_overlap_schedule", False):
         settings["scheduler"] = "sequential"
     return settings
-
-
-def algorithm_name(name: str) -> str:
-    """Return specsim's name of an algorithm, or the engine's where specsim has none.
-
-    >>> algorithm_name("NEXTN"), algorithm_name("dflash")
-    ('MTP', 'DFLASH')
-    """
-    try:
-        return parse_algorithm(name)
-    except UnknownNameError:
-        return name.upper()
 
 
 def _literal(value: bytes) -> object:

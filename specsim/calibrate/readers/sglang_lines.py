@@ -53,6 +53,11 @@ VALUES: dict[bytes, bytes] = {
 }
 """Known fields and their values; others (TFLOPS and the like) are passed over if well formed."""
 
+CONDITIONAL = frozenset(
+    (b"#host-receive-req", b"#retracted-req", b"cap len", b"block accept len", b"fwd occupancy")
+)
+"""Fields that one server prints in some lines only."""
+
 _ANSI = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 _HEAD = re.compile(rb"Decode batch(?: ?\[\d{1,12}\]| \d{1,12})?([.,]) ")
 _STAMP = re.compile(rb"(?<!\d)(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
@@ -72,15 +77,31 @@ class Signature:
 
     comma: bool
     trailing_comma: bool
-    accept_length: bool
-    accept_rate: bool
-    cuda_graph: bool
-    largest_len: bool
+    keys: frozenset[bytes]
 
     def like(self, other: Signature) -> bool:
         """Equal, but for a trailing comma, which a paste may lose."""
-        mine = (self.comma, self.accept_length, self.accept_rate, self.cuda_graph)
-        return mine == (other.comma, other.accept_length, other.accept_rate, other.cuda_graph)
+        return self.comma == other.comma and self.keys == other.keys
+
+    @property
+    def accept_length(self) -> bool:
+        """Whether the lines print an accept length: the server speculates."""
+        return ACCEPT_LEN in self.keys
+
+    @property
+    def accept_rate(self) -> bool:
+        """Whether the lines print an accept rate."""
+        return ACCEPT_RATE in self.keys
+
+    @property
+    def cuda_graph(self) -> bool:
+        """Whether the lines tell if a CUDA graph ran."""
+        return GRAPH in self.keys
+
+    @property
+    def largest_len(self) -> bool:
+        """Whether the lines are of 0.4.3."""
+        return LARGEST in self.keys
 
 
 Kind = Literal["int", "two_decimals", "bool", "any"]
@@ -147,14 +168,8 @@ def parse_decode_line(line: bytes) -> DecodeLine | str:
     if fault:
         return fault
     values = {**fields, QUEUE: fields[QUEUE] if ended or trailing else b""}
-    signature = Signature(
-        comma=head[1] == b",",
-        trailing_comma=trailing,
-        accept_length=ACCEPT_LEN in fields,
-        accept_rate=ACCEPT_RATE in fields,
-        cuda_graph=GRAPH in fields,
-        largest_len=LARGEST in fields,
-    )
+    keys = frozenset(fields.keys() & VALUES.keys() - CONDITIONAL)
+    signature = Signature(head[1] == b",", trailing, keys)
     row = tuple(next((values[k] for k in keys if k in values), b"") for keys in _COLUMNS)
     return DecodeLine(text[:start], row, signature, _layout(head[0], list(fields), signature))
 

@@ -57,9 +57,12 @@ class Source:
         try:
             magic = self._raw.peek(16)[:16]
             self._stream = _unpacked(self.path, self._raw, magic)
+            self._decoder: codecs.IncrementalDecoder | None = None
             self.head = self._read()
             self.is_sqlite = self.head.startswith(_SQLITE)
             self._decoder = self._text_decoder()
+            if self._decoder:
+                self.head = self._decoder.decode(self.head).encode()
             if not self.head:
                 raise self._empty(magic)
             if not self.is_sqlite and self._decoder is None:
@@ -72,7 +75,7 @@ class Source:
         """Yield the unpacked bytes (as UTF-8), the head first."""
         chunk = self.head
         while chunk:
-            yield self._decoder.decode(chunk).encode() if self._decoder else chunk
+            yield chunk
             chunk = self._read()
 
     def lines(self) -> Iterator[bytes]:
@@ -111,6 +114,16 @@ class Source:
         self.close()
 
     def _read(self) -> bytes:
+        """Return the next bytes of text; none at the end."""
+        chunk = self._unpack()
+        while chunk and self._decoder:
+            text = self._decoder.decode(chunk).encode()
+            if text:
+                return text
+            chunk = self._unpack()
+        return chunk
+
+    def _unpack(self) -> bytes:
         try:
             return self._stream.read(CHUNK_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:

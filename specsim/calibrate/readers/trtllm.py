@@ -10,7 +10,7 @@ from typing import Any
 from specsim.calibrate.readers.durations import Durations
 from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.calibrate.readers.json_values import Unread, json_values, number, table
-from specsim.calibrate.readers.sglang_facts import NO_SPECULATION
+from specsim.calibrate.readers.settings import NO_SPECULATION
 from specsim.calibrate.readers.source import as_lines
 
 MARK = b"iter = "

@@ -22,11 +22,11 @@ from specsim.calibrate.readers.levels import (
     Windows,
     ramp_mask,
 )
-from specsim.calibrate.readers.ranks import group_starts
+from specsim.calibrate.readers.ranks import NO_RANK, RankTable, group_starts
 from specsim.calibrate.readers.rows import LEVEL_WIDTH, level_rows
-from specsim.calibrate.readers.sglang_facts import NO_SPECULATION
+from specsim.calibrate.readers.settings import NO_SPECULATION, chain_settings
 from specsim.calibrate.readers.vllm_acceptance import Drafting, drafting_diagnoses
-from specsim.calibrate.readers.vllm_facts import Facts, chain_settings
+from specsim.calibrate.readers.vllm_facts import Facts
 from specsim.calibrate.readers.vllm_lines import EngineLine, SpecLine, V0Line
 
 
@@ -65,7 +65,7 @@ class Block:
         self.engines = 1
         self._max_samples = samples
         self._intervals: list[_Interval] = []
-        self._slots: dict[int | None, int] = {}
+        self._ranks = RankTable(_engine_of)
         self._last_running = float("nan")
         self.last_stamp = b""
 
@@ -82,7 +82,7 @@ class Block:
     @property
     def ranks(self) -> int:
         """Engines that print lines of their own."""
-        return len(self._slots)
+        return len(self._ranks.named)
 
     def __len__(self) -> int:
         return len(self._intervals)
@@ -91,7 +91,6 @@ class Block:
         """Add a throughput line."""
         self.engines = max(self.engines, line.engines)
         self.preemptions += line.preemptions
-        self._slots.setdefault(line.engine, len(self._slots))
         self._intervals.append(_Interval(stamp, line))
         self.last_stamp = stamp or self.last_stamp
 
@@ -108,38 +107,44 @@ class Block:
 
     def flush(self, final: bool) -> None:
         """Turn the collected lines into windows; the last one may still get its drafting line."""
-        keep = 0 if final else max(self.ranks, 1)
-        intervals, self._intervals = (
-            self._intervals[: len(self._intervals) - keep],
-            self._intervals[len(self._intervals) - keep :],
-        )
+        cut = len(self._intervals) if final else max(len(self._intervals) - self.ranks, 0)
+        intervals, self._intervals = self._intervals[:cut], self._intervals[cut:]
         if not intervals:
             return
+        slots = self._ranks.slots([_engine_name(i.engine) for i in intervals])
+        unranked = int((slots == NO_RANK).sum())
+        if unranked:
+            self.unread["no engine number"] += unranked
+            intervals = [i for i, slot in zip(intervals, slots, strict=True) if slot >= 0]
+            slots = slots[slots >= 0]
         time_s = seconds([i.stamp for i in intervals])
-        slots = np.array([self._slots[i.engine.engine] for i in intervals])
         starts = group_starts(slots, time_s, self.ranks)
         if not final and self.ranks > 1 and len(starts) > 1:
             self._intervals = intervals[starts[-1] :] + self._intervals
             intervals, time_s = intervals[: starts[-1]], time_s[: starts[-1]]
             starts = starts[:-1]
+        if not intervals:
+            return
         values = np.array([_values(i) for i in intervals]).T
         size = np.diff(np.append(starts, len(intervals)))
         if self.ranks > 1:
             values, time_s = np.add.reduceat(values, starts, axis=1), time_s[starts]
             values[3] /= size
-        self._windows(time_s, values, size < self.ranks)
+        self._windows(time_s, values, size < self._ranks.expected)
 
     def _windows(self, time_s: Floats, values: Floats, missing: NDArray[np.bool_]) -> None:
         running, waiting, tps, usage, prompt, emitted, drafts = values
         prefill = prompt > 0
         with np.errstate(invalid="ignore", divide="ignore"):
             accept = np.where(drafts > 0, emitted / drafts, np.nan)
-        ramp = ramp_mask(running, self._last_running)
+        ramp = np.zeros(len(running), dtype=bool)
+        ramp[~missing] = ramp_mask(running[~missing], self._last_running)
         ramp[0] |= self.levels.read == 0 and self.facts.started
         reason = np.where(prefill, np.where(ramp, PREFILL_RAMP, PREFILL), np.where(ramp, RAMP, 0))
         reason[(running < 1) | (tps <= 0)] = IDLE
         reason[missing] = RANK_MISSING
-        self._last_running = float(running[-1])
+        if not missing.all():
+            self._last_running = float(running[~missing][-1])
         self.with_prefill += int((prefill & (reason != IDLE)).sum())
         windows = Windows(
             time_s=time_s,
@@ -260,6 +265,14 @@ class Block:
             text = f"{self.unread['truncated']} line(s) cut short were not read"
             found.append(Diagnosis("truncated", text))
         return tuple(found)
+
+
+def _engine_name(line: EngineLine) -> bytes:
+    return b"" if line.engine is None else b"%d" % line.engine
+
+
+def _engine_of(name: bytes) -> tuple[int | None, tuple[int | None, ...]]:
+    return (int(name) if name else None), ()
 
 
 def _values(interval: _Interval) -> tuple[float, ...]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from specsim.calibrate.readers.sglang_facts import NO_SPECULATION, algorithm_name
+from specsim.calibrate.readers.settings import (
+    NO_SPECULATION,
+    algorithm_name,
+    chain_settings,
+)
 
 _VERSION = re.compile(
     rb"(?:vLLM API server version |LLM engine \(v|vLLM version |vllm==)v?"
@@ -128,16 +132,6 @@ class Facts:
             self.settings["draft"] = draft[1].decode("utf-8", "replace")
         if tokens:
             self.settings.update(chain_settings(int(tokens[1])))
-
-
-def chain_settings(num_speculative_tokens: int) -> dict[str, object]:
-    """Return the settings of a chain; vLLM does not count the root, specsim does.
-
-    >>> chain_settings(3)
-    {'topk': 1, 'num_steps': 3, 'num_draft_tokens': 4}
-    """
-    k = num_speculative_tokens
-    return {"topk": 1, "num_steps": k, "num_draft_tokens": k + 1}
 
 
 def _literal(value: bytes) -> object:

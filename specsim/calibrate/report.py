@@ -1,0 +1,139 @@
+"""What a fit found, as text: parameters against priors, residuals, what cannot be told apart."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from specsim.calibrate.fit import FitResult
+from specsim.observations import Observation
+from specsim.profile import Parameter, Profile
+
+STRONG = 0.9
+"""Correlation beyond which two parameters are named as inseparable."""
+
+BREAKERS = {
+    "accept_level": "a log with accept length",
+    "round_overhead": "one profiler trace, or the round time at one client",
+    "draft": "one profiler trace of the draft steps",
+    "host": "one profiler trace with CPU spans",
+    "target_fixed": "a sweep without speculation that starts at one client",
+    "bandwidth": "a sweep without speculation over many loads",
+    "coverage": "a sweep without speculation from 8 to 256 clients",
+    "expert_sharing": "one client with a wide tree, beside one with a chain",
+    "attention": "cells at a long context",
+    "attention_fill": "one client at a long context",
+    "verify_fill": "one speculating client at a long context",
+    "kv_reads": "a speculating cell at a long context",
+    "allreduce_latency": "an nccl-tests run of this host",
+    "allreduce_bandwidth": "an nccl-tests run of this host",
+    "kv_pool": "max_total_num_tokens of the start-up log",
+    "prefill": "a TTFT, or a run with long prompts",
+    "rank_scale": "accept lengths of two settings that differ in topk",
+    "confidence_shift": "accept lengths of two budgets at one topk",
+    "accept_decay": "accept lengths of two depths",
+    "compute": "cells at high load and a wide verify",
+    "per_request": "cells at high load",
+}
+"""Measurement that tells a parameter apart from the others."""
+
+
+def breaker(name: str) -> str:
+    """Return the measurement that would pin this parameter down."""
+    return BREAKERS.get(name.split("[")[0], "more cells")
+
+
+def entangled(profile: Profile) -> list[tuple[str, str, float]]:
+    """Pairs of parameters with a posterior correlation beyond `STRONG`, strongest first.
+
+    The correction's knots are one curve and are left out.
+    """
+    names = [p.name for p in profile.parameters]
+    matrix = np.array(profile.correlation)
+    pairs = [
+        (names[i], names[j], float(matrix[i, j]))
+        for i in range(len(names))
+        for j in range(i)
+        if abs(matrix[i, j]) > STRONG
+        and not names[i].startswith("correction")
+        and not names[j].startswith("correction")
+    ]
+    return sorted(pairs, key=lambda pair: -abs(pair[2]))
+
+
+def warnings(result: FitResult) -> list[str]:
+    """Say what a reader of the profile has to know, in whole sentences."""
+    profile = result.profile
+    lines = [
+        f"{a} and {b} cannot be told apart by these cells (correlation {r:+.2f}): "
+        f"add {breaker(a)}, or {breaker(b)}"
+        for a, b, r in entangled(profile)
+    ]
+    level = [p for p in profile.parameters if p.name.startswith("accept_level")]
+    measured = any(o.accept_length is not None or o.survival for o in result.observations)
+    speculating = any(o.setting.speculates for o in result.observations)
+    if level and speculating and not measured:
+        lines.append(
+            "accept length and speculation's cost cannot be told apart from throughput alone: "
+            "add a log with accept length, or one profiler trace"
+        )
+    if result.spread_of_starts > 0.3:
+        lines.append(
+            f"fits from different starts differ by up to {result.spread_of_starts:.1f} prior "
+            "standard deviations: the cells allow more than one explanation"
+        )
+    return lines
+
+
+def described(parameter: Parameter) -> tuple[str, str, str, str, str]:
+    """Name, value with error, prior, what drives it, source: one row of a table."""
+    if parameter.scale == "log":
+        value = f"{parameter.value:.3g} x/: {math.exp(parameter.sd):.2f}"
+        prior = f"{parameter.prior_median:.3g} x/: {math.exp(parameter.prior_sd):.2f}"
+    else:
+        value = f"{parameter.value:.3g} +- {parameter.sd:.2g}"
+        prior = f"{parameter.prior_median:.3g} +- {parameter.prior_sd:.2g}"
+    driven = f"{parameter.driven}{'' if parameter.fitted else ', held'}"
+    return parameter.name, value, prior, driven, parameter.source
+
+
+def cell_name(o: Observation) -> str:
+    """Short name of a cell."""
+    load = f"{o.request_rate:g} req/s" if o.kind == "open_loop" else f"C={o.concurrency}"
+    context = f" ctx={o.context_len:g}" if o.context_len is not None else ""
+    scheduler = "" if o.setting.scheduler == "auto" else f" {o.setting.scheduler}"
+    return f"{o.setting.label}{scheduler} {load}{context}"
+
+
+def markdown(result: FitResult) -> str:
+    """Write the whole report as Markdown."""
+    profile = result.profile
+    fit = profile.fit
+    fitted = [p for p in profile.parameters if p.fitted and not p.name.startswith("correction")]
+    lines = [
+        f"# Profile {profile.name}",
+        "",
+        f"{fit.observations} observations, {len(fitted)} fitted numbers"
+        + (", a smooth correction" if len(_knots(profile)) else "")
+        + f"; noise of a cell {fit.noise:.1%}, model error {fit.model_error:.1%}.",
+        "",
+        "| parameter | value | prior | driven by | rests on |",
+        "|---|---|---|---|---|",
+        *("| " + " | ".join(described(p)) + " |" for p in profile.parameters),
+        "",
+        "| cell | model / measured - 1 |",
+        "|---|---|",
+        *(
+            f"| {cell_name(o)} | {math.expm1(e):+.1%} |"
+            for o, e in zip(result.observations, result.log_error, strict=True)
+            if not math.isnan(e)
+        ),
+        "",
+        *(f"- {line}" for line in warnings(result)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _knots(profile: Profile) -> list[Parameter]:
+    return [p for p in profile.parameters if p.name.startswith("correction")]

@@ -1,0 +1,246 @@
+"""Predictions beside measurements: error, interval, coverage, sign of speculation's gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.calibrate.fit import fit_profile
+from specsim.calibrate.residuals import Rows, workload_of
+from specsim.errors import CalibrationError
+from specsim.observations import Observation
+from specsim.profile import Profile, acceptance_name, acceptance_of, with_acceptances
+from specsim.uncertainty import Z90, spread
+
+Floats = NDArray[np.float64]
+LeaveOut = Literal["setting", "concurrency"]
+
+SIGN_THRESHOLD = 0.05
+"""A measured gain or loss of less than this has no sign to be right about."""
+
+QUANTITIES = (("output_tps", "output_tps"), ("tpot_s", "tpot_s"), ("round_time_s", "round_s"))
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedRow:
+    """One observation and its prediction; `quantity` says what `measured` is."""
+
+    observation: Observation
+    quantity: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Predicted / measured - 1."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measurement lies in the central 90 %."""
+        return self.low <= self.measured <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Rows and what they sum up to; fractions.
+
+    Parameters
+    ----------
+    rows
+        In the order of the observations.
+    notes
+        What was left out, and how.
+    """
+
+    rows: tuple[ValidatedRow, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mape(self) -> float:
+        """Mean absolute error."""
+        return float(np.mean([abs(r.error) for r in self.rows]))
+
+    @property
+    def median_ape(self) -> float:
+        """Median absolute error."""
+        return float(np.median([abs(r.error) for r in self.rows]))
+
+    @property
+    def worst(self) -> int:
+        """Index of the row with the largest absolute error."""
+        return int(np.argmax([abs(r.error) for r in self.rows]))
+
+    @property
+    def coverage(self) -> float:
+        """Fraction of rows inside their interval."""
+        return float(np.mean([r.inside for r in self.rows]))
+
+    @property
+    def sign_accuracy(self) -> float | None:
+        """How often the sign of a measured gain beyond 5 % is predicted; None without any."""
+        base = {_load_key(r.observation): r for r in self.rows if _is_baseline(r)}
+        right = []
+        for row in self.rows:
+            other = base.get(_load_key(row.observation))
+            if not row.observation.setting.speculates or other is None:
+                continue
+            if row.quantity != other.quantity:
+                continue
+            gain = row.measured / other.measured - 1.0
+            if abs(gain) > SIGN_THRESHOLD:
+                right.append(gain * (row.predicted / other.predicted - 1.0) > 0)
+        return float(np.mean(right)) if right else None
+
+    def to_json(self) -> str:
+        """Return the document ``specsim.validation/1``."""
+        from specsim.documents import (
+            ValidationDocument,
+            ValidationRow,
+            ValidationSummary,
+            to_json,
+        )
+
+        rows = []
+        for row in self.rows:
+            o = row.observation
+            rows.append(
+                ValidationRow(
+                    kind=o.kind,
+                    algorithm=o.setting.algorithm,
+                    topk=o.setting.topk,
+                    num_steps=o.setting.num_steps,
+                    num_draft_tokens=o.setting.num_draft_tokens,
+                    scheduler=o.setting.scheduler,
+                    engine_version=o.engine_version,
+                    concurrency=o.concurrency,
+                    request_rate=o.request_rate,
+                    batch_size=o.batch_size,
+                    max_running_requests=o.max_running_requests,
+                    num_requests=o.num_requests,
+                    input_len=o.input_len,
+                    output_len=o.output_len,
+                    input_cached=o.input_cached,
+                    context_len=o.context_len,
+                    window_s=o.window_s,
+                    measured=row.measured,
+                    predicted=row.predicted,
+                    low=row.low,
+                    high=row.high,
+                    error=row.error,
+                )
+            )
+        summary = ValidationSummary(
+            n=len(rows),
+            mape=self.mape,
+            median_ape=self.median_ape,
+            worst=self.worst,
+            coverage=self.coverage,
+            sign_accuracy=self.sign_accuracy,
+        )
+        return to_json(ValidationDocument(rows=tuple(rows), summary=summary, notes=self.notes))
+
+
+def _is_baseline(row: ValidatedRow) -> bool:
+    return not row.observation.setting.speculates
+
+
+def _load_key(o: Observation) -> tuple[object, ...]:
+    return (o.kind, o.concurrency, o.request_rate, o.context_len, o.input_len, o.output_len)
+
+
+def validate(
+    profile: Profile,
+    observations: Sequence[Observation],
+    leave_out: LeaveOut | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Validation:
+    """Predict every measured cell.
+
+    Parameters
+    ----------
+    profile
+        The server; with `leave_out` only its setup is used.
+    observations
+        Measured rows; those without throughput, TPOT or round time are skipped with a note.
+    leave_out
+        Refit without each setting (or concurrency) in turn, and predict the rows left out.
+    progress
+        Called with (fits done, fits in all).
+
+    Raises
+    ------
+    CalibrationError
+        If no row can be compared, or leaving out leaves nothing.
+    """
+    rows = tuple(o for o in observations if _quantity(o) is not None)
+    if not rows:
+        raise CalibrationError(
+            f"{len(observations)} observations",
+            "none measures output_tps, tpot_s or round_time_s",
+            "add a measured column",
+        )
+    notes = []
+    if len(rows) < len(observations):
+        notes.append(f"{len(observations) - len(rows)} rows without a throughput or time skipped")
+    if leave_out is None:
+        return Validation(tuple(_predicted(profile, rows)), tuple(notes))
+    groups: dict[object, list[int]] = {}
+    for i, row in enumerate(rows):
+        key = row.setting if leave_out == "setting" else (row.kind, row.concurrency)
+        groups.setdefault(key, []).append(i)
+    if len(groups) < 2:
+        raise CalibrationError(
+            f"--leave-out {leave_out}", "there is only one to leave out", "validate without it"
+        )
+    result: dict[int, ValidatedRow] = {}
+    for done, indices in enumerate(groups.values()):
+        kept = [row for i, row in enumerate(rows) if i not in set(indices)]
+        held_out = fit_profile(profile.setup, kept, profile.name).profile
+        predicted = _predicted(held_out, [rows[i] for i in indices])
+        result.update(zip(indices, predicted, strict=True))
+        if progress is not None:
+            progress(done + 1, len(groups))
+    notes.append(f"each {leave_out} predicted from a fit without it ({len(groups)} fits)")
+    return Validation(tuple(result[i] for i in range(len(rows))), tuple(notes))
+
+
+def _quantity(observation: Observation) -> tuple[str, str] | None:
+    return next((q for q in QUANTITIES if getattr(observation, q[0]) is not None), None)
+
+
+def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[ValidatedRow]:
+    """Predict rows with one profile, with intervals."""
+    wanted = {}
+    for row in observations:
+        workload = workload_of(row, profile.setup)
+        acceptance = acceptance_of(profile, workload.dataset, workload.temperature)
+        wanted[acceptance_name(acceptance)] = acceptance
+    profile = with_acceptances(profile, tuple(wanted.values()))
+    model = Rows(profile.setup, tuple(observations), profile.acceptances)
+    fields = [_quantity(o) or QUANTITIES[0] for o in observations]
+
+    def log_value(coordinates: Floats) -> Floats:
+        solution = model.predict(profile.parameters, coordinates)
+        return np.log(np.array([getattr(solution, name[1])[i] for i, name in enumerate(fields)]))
+
+    centre = log_value(profile.coordinates)
+    sd = spread(profile, log_value).sd
+    return [
+        ValidatedRow(
+            observation,
+            name[0],
+            float(getattr(observation, name[0])),
+            math.exp(middle),
+            math.exp(middle - Z90 * s),
+            math.exp(middle + Z90 * s),
+        )
+        for observation, name, middle, s in zip(observations, fields, centre, sd, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Results in, pictures and sentences out: tables, plots, the plain answer."""

@@ -1,0 +1,159 @@
+"""How numbers, settings and loads are named wherever people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specsim.curve import Comparison, Curve, CurvePoint
+from specsim.tree import tree_capacity
+
+CERTAIN = 0.995
+"""From here on a probability is not worth a number: "over 99 % sure"."""
+
+
+def percent(fraction: float) -> str:
+    """Write a gain or a loss in whole per cent.
+
+    >>> percent(0.031), percent(-0.248), percent(-0.001)
+    ('+3 %', '-25 %', '0 %')
+    """
+    whole = round(100 * fraction)
+    return f"{whole:+d} %" if whole else "0 %"
+
+
+def amount(value: float) -> str:
+    """Write a positive number with about three digits.
+
+    >>> amount(1234.5), amount(569.02), amount(86.81), amount(2.254)
+    ('1234', '569', '86.8', '2.25')
+    """
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def sureness(comparison: Comparison) -> float:
+    """Probability that the sign of the gain is as predicted."""
+    p = comparison.probability
+    return p if comparison.gain >= 0 else 1.0 - p
+
+
+def sure(probability: float) -> str:
+    """Say how sure a sign is.
+
+    >>> sure(0.88), sure(0.999)
+    ('88 % sure', 'over 99 % sure')
+    """
+    return "over 99 % sure" if probability > CERTAIN else f"{100 * probability:.0f} % sure"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAxis:
+    """The loads of a curve, as people call them.
+
+    Parameters
+    ----------
+    values
+        In rising order.
+    heading
+        Of a column.
+    label
+        Of an axis, with its unit.
+    singular, plural
+        What is counted.
+    """
+
+    values: tuple[float, ...]
+    heading: str
+    label: str
+    singular: str
+    plural: str
+
+    def at(self, index: int) -> str:
+        """One load, e.g. ``at 30 clients``."""
+        value = self.values[index]
+        return f"at {value:g} {self.singular if value == 1 else self.plural}"
+
+    def number(self, index: int) -> str:
+        """One load without its unit."""
+        return f"{self.values[index]:g}"
+
+    def span(self, first: int, last: int) -> str:
+        """Neighbouring loads, e.g. ``from 1 to 250 clients``."""
+        if first == last:
+            return self.at(first)
+        return f"from {self.values[first]:g} to {self.values[last]:g} {self.plural}"
+
+
+def load_axis(curve: Curve, request_rate: float | None = None) -> LoadAxis:
+    """Return the loads of a curve; `request_rate` if it is that of an open loop."""
+    points = curve.series[0].points
+    if request_rate is not None:
+        unit = "requests/s"
+        return LoadAxis((request_rate,), "req/s", "arrivals (requests/s)", unit, unit)
+    values = tuple(float(p.concurrency) for p in points)
+    if points[0].context_len is not None:
+        label = "held batch (requests)"
+        return LoadAxis(values, "batch", label, "held request", "held requests")
+    return LoadAxis(values, "clients", "clients in flight (requests)", "client", "clients")
+
+
+def short_name(point: CurvePoint) -> str:
+    """Setting without what goes without saying: the tokens of a full tree."""
+    if point.algorithm == "none":
+        return "no speculation"
+    name = f"topk={point.topk} steps={point.num_steps}"
+    if point.num_draft_tokens != tree_capacity(point.topk, point.num_steps):
+        name += f" tokens={point.num_draft_tokens}"
+    return name
+
+
+def series_names(curve: Curve) -> tuple[str, ...]:
+    """A name per series, no longer than it takes to tell them apart."""
+    heads = [series.points[0] for series in curve.series]
+    names = [short_name(head) for head in heads]
+    for i, head in enumerate(heads):
+        if head.role == "alternative":
+            names[i] += f" on {head.engine} {head.engine_version}"
+    for tell in (_scheduler, _algorithm, _version):
+        doubled = {name for name in names if names.count(name) > 1}
+        names = [
+            f"{name}, {tell(head)}" if name in doubled else name
+            for name, head in zip(names, heads, strict=True)
+        ]
+    return tuple(names)
+
+
+def _scheduler(point: CurvePoint) -> str:
+    return point.scheduler
+
+
+def _algorithm(point: CurvePoint) -> str:
+    return point.algorithm
+
+
+def _version(point: CurvePoint) -> str:
+    return f"{point.engine} {point.engine_version}"
+
+
+def bands(labels: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Join equal neighbours: label, first index, last index.
+
+    >>> bands(["kv", "kv", "cap"])
+    [('kv', 0, 1), ('cap', 2, 2)]
+    """
+    result: list[tuple[str, int, int]] = []
+    for i, label in enumerate(labels):
+        if result and result[-1][0] == label:
+            result[-1] = (label, result[-1][1], i)
+        else:
+            result.append((label, i, i))
+    return result
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Join the parts of a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,0 +1,105 @@
+"""Rounds expanded into phases on lanes, when somebody wants to see them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.cost import OVERLAP, SEQUENTIAL
+from specsim.metrics import Records
+from specsim.simulate.pricing import RoundPricer
+
+Floats = NDArray[np.float64]
+
+PHASE_DTYPE = np.dtype(
+    [
+        ("phase", "U9"),
+        ("lane", "U4"),
+        ("round", np.int64),
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("batch", np.int64),
+        ("tokens", np.float64),
+        ("accepted", np.int64),
+    ]
+)
+"""A row per phase: draft, tree, target, allreduce, overhead, extend, host, prefill; its lane (gpu,
+link, cpu); the round, -1 for a prefill step of its own; bounds; requests; tokens that go in;
+drafts accepted (by the target). The target's all-reduces are spread over its layers; they are
+drawn as one share at its end. Phases that take no time are left out."""
+
+
+def phase_records(
+    rounds: Records, prefills: Records, pricer: RoundPricer, first: int = 0
+) -> Records:
+    """Put the phases of rounds on the engine's timeline.
+
+    Parameters
+    ----------
+    rounds, prefills
+        Rows of `result.ROUND_DTYPE` and `result.PREFILL_DTYPE`.
+    pricer
+        What the rounds were priced with.
+    first
+        Number of the first of these rounds.
+    """
+    parts = [_prefill_phases(rounds, prefills, first)]
+    if len(rounds):
+        parts += _round_phases(rounds, pricer, first)
+    table = np.concatenate(parts)
+    table = table[table["end_s"] > table["start_s"]]
+    return np.asarray(table[np.argsort(table["start_s"], kind="stable")])
+
+
+def _round_phases(rounds: Records, pricer: RoundPricer, first: int) -> list[Records]:
+    batch = rounds["batch"]
+    plan, setting = pricer.plan, pricer.plan.setting
+    time = pricer.exact(batch, rounds["kv_tokens"])
+    extend_tokens = pricer.shape(batch, rounds["kv_tokens"]).extend_tokens
+    allreduce = time.target.allreduce_s
+    verified = batch * setting.num_draft_tokens
+    drafted = batch * setting.topk * plan.draft_forwards
+    chain = (
+        ("draft", "gpu", time.draft.draft_s, drafted),
+        ("tree", "gpu", time.draft.tree_s, verified),
+        ("target", "gpu", time.target.total_s - allreduce, verified),
+        ("allreduce", "link", allreduce, verified),
+        ("overhead", "gpu", time.draft.overhead_s, verified),
+        ("extend", "gpu", time.draft.extend_s, extend_tokens),
+    )
+    parts = []
+    at = rounds["start_s"]
+    verified_at = at
+    for name, lane, seconds, tokens in chain:
+        if name == "extend":
+            verified_at = at
+        parts.append(_table(name, lane, rounds, at, at + seconds, tokens, first))
+        at = at + seconds
+    emitted = rounds["accepted"] + rounds["active"]
+    begin = {SEQUENTIAL: at, OVERLAP: verified_at}.get(pricer.timeline, rounds["start_s"])
+    parts.append(_table("host", "cpu", rounds, begin, begin + time.host_s, emitted, first))
+    return parts
+
+
+def _table(
+    name: str, lane: str, rounds: Records, start: Floats, end: Floats, tokens: Floats, first: int
+) -> Records:
+    table = np.zeros(len(rounds), dtype=PHASE_DTYPE)
+    table["phase"], table["lane"] = name, lane
+    table["round"] = first + np.arange(len(rounds))
+    table["start_s"], table["end_s"] = start, end
+    table["batch"], table["tokens"] = rounds["batch"], tokens
+    if name == "target":
+        table["accepted"] = rounds["accepted"]
+    return table
+
+
+def _prefill_phases(rounds: Records, prefills: Records, first: int) -> Records:
+    table = np.zeros(len(prefills), dtype=PHASE_DTYPE)
+    table["phase"], table["lane"] = "prefill", "gpu"
+    for name in ("start_s", "end_s", "tokens"):
+        table[name] = prefills[name]
+    table["batch"] = prefills["prompts"]
+    within = first + np.searchsorted(rounds["end_s"], prefills["end_s"])
+    table["round"] = np.where(prefills["mixed"], within, -1)
+    return table

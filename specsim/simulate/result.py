@@ -1,0 +1,143 @@
+"""What a simulation returns: records, and the summary that the closed-form solver also gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.metrics import Records, itl_s
+from specsim.simulate.phases import phase_records
+from specsim.simulate.pricing import RoundPricer
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ROUND_DTYPE = np.dtype(
+    [
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("batch", np.int64),
+        ("running", np.int64),
+        ("active", np.int64),
+        ("kv_tokens", np.int64),
+        ("tokens", np.int64),
+        ("accepted", np.int64),
+        ("prefill_s", np.float64),
+    ]
+)
+"""A row per round: its bounds, requests that decode, slots taken (prompts in prefill included),
+requests among them that are not finished, KV tokens at the start, tokens delivered, drafts
+accepted (those beyond a request's end included), and the time that mixed prompt chunks added."""
+
+PREFILL_DTYPE = np.dtype(
+    [
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("running", np.int64),
+        ("prompts", np.int64),
+        ("tokens", np.int64),
+        ("pairs", np.float64),
+        ("mixed", np.bool_),
+    ]
+)
+"""A row per prefill step: its bounds, slots taken, prompts completed (each delivers a token),
+prompt tokens computed, (prompt token, KV token) pairs attended, whether it was part of a round."""
+
+RETRACTION_DTYPE = np.dtype(
+    [("time_s", np.float64), ("request", np.int64), ("kv_tokens", np.int64)]
+)
+"""A row per retraction: when, who, and the tokens that were computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """A row per request and round: the round's number, the request's, the tokens delivered."""
+
+    round: Ints
+    request: Ints
+    tokens: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """Records of a run and their summary over the measuring window; times in seconds.
+
+    Parameters
+    ----------
+    requests
+        Rows of `metrics.REQUEST_DTYPE`, all that were issued.
+    rounds, prefills, retractions
+        Rows of `ROUND_DTYPE`, `PREFILL_DTYPE`, `RETRACTION_DTYPE`; empty if not recorded.
+    window_s
+        Start and end of the measuring window.
+    output_tps
+        Tokens delivered in the window per second.
+    output_tps_se
+        Its standard error by batch means; NaN for a run with ramp and drain, which is one sample.
+    batch_size
+        Slots taken, averaged over the window.
+    round_s, accept_length
+        Mean length of a round, prefill left out; tokens emitted per request and round.
+    tpot_s, tpot_p50_s, tpot_p99_s, ttft_s, ttft_p50_s, ttft_p99_s
+        Over the requests that are marked as measured.
+    """
+
+    requests: Records
+    rounds: Records
+    prefills: Records
+    retractions: Records
+    window_s: tuple[float, float]
+    output_tps: float
+    output_tps_se: float
+    batch_size: float
+    round_s: float
+    accept_length: float
+    tpot_s: float
+    tpot_p50_s: float
+    tpot_p99_s: float
+    ttft_s: float
+    ttft_p50_s: float
+    ttft_p99_s: float
+    pricer: RoundPricer
+    deliveries: Deliveries
+
+    @property
+    def measured(self) -> Records:
+        """The requests that the summary is over."""
+        return np.asarray(self.requests[self.requests["measured"]])
+
+    def phases(self, first: int = 0, last: int | None = None) -> Records:
+        """Expand rounds `first` .. `last` and the prefill steps among them into phases.
+
+        Returns
+        -------
+        Rows of `phases.PHASE_DTYPE`, in order of their start.
+        """
+        chosen = self.rounds[first:last]
+        prefills = self.prefills
+        if len(chosen) and (first or last is not None):
+            inside = prefills["end_s"] > chosen["start_s"][0]
+            prefills = prefills[inside & (prefills["start_s"] < chosen["end_s"][-1])]
+        return phase_records(chosen, prefills, self.pricer, first)
+
+    def itl_s(self, per_chunk: bool = False) -> Floats:
+        """Gaps between tokens over all measured requests, seconds (ITL); needs the rounds."""
+        d = self.deliveries
+        order = np.argsort(d.request, kind="stable")
+        who, rounds, tokens = d.request[order], d.round[order], d.tokens[order]
+        bounds = np.searchsorted(who, np.arange(len(self.requests) + 1))
+        ends = self.rounds["end_s"]
+        gaps = [
+            itl_s(first, ends[rounds[a:b]], tokens[a:b], per_chunk)
+            for first, measured, a, b in zip(
+                self.requests["first_token_s"],
+                self.requests["measured"],
+                bounds[:-1],
+                bounds[1:],
+                strict=True,
+            )
+            if measured
+        ]
+        return np.concatenate(gaps) if gaps else np.zeros(0)

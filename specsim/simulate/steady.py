@@ -1,0 +1,147 @@
+"""Steady decode: a batch held at a context, no prefill, measured over windows.
+
+Windows are repeated with requests drawn anew until enough tokens have been seen. Without a length
+the window is so short that the KV cache does not grow in it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.case import Case
+from specsim.metrics import REQUEST_DTYPE
+from specsim.simulate.demand import Streams, running_quantiles
+from specsim.simulate.pricing import RoundPricer
+from specsim.simulate.result import (
+    PREFILL_DTYPE,
+    RETRACTION_DTYPE,
+    ROUND_DTYPE,
+    Deliveries,
+    SimulationResult,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+HELD_ROUNDS = 64
+"""Rounds of a window without a length."""
+
+REQUEST_ROUNDS = 20_000
+"""Rounds times requests to see by default: a standard error of the accept length near 0.4 %."""
+
+
+def held_batch(case: Case) -> int:
+    """Count the requests that are held: as many as asked for, if slots and pool allow."""
+    fit = max(1, int(case.pool_tokens / max(case.request_kv_tokens, 1.0)))
+    return min(case.load.concurrency, case.plan.max_running_requests, fit)
+
+
+def steady_decode(
+    case: Case,
+    streams: Streams,
+    pricer: RoundPricer,
+    requests: int | None,
+    exact: bool,
+    record_rounds: bool,
+) -> SimulationResult:
+    """Simulate windows one after another.
+
+    Parameters
+    ----------
+    case
+        With a load of kind ``steady_decode``.
+    streams, pricer
+        Randomness and prices.
+    requests
+        Requests to hold, all windows together; None for `REQUEST_ROUNDS` of them times rounds.
+    exact
+        Whether to price every round by the full formula.
+    record_rounds
+        Whether the result keeps the rounds.
+    """
+    batch = held_batch(case)
+    context, window_s = case.load.context_len or 0.0, case.load.window_s
+    most = HELD_ROUNDS
+    if window_s:
+        shortest = float(pricer.round_s(batch, np.array([batch * context]))[0])
+        most = max(1, math.ceil(window_s / shortest))
+    wanted = math.ceil(REQUEST_ROUNDS / most) if requests is None else requests
+    repeats = max(2, math.ceil(wanted / batch))
+    windows = []
+    for _ in range(repeats):
+        quantile = running_quantiles(case.table, streams.quantile, batch)
+        tokens = case.table.sample(streams.accept, quantile, most)
+        each = tokens.sum(axis=0)
+        grown = np.cumsum(each) - each if window_s else np.zeros(most)
+        kv = batch * context + grown
+        length = (
+            pricer.exact(np.full(most, batch), kv).round_s if exact else (pricer.round_s(batch, kv))
+        )
+        last = most
+        if window_s:
+            last = min(most, 1 + int(np.searchsorted(np.cumsum(length), window_s)))
+        windows.append((tokens[:, :last], kv[:last], length[:last]))
+    return _result(batch, windows, pricer, context, record_rounds)
+
+
+def _result(
+    batch: int,
+    windows: list[tuple[Ints, Floats, Floats]],
+    pricer: RoundPricer,
+    context: float,
+    record_rounds: bool,
+) -> SimulationResult:
+    counts = [len(w[2]) for w in windows]
+    bounds = np.concatenate([[0.0], np.cumsum(np.concatenate([w[2] for w in windows]))])
+    rounds = np.zeros(sum(counts), dtype=ROUND_DTYPE)
+    rounds["start_s"], rounds["end_s"] = bounds[:-1], bounds[1:]
+    rounds["batch"] = rounds["running"] = rounds["active"] = batch
+    rounds["kv_tokens"] = np.rint(np.concatenate([w[1] for w in windows]))
+    rounds["tokens"] = np.concatenate([w[0].sum(axis=0) for w in windows])
+    rounds["accepted"] = rounds["tokens"] - batch
+    edges = bounds[np.concatenate([[0], np.cumsum(counts)])]
+    spans = np.diff(edges)
+    emitted = np.array([w[0].sum() for w in windows], dtype=np.float64)
+    output_tps = float(emitted.sum() / edges[-1])
+    residual = emitted - output_tps * spans
+    repeats = len(windows)
+    error = math.sqrt((residual**2).sum() * repeats / (repeats - 1)) / float(edges[-1])
+    requests = np.zeros(repeats * batch, dtype=REQUEST_DTYPE)
+    requests["request"] = np.arange(len(requests))
+    for name in ("arrival_s", "admitted_s", "first_token_s"):
+        requests[name] = np.repeat(edges[:-1], batch)
+    for name in ("last_token_s", "finished_s"):
+        requests[name] = np.repeat(edges[1:], batch)
+    requests["input_len"] = round(context)
+    requests["tokens"] = np.concatenate([w[0].sum(axis=1) for w in windows])
+    requests["output_len"] = requests["tokens"]
+    requests["rounds"] = np.repeat(counts, batch)
+    requests["measured"] = True
+    per_token = np.repeat(spans, batch) / requests["tokens"]
+    p50, p99 = np.percentile(per_token, (50, 99)).tolist()
+    accept_length = float(emitted.sum() / (batch * sum(counts)))
+    keep = slice(None) if record_rounds else slice(0)
+    none = np.zeros(0, dtype=np.int64)
+    return SimulationResult(
+        requests=requests,
+        rounds=rounds[keep],
+        prefills=np.zeros(0, dtype=PREFILL_DTYPE),
+        retractions=np.zeros(0, dtype=RETRACTION_DTYPE),
+        window_s=(0.0, float(edges[-1])),
+        output_tps=output_tps,
+        output_tps_se=error,
+        batch_size=float(batch),
+        round_s=float(edges[-1]) / sum(counts),
+        accept_length=accept_length,
+        tpot_s=batch / output_tps,
+        tpot_p50_s=p50,
+        tpot_p99_s=p99,
+        ttft_s=math.nan,
+        ttft_p50_s=math.nan,
+        ttft_p99_s=math.nan,
+        pricer=pricer,
+        deliveries=Deliveries(none, none, none),
+    )

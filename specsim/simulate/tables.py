@@ -1,0 +1,121 @@
+"""From what was logged to tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.metrics import REQUEST_DTYPE, Records
+from specsim.simulate.log import Segment
+from specsim.simulate.result import PREFILL_DTYPE, RETRACTION_DTYPE, ROUND_DTYPE, Deliveries
+from specsim.simulate.server import Server
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All records of a run; rows as :mod:`specsim.simulate.result` has them."""
+
+    requests: Records
+    rounds: Records
+    prefills: Records
+    retractions: Records
+    deliveries: Deliveries
+
+
+def build_tables(server: Server) -> Tables:
+    """Return the records of a run that has ended."""
+    rounds = _round_bounds(server)
+    deliveries = _deliveries(server, rounds)
+    return Tables(
+        _request_records(server, rounds, deliveries),
+        rounds,
+        np.array(server.log.prefills, dtype=PREFILL_DTYPE),
+        np.array(server.log.retractions, dtype=RETRACTION_DTYPE),
+        deliveries,
+    )
+
+
+def _round_bounds(server: Server) -> Records:
+    stretches = server.log.stretches
+    rounds = np.zeros(server.round, dtype=ROUND_DTYPE)
+    if not stretches:
+        return rounds
+    counts = np.array([len(s.bounds) - 1 for s in stretches])
+    rounds["start_s"] = np.concatenate([s.bounds[:-1] for s in stretches])
+    rounds["end_s"] = np.concatenate([s.bounds[1:] for s in stretches])
+    rounds["batch"] = np.repeat([s.batch for s in stretches], counts)
+    rounds["running"] = np.repeat([s.running for s in stretches], counts)
+    rounds["prefill_s"] = np.repeat([s.prefill_s for s in stretches], counts)
+    rounds["kv_tokens"] = server.kv[: server.round]
+    return rounds
+
+
+def _deliveries(server: Server, rounds: Records) -> Deliveries:
+    """Lay the drawn tokens of all segments over the rounds; fills the rounds' counts in."""
+    total = len(rounds)
+    segments = list(server.log.segments)
+    for request in server.batch:
+        life = server.lives[request]
+        run = min(life.rounds, total - life.first_round)
+        segments.append(Segment(request, life.first_round, run, life.offset))
+    segments = [s for s in segments if s.rounds > 0]
+    if not segments:
+        none = np.zeros(0, dtype=np.int64)
+        return Deliveries(none, none, none)
+    counts = np.array([s.rounds for s in segments])
+    starts = np.cumsum(counts) - counts
+    first = np.array([s.first_round for s in segments])
+    where = np.arange(counts.sum()) + np.repeat(first - starts, counts)
+    drawn = server.demand.tokens
+    emitted = np.concatenate([drawn[s.request][s.offset : s.offset + s.rounds] for s in segments])
+    emitted = emitted.astype(np.int64)
+    tokens = emitted.copy()
+    tokens[starts + counts - 1] -= _surplus(server, segments, np.add.reduceat(emitted, starts))
+    active = np.bincount(where, minlength=total)
+    rounds["active"] = active
+    rounds["tokens"] = np.bincount(where, weights=tokens, minlength=total)
+    rounds["accepted"] = np.bincount(where, weights=emitted, minlength=total) - active
+    return Deliveries(where, np.repeat([s.request for s in segments], counts), tokens)
+
+
+def _surplus(server: Server, segments: list[Segment], emitted: Ints) -> Ints:
+    """Tokens that the last round of a finished request emits beyond its end, per segment."""
+    lives = [server.lives[s.request] for s in segments]
+    ends = [
+        s.first_round == life.first_round and s.rounds == life.rounds
+        for s, life in zip(segments, lives, strict=True)
+    ]
+    given = np.array([life.given for life in lives])
+    wanted = np.array([server.demand.output_len[s.request] for s in segments])
+    return np.where(ends, given + emitted - wanted, 0)
+
+
+def _request_records(server: Server, rounds: Records, deliveries: Deliveries) -> Records:
+    lives, demand, count = server.lives, server.demand, len(server.lives)
+    table = np.zeros(count, dtype=REQUEST_DTYPE)
+    table["request"] = np.arange(count)
+    for name in ("arrival_s", "admitted_s", "first_token_s", "last_token_s", "finished_s"):
+        table[name] = [getattr(life, name) for life in lives]
+    table["input_len"] = demand.input_len[:count]
+    table["output_len"] = demand.output_len[:count]
+    table["retractions"] = [life.retractions for life in lives]
+    table["rounds"] = np.bincount(deliveries.request, minlength=count)
+    table["tokens"] = np.bincount(deliveries.request, weights=deliveries.tokens, minlength=count)
+    table["tokens"] += _from_prefill(server)
+    last = np.full(count, -1)
+    np.maximum.at(last, deliveries.request, deliveries.round)
+    ran = last >= 0
+    end_s = rounds["end_s"][last[ran]]
+    table["last_token_s"][ran] = np.fmax(table["last_token_s"][ran], end_s)
+    return table
+
+
+def _from_prefill(server: Server) -> Ints:
+    """Tokens of each request that its prefills brought: one each."""
+    steps = np.array([life.retractions + (not life.in_progress) for life in server.lives])
+    steps[[*server.queue, *(p.request for p in server.prompts)]] -= 1
+    return steps

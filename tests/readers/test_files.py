@@ -1,0 +1,228 @@
+"""Opening and recognising files: packed, piped, empty, binary, foreign, cut."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import pytest
+import reader_samples as samples
+import zstandard
+
+from specsim.calibrate.readers import (
+    CODES,
+    FORMATS,
+    Source,
+    detect,
+    detect_text,
+    read_file,
+    require_usable,
+)
+from specsim.calibrate.readers.source import split_lines
+from specsim.errors import FormatError, InputError, SpecsimError
+
+LOG = samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"])
+
+FORMAT_OF = {
+    "sglang_log": [
+        LOG,
+        samples.AB_PASTE,
+        samples.SPEC_OFF,
+        samples.PREFILL_ONLY,
+        samples.STARTUP,
+        samples.KV_BOUND,
+        samples.WARNINGS,
+    ],
+    "vllm_log": [
+        samples.VLLM,
+        samples.VLLM_085,
+        samples.VLLM_V0,
+        samples.VLLM_FIRST,
+        samples.VLLM_AB,
+        samples.VLLM_UNUSED,
+        samples.VLLM_STALLED,
+        samples.VLLM_STARTUP,
+    ],
+    "trtllm_log": [samples.TRT_LOG, samples.TRT_OLD],
+    "trtllm_stats": [samples.json_lines(samples.TRT_RECORD)],
+    "prometheus": [samples.SGLANG_PROM, samples.VLLM_PROM],
+    "bench_json": [
+        samples.json_lines(samples.SERVING_RECORD),
+        samples.json_lines(samples.VLLM_RECORD),
+        samples.json_lines(samples.ONE_BATCH_RECORD),
+        samples.json_lines(samples.OFFLINE_RECORD),
+        samples.json_lines(*samples.SPECULATIVE_RECORDS),
+        samples.json_lines(*samples.HISTOGRAM_RECORDS),
+    ],
+    "table": [
+        samples.SERVING_TABLE,
+        samples.VLLM_QUEUED_TABLE,
+        samples.SEND_ONE,
+        samples.EVALSCOPE_CUT,
+    ],
+    "nccl_tests": [samples.NCCL_NEW, samples.NCCL_OLD],
+    "nsys_kernel_summary": [samples.NSYS_TEXT, samples.NSYS_CSV],
+    "chrome_trace": [samples.trace_text(), samples.trace_text(indent=2)],
+    "llamacpp": [samples.LLAMA_TOOL, samples.LLAMA_SERVER],
+    "golden_acceptance": [samples.GOLDEN],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in FORMAT_OF.items() for text in texts]
+)
+def test_detection_by_content(name: str, text: str) -> None:
+    assert detect_text(text.encode()) == name
+    assert detect_text(("# a comment of the person who pasted it\n" + text).encode()) == name
+
+
+def test_every_format_is_tested() -> None:
+    assert {*FORMAT_OF, "nsys_sqlite"} == set(FORMATS)
+
+
+def write(tmp_path: Path, data: bytes, name: str = "file") -> str:
+    path = tmp_path / name
+    path.write_bytes(data)
+    return str(path)
+
+
+def packed(kind: str, data: bytes) -> bytes:
+    if kind == "gzip":
+        return gzip.compress(data)
+    return zstandard.ZstdCompressor().compress(data) if kind == "zstd" else data
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "zstd"])
+def test_packed_files_whatever_their_name(kind: str, tmp_path: Path) -> None:
+    (entry,) = read_file(write(tmp_path, packed(kind, LOG.encode()), "a.txt"))
+    assert entry.windows.used == 8
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "zstd"])
+def test_standard_input(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(packed(kind, LOG.encode())))
+    monkeypatch.setattr(sys, "stdin", stream)
+    (entry,) = read_file("-")
+    assert (entry.path, entry.windows.used) == ("-", 8)
+
+
+def test_members_of_gzip_are_joined(tmp_path: Path) -> None:
+    data = gzip.compress(LOG.encode()) + gzip.compress(LOG.encode())
+    assert sum(e.windows.used for e in read_file(write(tmp_path, data))) == 16
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def test_packed_file_that_is_cut(kind: str, tmp_path: Path) -> None:
+    # Incompressible lines, so that half of the packed bytes is about half of the text.
+    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    text = "".join(
+        samples.decode_lines(body.replace("30720", str(10_000 + 7919 * i % 90_000)), 1, start=i)
+        for i in range(60_000)
+    )
+    data = packed(kind, text.encode())
+    entries = read_file(write(tmp_path, data[: len(data) // 2]))
+    assert 0 < sum(e.windows.used for e in entries) < 60_000
+    assert "truncated" in entries[-1].codes
+
+
+def test_zstd_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(FormatError, match=r"specsim\[zstd\]"):
+        read_file(write(tmp_path, packed("zstd", LOG.encode())))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_encodings_of_redirected_logs(encoding: str, tmp_path: Path) -> None:
+    (entry,) = read_file(write(tmp_path, LOG.encode(encoding)))
+    assert entry.windows.used == 8
+
+
+def test_windows_line_ends(tmp_path: Path) -> None:
+    (entry,) = read_file(write(tmp_path, LOG.replace("\n", "\r\n").encode()))
+    assert (entry.windows.used, entry.rows[0].queue) == (8, 7)
+
+
+def test_progress_bar_before_a_line(tmp_path: Path) -> None:
+    text = "".join(f"  5%|▌    | 5/100\r{line}" for line in LOG.splitlines(keepends=True))
+    (entry,) = read_file(write(tmp_path, text.encode()))
+    assert entry.windows.used == 8
+
+
+def test_cut_within_a_character(tmp_path: Path) -> None:
+    data = (LOG + "[2026-03-04 05:06:59 TP0] café").encode()[:-1]
+    (entry,) = read_file(write(tmp_path, data))
+    assert entry.windows.used == 8
+
+
+def test_late_first_line_is_found(tmp_path: Path) -> None:
+    noise = '[2026-03-04 05:06:00] INFO:  1.2.3.4:5 - "POST /generate HTTP/1.1" 200 OK\n'
+    (entry,) = read_file(write(tmp_path, (noise * 40_000 + LOG).encode()))
+    assert entry.windows.used == 8
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (gzip.compress(b""), "holds no data"),
+        (gzip.compress(LOG.encode())[:20], "ends early"),
+        (bytes(range(256)) * 64, "is binary"),
+        (b"\x7fELF" + bytes(4000), "is binary"),
+        (b"The quick brown fox\njumps over the lazy dog\n" * 50, "in no format"),
+        (b"2026-03-04 nginx: GET / 200\n" * 1000, "in no format"),
+        (b'{"some": "json"}\n', "in no format"),
+        (b"SQLite format 3\x00" + bytes(50), "SQLite"),
+    ],
+)
+def test_files_that_are_refused(data: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecsimError, match=message):
+        read_file(write(tmp_path, data))
+
+
+def test_names_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        read_file(tmp_path / "none.log")
+    with pytest.raises(InputError, match="is a directory"):
+        read_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (samples.PREFILL_ONLY, "6 prefill lines"),
+        (samples.STARTUP, "algorithm EAGLE3"),
+        (LOG.replace("#running-req: 24", "#running-req: 0"), "8 idle"),
+        (LOG.replace("2880.00", "2880.0"), "8 lines unread"),
+        (samples.json_lines({**samples.SERVING_RECORD, "completed": 0}), "no request completed"),
+    ],
+)
+def test_nothing_usable(text: str, message: str, tmp_path: Path) -> None:
+    entries = read_file(write(tmp_path, text.encode()))
+    with pytest.raises(FormatError, match=f"no calibration data.*{message}"):
+        require_usable(entries)
+
+
+def test_lines_longer_than_any_engine_writes() -> None:
+    assert [len(line) for line in split_lines([b"x" * (40 << 20)] * 3 + [b"\nab"])] == [
+        80 << 20,
+        (40 << 20) + 1,
+        2,
+    ]
+
+
+def test_source_gives_a_database_only_as_a_file(tmp_path: Path) -> None:
+    data = gzip.compress(b"SQLite format 3\x00" + bytes(50))
+    with Source(write(tmp_path, data)) as source:
+        assert detect(source) == "nsys_sqlite"
+        with pytest.raises(FormatError, match="unpack it"):
+            source.file_name()
+
+
+def test_codes_are_those_of_the_contract() -> None:
+    contract = (
+        "capped prefill_mixed eager speculation_off zero_acceptance partial_drafting retraction "
+        "accept_rate_definition bonus_excluded ranks_summed queue_dominated itl_per_chunk truncated"
+    )
+    assert set(contract.split()) == set(CODES)

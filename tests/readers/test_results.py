@@ -1,0 +1,342 @@
+"""Benchmark results, metrics, iteration logs, acceptance tables: JSON and printed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import reader_samples as samples
+
+from specsim.calibrate.readers import (
+    LogEntry,
+    read_bench_json,
+    read_golden,
+    read_llamacpp,
+    read_prometheus,
+    read_tables,
+    read_trtllm_log,
+    read_trtllm_stats,
+)
+
+approx = pytest.approx
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def bench(*records: object) -> list[LogEntry]:
+    return read_bench_json(lines(samples.json_lines(*records)))
+
+
+def test_sglang_bench_serving() -> None:
+    (entry,) = bench(samples.SERVING_RECORD)
+    (row,) = entry.rows
+    assert (row.concurrency, row.output_tps, row.accept_length) == (12, 1200, 2.4)
+    assert (row.tpot_s, row.ttft_s) == approx((0.0095, 0.12))
+    assert (row.num_requests, row.input_len, row.output_len) == (96, 500, 250)
+    assert row.accept_length_scope == "pooled"  # of the server's life, not of this run
+    assert row.extra["ttft_p99_s"] == approx(0.3)
+    assert entry.settings["num_draft_tokens"] == 4
+    assert (entry.engine, entry.engine_version) == ("sglang", "0.5.9")
+    assert "itl_per_chunk" not in entry.codes  # the native backend spreads a chunk's gap
+
+
+def test_sweep_of_one_server_is_one_entry() -> None:
+    other = {**samples.SERVING_RECORD, "max_concurrency": 24}
+    (entry,) = bench(samples.SERVING_RECORD, other)
+    assert [r.concurrency for r in entry.rows] == [12, 24]
+    assert len(bench(samples.SERVING_RECORD, samples.SERVING_RECORD)) == 2
+
+
+def test_vllm_bench_serve() -> None:
+    (entry,) = bench(samples.VLLM_RECORD)
+    (row,) = entry.rows
+    assert entry.format == "vllm_bench_serve"
+    assert (row.accept_length, row.accept_length_scope) == (2.6, "run")
+    assert row.survival == (0.8, 0.5, 0.3)
+    assert row.drafted_per_round == approx(3)
+    assert entry.settings["num_steps"] == 3
+    assert "itl_per_chunk" in entry.codes  # 24.7 ms a chunk, 9.5 ms a token
+
+
+def test_open_loop() -> None:
+    (entry,) = bench({**samples.VLLM_RECORD, "request_rate": 5.0, "max_concurrency": None})
+    (row,) = entry.rows
+    assert (row.kind, row.request_rate, row.concurrency) == ("open_loop", 5.0, None)
+
+
+def test_one_batch_server() -> None:
+    (entry,) = bench(samples.ONE_BATCH_RECORD)
+    (row,) = entry.rows
+    assert (row.kind, row.batch_size, row.output_tps) == ("steady_decode", 8, 1600)
+    assert row.round_time_s == approx(2.0 * 8 / 1600)
+
+
+def test_one_batch_server_of_0_4_6() -> None:
+    record = {
+        k: v for k, v in samples.ONE_BATCH_RECORD.items() if "ttft" not in k and k != "acc_length"
+    }
+    (entry,) = bench({**record, "output_throughput": 8 * 400 / 2.2})
+    assert entry.rows[0].kind == "closed_loop"  # prefill is in its latency
+
+
+def test_offline_throughput() -> None:
+    (entry,) = bench(samples.OFFLINE_RECORD)
+    assert (entry.rows[0].concurrency, entry.rows[0].output_tps) == (50, 900)
+
+
+def test_bench_speculative() -> None:
+    none, tree = bench(*samples.SPECULATIVE_RECORDS)
+    assert none.settings["algorithm"] == "none"
+    assert (none.rows[0].output_tps, none.rows[0].round_time_s) == (100, 0.01)
+    assert (tree.settings["topk"], tree.settings["num_steps"]) == (2, 3)
+    assert [(r.batch_size, r.output_tps, r.round_time_s) for r in tree.rows] == [
+        (1, 200, 0.0125),
+        (4, 500, 0.02),
+    ]
+
+
+def test_server_info() -> None:
+    info: dict[str, Any] = dict(samples.SERVING_RECORD["server_info"])  # type: ignore[call-overload]
+    state = {"avg_spec_accept_length": 2.4, "step_time_dict": {"8": [0.02] * 9 + [0.9]}}
+    (entry,) = bench({**info, "internal_states": [state]})
+    (row,) = entry.rows
+    assert (row.batch_size, row.round_time_s, row.accept_length) == (8, 0.02, 2.4)
+
+
+def test_histograms() -> None:
+    (entry,) = bench(*samples.HISTOGRAM_RECORDS)
+    (row,) = entry.rows
+    # 20 rounds: 6 accepted none, 7 one, 7 two.
+    assert row.accept_length == approx(1 + (7 + 14) / 20)
+    assert row.survival == approx((14 / 20, 7 / 20))
+    assert row.num_requests == 2
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_indented_json_with_comments(indent: int | None) -> None:
+    text = "# a comment\n" + json.dumps(samples.VLLM_RECORD, indent=indent) + "\n# more\n"
+    (entry,) = read_bench_json(lines(text))
+    assert entry.rows[0].output_tps == 1200
+
+
+@pytest.mark.parametrize(
+    ("record", "changes"),
+    [
+        (samples.SERVING_RECORD, {"output_throughput": 1300.0}),
+        (samples.SERVING_RECORD, {"total_output_tokens": 2400}),
+        (samples.SERVING_RECORD, {"request_throughput": 48.0}),
+        (samples.SERVING_RECORD, {"duration": "20"}),
+        (samples.SERVING_RECORD, {"accept_length": 0.4}),
+        (samples.SERVING_RECORD, {"completed": 0}),
+        (samples.VLLM_RECORD, {"spec_decode_acceptance_length": 3.6}),
+        (samples.VLLM_RECORD, {"spec_decode_num_drafts": 923}),
+        (samples.VLLM_RECORD, {"spec_decode_per_position_acceptance_rates": [0.8, 0.9, 0.3]}),
+        (samples.ONE_BATCH_RECORD, {"output_throughput": 2600.0}),
+        (samples.ONE_BATCH_RECORD, {"latency": 22.0}),
+        (samples.OFFLINE_RECORD, {"output_throughput": 90.0}),
+        (samples.SPECULATIVE_RECORDS[1], {"step_time": 0.125}),
+        (samples.SPECULATIVE_RECORDS[1], {"acc_length": 9.5, "speed": 760.0}),
+    ],
+)
+def test_contradicting_record_is_unread(record: dict[str, Any], changes: dict[str, Any]) -> None:
+    (entry,) = bench({**record, **changes})
+    assert entry.unread_lines == 1
+    assert not entry.usable
+
+
+def test_cut_json_line() -> None:
+    text = samples.json_lines(samples.VLLM_RECORD, samples.SERVING_RECORD)
+    (entry,) = read_bench_json(lines(text[:-40]))
+    assert entry.format == "vllm_bench_serve"
+    assert entry.unread == {"truncated": 1}
+    assert "truncated" in entry.codes
+
+
+def test_serving_table() -> None:
+    (entry,) = read_tables(lines(samples.SERVING_TABLE))
+    (row,) = entry.rows
+    assert (row.concurrency, row.output_tps, row.accept_length) == (12, 1200, 2.4)
+    assert (row.ttft_s, row.itl_s) == approx((0.12, 0.0095))
+    assert row.extra["achieved_concurrency"] == approx(11.8)
+    assert (entry.engine, entry.diagnoses) == ("sglang", ())
+
+
+def test_serving_table_that_is_cut() -> None:
+    text = samples.SERVING_TABLE[: samples.SERVING_TABLE.index("Mean ITL") + 6]
+    (entry,) = read_tables(lines(text))
+    assert entry.rows[0].output_tps == 1200
+    assert entry.codes == ("truncated",)
+    assert entry.unread_lines == 1
+
+
+def test_queue_dominated_table() -> None:
+    (entry,) = read_tables(lines(samples.VLLM_QUEUED_TABLE))
+    (row,) = entry.rows
+    assert (row.kind, row.request_rate, row.concurrency) == ("open_loop", 10, None)
+    assert (row.output_tps, row.tpot_s) == (500, 0.02)
+    assert set(entry.codes) == {"queue_dominated", "truncated"}
+    assert entry.engine == "vllm"
+
+
+def test_send_one() -> None:
+    v1, v2 = read_tables(lines(samples.SEND_ONE))
+    assert (v1.label, v1.rows[0].output_tps, v1.rows[0].accept_length) == ("EAGLE V1", 100, 2.5)
+    assert (v2.label, v2.rows[0].output_tps, v2.rows[0].accept_length) == ("EAGLE V2", 125, 2.5)
+    assert [e.rows[0].round_time_s for e in (v1, v2)] == approx([0.025, 0.02])
+
+
+def test_send_one_that_contradicts_itself() -> None:
+    (entry,) = read_tables(lines(samples.SEND_ONE.replace("5.000 ", "6.000 ", 1)))
+    assert entry.rows[0].output_tps == 125
+    assert entry.unread_lines == 1
+
+
+def test_evalscope_that_is_cut() -> None:
+    (entry,) = read_tables(lines(samples.EVALSCOPE_CUT))
+    (row,) = entry.rows
+    assert (row.concurrency, row.num_requests, row.duration_s) == (16, 80, 50)
+    assert row.output_tps is None
+    assert entry.codes == ("truncated",)
+
+
+def test_golden_acceptance() -> None:
+    entries = read_golden(lines(samples.GOLDEN))
+    found = {
+        (e.label, e.settings["num_steps"]): e.accept_length or e.rows[0].accept_length
+        for e in entries
+    }
+    assert found == {
+        ("thinking_on", 1): 1.75,
+        ("thinking_on", 2): 2.2,
+        ("thinking_on", 3): 2.45,
+        ("thinking_off", 1): 1.8,
+    }
+    assert entries[0].settings["model"] == "some-model"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "on: {1: 1.75, 2: 2.20}\n",
+        "on:\n  - num_speculative_tokens: 2\n    acceptance_length: 2.20\n",
+    ],
+)
+def test_golden_acceptance_otherwise_laid_out(text: str) -> None:
+    assert read_golden(lines(text))[-1].rows[0].accept_length == 2.2
+
+
+def test_golden_acceptance_that_cannot_be() -> None:
+    (entry,) = read_golden(lines("on:\n  2: 4.20\n"))
+    assert (entry.unread_lines, entry.usable) == (1, False)
+
+
+def test_trtllm_iteration_log() -> None:
+    (entry,) = read_trtllm_log(lines(samples.TRT_LOG))
+    (row,) = entry.rows
+    # 9 requests; num_generation_tokens is 16 because CUDA graphs are padded.
+    assert (row.batch_size, row.round_time_s, row.windows) == (9, approx(0.006), 5)
+    assert row.kv_usage == approx(0.125)
+    assert row.output_tps is None  # tokens per request and round are not in this log
+
+
+def test_trtllm_old_line_has_no_batch() -> None:
+    old, new = read_trtllm_log(lines(samples.TRT_OLD))
+    assert (old.rows[0].batch_size, old.rows[0].round_time_s) == (None, approx(0.004))
+    assert (new.rows[0].batch_size, new.rows[0].round_time_s) == (7, approx(0.004))
+
+
+def test_trtllm_prefill_and_ranks() -> None:
+    prefill = samples.TRT_LOG.replace("'num_ctx_requests': 0", "'num_ctx_requests': 2", 1)
+    (entry,) = read_trtllm_log(lines(prefill))
+    assert entry.windows.dropped == {"prefill": 1}
+    double = "".join(line + line.replace("rank = 0", "rank = 1") for line in lines(samples.TRT_LOG))
+    (entry,) = read_trtllm_log(lines(double))
+    assert entry.windows.dropped == {"duplicate_rank": 5}
+    assert entry.rows[0].windows == 5
+
+
+def test_trtllm_statistics() -> None:
+    (entry,) = read_trtllm_stats(lines(samples.json_lines(*[samples.TRT_RECORD] * 3)))
+    (row,) = entry.rows
+    assert (row.batch_size, row.round_time_s, row.queue) == (16, approx(0.008), 2)
+    assert (row.output_tps, row.accept_length) == (approx(2000), 1)
+    assert entry.settings["algorithm"] == "none"
+
+
+def test_trtllm_statistics_with_drafts() -> None:
+    stats = {"numDraftTokens": 48, "numAcceptedTokens": 24, "numRequestsWithDraftTokens": 16}
+    record = {**samples.TRT_RECORD, "specDecodingStats": stats}
+    (entry,) = read_trtllm_stats(lines(samples.json_lines(record)))
+    assert (entry.rows[0].accept_length, entry.rows[0].output_tps) == (2.5, approx(5000))
+
+
+def test_llama_speculative() -> None:
+    (entry,) = read_llamacpp(lines(samples.LLAMA_TOOL))
+    (row,) = entry.rows
+    assert (row.output_tps, row.accept_length, row.drafted_per_round) == (10, 4, 8)
+    assert row.round_time_s == approx(0.4)
+    assert (entry.settings["num_steps"], entry.settings["num_draft_tokens"]) == (8, 9)
+    (timing,) = entry.timings
+    assert (timing.phase, timing.seconds) == ("draft", approx(0.01))
+    assert "truncated" in entry.codes
+
+
+def test_llama_server() -> None:
+    (entry,) = read_llamacpp(lines(samples.LLAMA_SERVER))
+    (row,) = entry.rows
+    # 200 tokens, 120 of them drafts: 80 rounds.
+    assert (row.accept_length, row.drafted_per_round) == (2.5, 3)
+    assert (row.output_tps, row.tpot_s, row.ttft_s) == approx((100, 0.01, 0.5))
+
+
+def test_llama_server_with_several_slots_has_no_total() -> None:
+    other = samples.LLAMA_SERVER.replace("id  0", "id  1")
+    (entry,) = read_llamacpp(lines(samples.LLAMA_SERVER + other))
+    assert (entry.rows[0].output_tps, entry.rows[0].tpot_s) == (None, approx(0.01))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("10.00 ms per", "11.00 ms per"), ("  100.00 tok", "  900.00 tok"), ("0.50000", "0.70000")],
+)
+def test_llama_server_that_contradicts_itself(old: str, new: str) -> None:
+    (entry,) = read_llamacpp(lines(samples.LLAMA_SERVER.replace(old, new)))
+    assert entry.unread_lines >= 1
+
+
+def test_sglang_prometheus() -> None:
+    (entry,) = read_prometheus(lines(samples.SGLANG_PROM))
+    (row,) = entry.rows
+    assert (row.batch_size, row.output_tps, row.accept_length) == (20, 1500, 2.25)
+    assert (row.queue, row.round_time_s) == (6, approx(2.25 * 20 / 1500))
+
+
+def test_sglang_prometheus_relayed_and_idle() -> None:
+    relayed = samples.SGLANG_PROM.replace("sglang:", "sglang_")
+    assert read_prometheus(lines(relayed))[0].rows[0].output_tps == 1500
+    idle = samples.SGLANG_PROM.replace("} 20.0", "} 0.0")
+    assert read_prometheus(lines(idle))[0].rows[0].output_tps is None  # the gauge is stale
+
+
+def test_vllm_prometheus_of_two_engines() -> None:
+    (entry,) = read_prometheus(lines(samples.VLLM_PROM))
+    (row,) = entry.rows
+    assert row.accept_length == approx(1 + 220 / 200)
+    assert row.survival == approx((0.7, 0.4))
+    assert entry.settings["num_steps"] == 2
+    assert "ranks_summed" in entry.codes
+
+
+def test_counters_are_differenced() -> None:
+    later = samples.VLLM_PROM.replace("| 100.0", "| 300.0").replace("| 70.0", "| 230.0")
+    (entry,) = read_prometheus(lines(samples.VLLM_PROM + later.replace("| 40.0", "| 100.0")))
+    assert entry.rows[0].survival == approx((160 / 200, 60 / 200))
+
+
+def test_engine_with_a_lost_counter_is_left_out() -> None:
+    (entry,) = read_prometheus(lines(samples.VLLM_PROM.replace("| 100.0", "| 1x0.0", 1)))
+    assert entry.rows[0].accept_length == approx(2.1)
+    assert entry.unread == {"damaged sample": 1, "a counter is missing": 1}
