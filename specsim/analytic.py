@@ -3,12 +3,15 @@
 With B = min(C, cap) running requests, R rounds per request, T the length of a round at the mean
 context, F the prefill time per request, a slot's cycle and the throughput are
 
-    cycle = (R + lag) T + B F          every slot's prefill stops all of them        (CYCLE)
+    cycle = (R + lag + J) T + B F      every slot's prefill stops all of them        (CYCLE)
     X = B / cycle,   output = O X                                                    (CLOSED)
 
 F counts that prompts which arrive in the same round share a step: completions per round are
-Poisson with mean B / (R + lag), K of them at once cost one step of K prompts. In open loop B is
-the fixed point of B = rate * cycle(B) (Little's law). In steady decode there is no prefill and
+Poisson with mean B / (R + lag), K of them at once cost one step of K prompts; a request that ends
+up in a step finds the size-biased mean, one more than K's, in it. J is the rounds that a prompt
+sits in while its chunks join the decode steps of the others (mixed prefill), 0 where prefill comes
+first; the decoding batch is smaller by that share. In open loop B is the fixed point of
+B = rate * cycle(B) (Little's law). In steady decode there is no prefill and
 output = B * accept_length / T.
 """
 
@@ -119,8 +122,10 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
         0.0,
         np.maximum(points.clients - batch, 0.0) * cycle / np.maximum(batch, 1e-12),
     )
-    ttft = np.where(points.steady, np.nan, queue_s + _first_token_s(prefill, points, batch, time))
-    decode = cycle - prefill - np.where(points.steady, 0.0, points.lag * time.round_s)
+    first = _first_token_s(prefill, points, batch, time)
+    wait = np.where(is_open, 0.5 * time.round_s, 0.0)  # for the end of the round of its arrival
+    ttft = np.where(points.steady, np.nan, queue_s + wait + first)
+    decode = cycle - first - points.lag * time.round_s
     tokens = np.maximum(points.output - 1.0, 1.0)
     tpot = np.where(points.steady, time.round_s / points.accept, decode / tokens)
     return Solution(output, batch, time.round_s, points.accept, tpot, ttft, limit, time)
@@ -162,7 +167,7 @@ def _points(cases: Sequence[Case]) -> _Points:
         rounds=array(rounds),
         lag=array([c.plan.finish_lag_rounds for c in cases]),
         running_cap=array([c.plan.max_running_requests for c in cases]),
-        pool_cap=np.maximum(pool_cap, 1.0),
+        pool_cap=_admitted(pool_cap, output_cv, steady),
         clients=array([c.load.concurrency for c in cases]),
         input_new=input_len - array([c.workload.input_cached for c in cases]),
         input_len=input_len,
@@ -179,6 +184,18 @@ def _points(cases: Sequence[Case]) -> _Points:
     )
 
 
+def _admitted(fitting: Floats, output_cv: Floats, steady: NDArray[np.bool_]) -> Floats:
+    """Mean requests in a pool that `fitting` mean requests would fill.
+
+    Whole requests only: the pool is left with half a request's room on average where lengths
+    vary, with the fraction where they do not (a steep stair, so that a fit sees a slope).
+    """
+    whole = np.floor(fitting)
+    stair = whole + (fitting - whole) ** 4
+    mean = np.where(output_cv > 0, fitting - 0.5, stair)
+    return np.maximum(np.where(steady, fitting, mean), 1.0)
+
+
 def _cap(points: _Points) -> Floats:
     """Most requests that run at once."""
     return np.minimum(points.running_cap, points.pool_cap)
@@ -186,12 +203,14 @@ def _cap(points: _Points) -> Floats:
 
 def _round(cost: CostModel, cases: Sequence[Case], points: _Points, batch: Floats) -> RoundTime:
     """Round at the mean context; steady decode at the middle of its window."""
+    whole = np.where(np.isfinite(points.open_rate), batch, np.floor(batch + 1e-9))
     padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
     by_plan: dict[int, list[int]] = {}
     for i, case in enumerate(cases):
         by_plan.setdefault(id(case.plan), []).append(i)
     for rows in by_plan.values():
-        padded[rows], eager[rows] = padded_batch(cases[rows[0]].plan, batch[rows])
+        padded[rows], eager[rows] = padded_batch(cases[rows[0]].plan, whole[rows])
+    batch = batch * _decoding_share(points, batch)
     context = points.context
     for _ in range(3 if points.window_s.any() else 1):
         shape = RoundShape(
@@ -211,10 +230,42 @@ def _round(cost: CostModel, cases: Sequence[Case], points: _Points, batch: Float
     return time
 
 
+def _per_round(points: _Points, batch: Floats) -> Floats:
+    """Mean number of requests that end in a round, and so of prompts that come in the next."""
+    return np.maximum(batch / np.maximum(points.rounds + points.lag, 1.0), 1e-9)
+
+
+def _prompt_rounds(points: _Points, batch: Floats) -> Floats:
+    """Rounds that a prompt takes in mixed prefill, alone and with those that it shares with."""
+    alone = np.ceil(points.input_new / points.chunk)
+    shared = (1.0 + _per_round(points, batch)) * points.input_new / points.chunk
+    return np.maximum(1.0, np.maximum(alone, shared))
+
+
+def _decoding_share(points: _Points, batch: Floats) -> Floats:
+    """Share of the slots that decode: all, but for prompts in mixed prefill."""
+    decoding = points.rounds + points.lag
+    share = decoding / (decoding + _prompt_rounds(points, batch))
+    return np.where(points.mixed & ~points.steady & (batch > 1.0), share, 1.0)
+
+
+def _alone(points: _Points, batch: Floats) -> Floats:
+    """P(no other slot decodes while a prompt is in mixed prefill): it then has its own steps."""
+    waiting = _prompt_rounds(points, batch)
+    others = np.maximum(batch - 1.0, 0.0)
+    return np.power(waiting / (waiting + points.rounds + points.lag), others)
+
+
+def _joined_rounds(points: _Points, batch: Floats) -> Floats:
+    """J: rounds of the others that a prompt sits in (CYCLE)."""
+    rounds = _prompt_rounds(points, batch) * (1.0 - _alone(points, batch))
+    return np.where(points.mixed & ~points.steady, rounds, 0.0)
+
+
 def _prefill_per_request(cost: CostModel, points: _Points, batch: Floats) -> Floats:
     """F: prefill time per request when prompts of one round share a step."""
-    per_round = batch / np.maximum(points.rounds + points.lag, 1.0)
-    together = np.where(per_round > 1e-9, per_round / -np.expm1(-np.maximum(per_round, 1e-9)), 1.0)
+    per_round = _per_round(points, batch)
+    together = per_round / -np.expm1(-per_round)
     tokens = together * points.input_new
     steps = np.maximum(1.0, tokens / points.chunk)
     context = points.input_len - points.input_new / 2
@@ -222,7 +273,8 @@ def _prefill_per_request(cost: CostModel, points: _Points, batch: Floats) -> Flo
     first = prefill_s(cost, step_tokens, context, points.speculates)
     if points.mixed.any():
         mixed = prefill_s(cost, step_tokens, context, points.speculates, mixed=True)
-        first = np.where(points.mixed, mixed, first)
+        alone = _alone(points, batch)
+        first = np.where(points.mixed, mixed * (1.0 - alone) + first * alone, first)
     per_request: Floats = np.where(points.steady, 0.0, first * steps / together)
     return per_request
 
@@ -233,12 +285,17 @@ def _evaluate(
     """Round, output_tps, cycle and prefill time per request at a given batch."""
     time = _round(cost, cases, points, batch)
     prefill = _prefill_per_request(cost, points, batch)
-    cycle = (points.rounds + points.lag) * time.round_s + batch * prefill
+    cycle = _cycle(points, batch, time.round_s, prefill)
     return time, _output(points, batch, time.round_s, prefill), cycle, prefill
 
 
+def _cycle(points: _Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
+    rounds = points.rounds + points.lag + _joined_rounds(points, batch)
+    return np.asarray(rounds * round_s + batch * prefill)
+
+
 def _output(points: _Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
-    cycle = (points.rounds + points.lag) * round_s + batch * prefill
+    cycle = _cycle(points, batch, round_s, prefill)
     closed = points.output * batch / cycle
     finite = np.isfinite(points.requests)
     if finite.any():  # the last batch drains: on average half of it runs for one more residence
@@ -266,13 +323,9 @@ def _open_batch(cost: CostModel, cases: Sequence[Case], points: _Points) -> Floa
 
 
 def _first_token_s(prefill: Floats, points: _Points, batch: Floats, time: RoundTime) -> Floats:
-    """Prefill of the prompts that share a step, and in open loop half a round of waiting."""
-    per_round = batch / np.maximum(points.rounds + points.lag, 1.0)
-    together = np.where(per_round > 1e-9, per_round / -np.expm1(-np.maximum(per_round, 1e-9)), 1.0)
-    wait = np.where(np.isfinite(points.open_rate), 0.5 * time.round_s, 0.0)
-    step = np.where(points.mixed, time.round_s, 0.0)
-    first: Floats = prefill * together + wait + step
-    return first
+    """Prefill of the prompts that share a step with a request, and the rounds it joins."""
+    together = 1.0 + np.minimum(_per_round(points, batch), batch - 1.0).clip(0.0)
+    return np.asarray(prefill * together + _joined_rounds(points, batch) * time.round_s)
 
 
 def _limits(

@@ -29,9 +29,12 @@ class Case:
     def of(
         cls, system: System, plan: RunPlan, table: AcceptTable, workload: Workload, load: Load
     ) -> Case:
-        """Fill in what the KV pool allows."""
+        """Fill in what the KV pool allows.
+
+        Long answers stay longer, so the running requests' mean output is the length-biased one.
+        """
         context = workload.input_len.mean
-        output = workload.output_len.mean
+        output = workload.output_len.mean * (1.0 + workload.output_len.cv**2)
         if load.kind == "steady_decode":
             context, output = load.context_len or 0.0, 0.0
         need = system.kv_tokens_per_request(plan, context, output)

@@ -258,7 +258,31 @@ def _of_solution(solution: Solution, i: int) -> _Numbers:
 def _simulated(
     cost: CostModel, cases: Sequence[Case], seed: int, progress: Progress | None
 ) -> list[_Numbers]:
-    raise NotImplementedError
+    """Simulate every point; all of one load see the same lengths and request quantiles."""
+    from specsim.simulate import simulate
+
+    result = []
+    for done, case in enumerate(cases):
+        load = case.load
+        stream = np.random.SeedSequence([seed, load.concurrency])
+        run = simulate(cost, case, rng=np.random.default_rng(stream), record_rounds=False)
+        result.append(
+            _Numbers(
+                run.output_tps,
+                run.batch_size,
+                run.round_s,
+                run.accept_length,
+                (run.tpot_s, _known(run.tpot_p50_s), _known(run.tpot_p99_s)),
+                (_known(run.ttft_s), _known(run.ttft_p50_s), _known(run.ttft_p99_s)),
+            )
+        )
+        if progress is not None:
+            progress(done + 1, len(cases))
+    return result
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _series(

@@ -102,9 +102,9 @@ def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> F
     >>> active_experts([1, 16, 128], 384, 8).round(1).tolist()
     [8.0, 109.8, 358.1]
     """
-    if experts == 0:
-        return np.zeros_like(np.asarray(tokens, dtype=np.float64))
     t = np.asarray(tokens, dtype=np.float64)
+    if experts_per_token >= experts:  # every token touches all there are; none in a dense model
+        return np.asarray(experts * np.minimum(t, 1.0))
     return np.asarray(-experts * np.expm1(t * math.log1p(-experts_per_token / experts)))
 
 

@@ -25,6 +25,7 @@ from specsim.profile.toml import (
     profile_names,
     profile_to_toml,
     save_profile,
+    write_bytes,
     write_text,
 )
 
@@ -49,5 +50,6 @@ __all__ = [
     "profile_to_toml",
     "save_profile",
     "with_acceptances",
+    "write_bytes",
     "write_text",
 ]

@@ -191,6 +191,11 @@ def save_profile(profile: Profile, path: str | Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text as :func:`write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write through a temporary file in the same folder, then rename.
 
     Raises
@@ -205,8 +210,8 @@ def write_text(path: Path, text: str) -> None:
             str(path), f"cannot be written ({error.strerror})", "choose another path"
         ) from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)

@@ -43,7 +43,7 @@ FULL_ANSWERS = 2
 """With more asked settings than this, each gets its verdict only."""
 
 LIMITS = {
-    "verify": "the forward pass that verifies",
+    "verify": "the cost of verifying",
     "draft": "drafting",
     "allreduce": "the all-reduce",
     "prefill": "prefill",
@@ -74,7 +74,7 @@ class View:
         return cls(curve.series, series_names(curve), load_axis(curve, request_rate))
 
     def having(self, role: Role) -> list[int]:
-        """Indices of the series of a role."""
+        """Return the indices of the series of a role."""
         return [i for i, series in enumerate(self.series) if series.role == role]
 
     @property
@@ -208,9 +208,7 @@ def against_current(view: View, i: int) -> list[str]:
     told = listed(
         [f"{text} at {view.axis.number(j)}" for text, j in zip(texts, picked, strict=True)]
     )
-    return [
-        f"Against what runs today ({view.names[current]}) it gives {told} {view.axis.plural}."
-    ]
+    return [f"Against what runs today ({view.names[current]}) it gives {told} {view.axis.plural}."]
 
 
 def alternatives(view: View, i: int) -> list[str]:
@@ -227,9 +225,7 @@ def alternatives(view: View, i: int) -> list[str]:
             result.append(f"{place} it is refused: {head.reason}.")
             continue
         last = len(other.points) - 1
-        rates = [
-            f"{_rates(other, asked, k)} tok/s {view.axis.at(k)}" for k in sorted({0, last})
-        ]
+        rates = [f"{_rates(other, asked, k)} tok/s {view.axis.at(k)}" for k in sorted({0, last})]
         before = [outcome(c) for c in asked.comparisons]
         after = [outcome(c) for c in other.comparisons]
         if before == after and len(set(after)) == 1:
@@ -307,7 +303,9 @@ def _praised(view: View, i: int, first: int, last: int, where: str = "") -> str:
     series = view.series[i]
     if series.role == "baseline":
         return view.names[i] + where
-    today = ", what runs today," if series.role == "current" else ""
+    today = ""
+    if series.role == "current":
+        today = ", what runs today," if where else ", what runs today"
     gains = [c.gain for c in series.comparisons[first : last + 1]]
     sures = [sureness(c) for c in series.comparisons[first : last + 1]]
     gain = " to ".join(dict.fromkeys([percent(min(gains)), percent(max(gains))]))

@@ -28,7 +28,9 @@ def amount(value: float) -> str:
     >>> amount(1234.5), amount(569.02), amount(86.81), amount(2.254)
     ('1234', '569', '86.8', '2.25')
     """
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    return (
+        f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    )
 
 
 def sureness(comparison: Comparison) -> float:
@@ -98,7 +100,7 @@ def load_axis(curve: Curve, request_rate: float | None = None) -> LoadAxis:
 
 
 def short_name(point: CurvePoint) -> str:
-    """Setting without what goes without saying: the tokens of a full tree."""
+    """Name a setting without what goes without saying: the tokens of a full tree."""
     if point.algorithm == "none":
         return "no speculation"
     name = f"topk={point.topk} steps={point.num_steps}"
@@ -108,7 +110,7 @@ def short_name(point: CurvePoint) -> str:
 
 
 def series_names(curve: Curve) -> tuple[str, ...]:
-    """A name per series, no longer than it takes to tell them apart."""
+    """Name each series, no longer than it takes to tell them apart."""
     heads = [series.points[0] for series in curve.series]
     names = [short_name(head) for head in heads]
     for i, head in enumerate(heads):

@@ -2,9 +2,9 @@
 
 Each kind of number comes from a stream of its own, in blocks of a fixed size, so two settings that
 are simulated under one seed see the same lengths and the same request quantiles, and two with the
-same lengths the same accept draws. Lengths and quantiles are stratified: of each block of requests
-every equally likely stratum gets one, in random order. A request's accepted tokens are drawn for its
-whole life at once, so it is known at admission in which round it will end.
+same lengths the same accept draws. Lengths and quantiles are stratified: of each block of
+requests every equally likely stratum gets one, in random order. A request's accepted tokens are
+drawn for its whole life at once, so it is known at admission in which round it will end.
 """
 
 from __future__ import annotations
@@ -117,23 +117,24 @@ class Demand:
         trace: Trace | None = None,
     ) -> None:
         self._workload, self._table, self._streams, self._trace = workload, table, streams, trace
-        self._in_progress = 0
+        self._counting = np.arange(0)
+        self._ones = np.ones(0, dtype=np.int8)
         self.input_len: list[int] = []
         self.new_tokens: list[int] = []
         self.output_len: list[int] = []
         self.given: list[int] = []
         self.rounds: list[int] = []
-        self.tokens: list[NDArray[np.integer]] = []
-        self.kv: list[NDArray[np.integer]] = []
+        self.tokens: list[NDArray[np.int8]] = []
+        self.kv: list[Ints] = []
 
     def __len__(self) -> int:
         return len(self.rounds)
 
     @property
     def mean_output(self) -> float:
-        """Mean answer of the requests that were drawn, those in progress left out, tokens."""
-        fresh = self.output_len[self._in_progress :]
-        return sum(fresh) / len(fresh) if fresh else self._workload.output_len.mean
+        """Mean answer in the long run, tokens; rounding to whole tokens moves it little."""
+        lengths = self._workload.output_len
+        return lengths.mean if lengths.cv else float(max(1, round(lengths.mean)))
 
     def ensure(self, count: int) -> None:
         """Draw until at least `count` requests are known (a trace has no more than its rows)."""
@@ -145,10 +146,17 @@ class Demand:
             else:
                 rows = slice(first, first + BLOCK)
                 inputs, outputs = self._trace.input_len[rows], self._trace.output_len[rows]
-            strata = np.tile(np.arange(REQUESTS), (BLOCK // REQUESTS, 1))
-            mixed = self._streams.quantile.permuted(strata, axis=1).ravel()[: len(outputs)]
-            quantile = (mixed + 0.5) / REQUESTS * len(self._table.survival)
-            self._append(inputs, outputs, np.ones_like(outputs), quantile.astype(np.int64))
+            quantile = self._quantiles(outputs) * len(self._table.survival) // REQUESTS
+            self._append(inputs, outputs, np.ones_like(outputs), quantile)
+
+    def _quantiles(self, outputs: Ints) -> Ints:
+        """Give each `REQUESTS` neighbours in length one of each quantile, in random order."""
+        count = len(outputs)
+        strata = np.tile(np.arange(REQUESTS), (-(-count // REQUESTS), 1))
+        quantile = np.empty(count, dtype=np.int64)
+        by_length = np.argsort(outputs, kind="stable")
+        quantile[by_length] = self._streams.quantile.permuted(strata, axis=1).ravel()[:count]
+        return quantile
 
     def in_progress(self, count: int) -> None:
         """Draw `count` requests as they are met in a long run; call it before any other.
@@ -163,7 +171,6 @@ class Demand:
         quantile = running_quantiles(self._table, start, count)
         behind = 1 + np.floor(start.random(count) * (outputs - 1)).astype(np.int64)
         self._append(inputs, outputs, behind, quantile)
-        self._in_progress = count
 
     def forget_after(self, count: int) -> None:
         """Keep only the first `count` of the requests in progress."""
@@ -177,7 +184,6 @@ class Demand:
             self.kv,
         ):
             del column[count:]
-        self._in_progress = count
 
     def _inputs(self, rng: np.random.Generator, count: int) -> Ints:
         lengths = self._workload.input_len
@@ -189,26 +195,31 @@ class Demand:
         new = np.maximum(inputs - cached.astype(np.int64), np.minimum(inputs, 1))
         need = outputs - given
         longest = int(need.max(initial=0))
-        tokens: NDArray[np.integer]
-        if self._table.survival.shape[1] == 1:
-            rounds = need
-            tokens = np.ones((len(need), longest), dtype=np.int8)
-            before = np.arange(longest)
-        else:
-            tokens = self._table.sample(self._streams.accept, quantile, longest)
-            total = np.cumsum(tokens, axis=1)
-            rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
-            keep = int(rounds.max(initial=0))
-            before = (total - tokens)[:, :keep]
-            tokens = tokens[:, :keep].astype(np.int8)
-        kv = (before + (inputs + given)[:, None]).astype(np.int32)
         self.input_len += inputs.tolist()
         self.new_tokens += new.tolist()
         self.output_len += outputs.tolist()
         self.given += given.tolist()
+        start = inputs + given
+        if self._table.survival.shape[1] == 1:  # a token per round: all rows are views of two
+            self.rounds += need.tolist()
+            self._lengthen(int((start + need).max(initial=0)), longest)
+            self.tokens += [self._ones] * len(need)
+            self.kv += [self._counting[first:] for first in start.tolist()]
+            return
+        tokens = self._table.sample(self._streams.accept, quantile, longest)
+        total = np.cumsum(tokens, axis=1)
+        rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
+        keep = int(rounds.max(initial=0))
+        total -= tokens
         self.rounds += rounds.tolist()
-        self.tokens += list(tokens)
-        self.kv += list(kv)
+        self.tokens += list(tokens[:, :keep].astype(np.int8))
+        self.kv += list(total[:, :keep] + start[:, None])
+
+    def _lengthen(self, counting: int, ones: int) -> None:
+        if counting > len(self._counting):
+            self._counting = np.arange(2 * counting)
+        if ones > len(self._ones):
+            self._ones = np.ones(2 * ones, dtype=np.int8)
 
 
 def stratified(lengths: Lengths, rng: np.random.Generator, count: int, minimum: int = 1) -> Ints:

@@ -53,11 +53,40 @@ RETRACTION_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """A row per request and round: the round's number, the request's, the tokens delivered."""
+    """Which rounds brought a request how many tokens: a row per uninterrupted run of rounds.
 
-    round: Ints
+    Parameters
+    ----------
+    request, first_round, rounds
+        Who, from which round on, how many.
+    tokens
+        Tokens delivered in each of these rounds, run after run.
+    """
+
     request: Ints
+    first_round: Ints
+    rounds: Ints
     tokens: Ints
+
+    @classmethod
+    def none(cls) -> Deliveries:
+        """Return no rows."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(nothing, nothing, nothing, nothing)
+
+    @property
+    def last_round(self) -> Ints:
+        """Last round of each row."""
+        return self.first_round + self.rounds - 1
+
+    @property
+    def starts(self) -> Ints:
+        """Where each row begins in `tokens`."""
+        return np.asarray(np.cumsum(self.rounds) - self.rounds)
+
+    def round_of_each(self) -> Ints:
+        """Return the round of each entry of `tokens`."""
+        return np.arange(len(self.tokens)) + np.repeat(self.first_round - self.starts, self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +154,14 @@ class SimulationResult:
     def itl_s(self, per_chunk: bool = False) -> Floats:
         """Gaps between tokens over all measured requests, seconds (ITL); needs the rounds."""
         d = self.deliveries
-        order = np.argsort(d.request, kind="stable")
-        who, rounds, tokens = d.request[order], d.round[order], d.tokens[order]
-        bounds = np.searchsorted(who, np.arange(len(self.requests) + 1))
-        ends = self.rounds["end_s"]
-        gaps = [
-            itl_s(first, ends[rounds[a:b]], tokens[a:b], per_chunk)
-            for first, measured, a, b in zip(
-                self.requests["first_token_s"],
-                self.requests["measured"],
-                bounds[:-1],
-                bounds[1:],
-                strict=True,
-            )
-            if measured
-        ]
+        end_s = self.rounds["end_s"]
+        gaps = []
+        last = self.requests["first_token_s"].copy()
+        bounds = zip(d.request, d.first_round, d.rounds, d.starts, strict=True)
+        for request, first, rounds, start in bounds:
+            if self.requests["measured"][request]:
+                ends = end_s[first : first + rounds]
+                tokens = d.tokens[start : start + rounds]
+                gaps.append(itl_s(float(last[request]), ends, tokens, per_chunk))
+                last[request] = ends[-1]
         return np.concatenate(gaps) if gaps else np.zeros(0)

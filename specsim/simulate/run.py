@@ -23,8 +23,8 @@ from specsim.simulate.steady import held_batch, steady_decode
 from specsim.simulate.summary import Course, Window, summarise
 from specsim.simulate.tables import build_tables
 
-LEAST_REQUESTS = 96
-"""Requests measured by default where the batch is smaller."""
+LEAST_REQUESTS = 128
+"""Requests measured by default beyond the first ones of all clients."""
 
 OPEN_REQUESTS = 1000
 """The same for open loops, whose arrivals are the larger noise."""
@@ -57,11 +57,12 @@ def simulate(
         Source of randomness; give each compared setting a generator of the same seed, and they
         see the same lengths and request quantiles.
     requests
-        Requests to measure; by default a batch full of them, but at least `LEAST_REQUESTS`, for a
-        standard error of the throughput below 0.5 % (`output_tps_se` says what it is).
+        Completions to measure; by default as many that `LEAST_REQUESTS` come after all clients'
+        first requests: a standard error of the throughput below 0.5 % at answers of 512 tokens
+        (`output_tps_se` says what it is).
     warmup
-        Completions (open loop: arrivals) before the window; by default every client's first
-        request (open loop: a tenth of `requests`).
+        Completions (open loop: arrivals) before the window; by default a quarter of the clients
+        (open loop: a tenth of `requests`), for the start is already met in a long run.
     round_by_round
         Play every round phase by phase on GPU, CPU and link: slow, with the same records.
     record_rounds
@@ -95,8 +96,8 @@ def simulate(
         return _measure(server, partial(_arrivals, first, count), record_rounds)
     if load.num_requests is not None:
         return _measure(run.closed_run(load.num_requests), _whole_run, record_rounds)
-    count = max(LEAST_REQUESTS, held_batch(case)) if requests is None else requests
-    first = load.concurrency if warmup is None else warmup
+    first = load.concurrency // 4 if warmup is None else warmup
+    count = max(0, load.concurrency - first) + LEAST_REQUESTS if requests is None else requests
     server = run.closed_loop(first + count)
     done = partial(_completions, first, server.log.completions)
     return _measure(server, done, record_rounds)

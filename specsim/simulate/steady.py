@@ -124,7 +124,6 @@ def _result(
     p50, p99 = np.percentile(per_token, (50, 99)).tolist()
     accept_length = float(emitted.sum() / (batch * sum(counts)))
     keep = slice(None) if record_rounds else slice(0)
-    none = np.zeros(0, dtype=np.int64)
     return SimulationResult(
         requests=requests,
         rounds=rounds[keep],
@@ -143,5 +142,5 @@ def _result(
         ttft_p50_s=math.nan,
         ttft_p99_s=math.nan,
         pricer=pricer,
-        deliveries=Deliveries(none, none, none),
+        deliveries=Deliveries.none(),
     )

@@ -169,7 +169,6 @@ def summarise(
     ttft = Spread.of(ttft_s(requests)[window.measured])
     tpot = Spread.of(tpot_s(requests)[window.measured])
     keep = slice(None) if record_rounds else slice(0)
-    d = tables.deliveries
     return SimulationResult(
         requests=requests,
         rounds=rounds[keep],
@@ -188,7 +187,7 @@ def summarise(
         ttft_p50_s=ttft.p50,
         ttft_p99_s=ttft.p99,
         pricer=pricer,
-        deliveries=Deliveries(d.round[keep], d.request[keep], d.tokens[keep]),
+        deliveries=tables.deliveries if record_rounds else Deliveries.none(),
     )
 
 

@@ -64,22 +64,26 @@ def _deliveries(server: Server, rounds: Records) -> Deliveries:
         segments.append(Segment(request, life.first_round, run, life.offset))
     segments = [s for s in segments if s.rounds > 0]
     if not segments:
-        none = np.zeros(0, dtype=np.int64)
-        return Deliveries(none, none, none)
-    counts = np.array([s.rounds for s in segments])
-    starts = np.cumsum(counts) - counts
-    first = np.array([s.first_round for s in segments])
-    where = np.arange(counts.sum()) + np.repeat(first - starts, counts)
+        return Deliveries.none()
+    request, first, count, _ = np.array(segments).T
     drawn = server.demand.tokens
-    emitted = np.concatenate([drawn[s.request][s.offset : s.offset + s.rounds] for s in segments])
-    emitted = emitted.astype(np.int64)
-    tokens = emitted.copy()
-    tokens[starts + counts - 1] -= _surplus(server, segments, np.add.reduceat(emitted, starts))
-    active = np.bincount(where, minlength=total)
+    tokens = np.concatenate([drawn[s.request][s.offset : s.offset + s.rounds] for s in segments])
+    result = Deliveries(request, first, count, tokens.astype(np.int64))
+    last, starts = result.last_round, result.starts
+    emitted = np.add.reduceat(result.tokens, starts)
+    surplus = _surplus(server, segments, emitted)
+    started = np.bincount(first, minlength=total + 1) - np.bincount(last + 1, minlength=total + 1)
+    active = np.cumsum(started[:total])
+    speculates = emitted.sum() > len(tokens)
+    all_tokens = active
+    if speculates:
+        weights = result.tokens
+        all_tokens = np.bincount(result.round_of_each(), weights, total).astype(np.int64)
     rounds["active"] = active
-    rounds["tokens"] = np.bincount(where, weights=tokens, minlength=total)
-    rounds["accepted"] = np.bincount(where, weights=emitted, minlength=total) - active
-    return Deliveries(where, np.repeat([s.request for s in segments], counts), tokens)
+    rounds["accepted"] = all_tokens - active
+    rounds["tokens"] = all_tokens - np.bincount(last, surplus, total).astype(np.int64)
+    result.tokens[starts + count - 1] -= surplus
+    return result
 
 
 def _surplus(server: Server, segments: list[Segment], emitted: Ints) -> Ints:
@@ -103,14 +107,14 @@ def _request_records(server: Server, rounds: Records, deliveries: Deliveries) ->
     table["input_len"] = demand.input_len[:count]
     table["output_len"] = demand.output_len[:count]
     table["retractions"] = [life.retractions for life in lives]
-    table["rounds"] = np.bincount(deliveries.request, minlength=count)
-    table["tokens"] = np.bincount(deliveries.request, weights=deliveries.tokens, minlength=count)
-    table["tokens"] += _from_prefill(server)
-    last = np.full(count, -1)
-    np.maximum.at(last, deliveries.request, deliveries.round)
-    ran = last >= 0
-    end_s = rounds["end_s"][last[ran]]
-    table["last_token_s"][ran] = np.fmax(table["last_token_s"][ran], end_s)
+    table["tokens"] = _from_prefill(server)
+    if len(deliveries.request):
+        who = deliveries.request
+        tokens = np.add.reduceat(deliveries.tokens, deliveries.starts)
+        table["tokens"] += np.bincount(who, tokens, count).astype(np.int64)
+        table["rounds"] = np.bincount(who, deliveries.rounds, count)
+        delivered_s = rounds["end_s"][deliveries.last_round]
+        np.fmax.at(table["last_token_s"], who, delivered_s)
     return table
 
 

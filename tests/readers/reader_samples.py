@@ -263,6 +263,11 @@ VLLM_PROM = "".join(
     for e in (0, 1)
 )
 
+VLLM_PROM_TOTAL = VLLM_PROM + "".join(
+    f'vllm:spec_decode_num_accepted_tokens_total{{engine="{e}",model_name="org/m"}} | 110.0\n'
+    for e in (0, 1)
+)
+
 # --- Benchmarks: 12 clients, 96 requests of 500 + 250 tokens in 20 s: 1 200 tok/s, tau 2.40.
 SERVING_RECORD: dict[str, object] = {
     "tag": None,

@@ -156,9 +156,12 @@ def test_nccl_old_layout() -> None:
 def test_nccl_size_column_of_another_unit() -> None:
     # A pasted table whose size column is twice what bandwidth and time say: sizes are kept as
     # they stand, and the factor is told.
-    text = samples.NCCL_OLD.replace("       65536 ", "      131072 ").replace("1048576", "2097152")
-    (entry,) = read_nccl(lines(text))
-    assert [t.size_bytes for t in entry.timings] == [131072, 2097152]
+    first, second, *rest = lines(samples.NCCL_OLD)
+    middle = second.replace("1048576", "1048577")
+    text = "".join([first, second, middle, *rest])
+    text = text.replace(" 65536 ", "131072 ").replace("1048576", "2097152")
+    (entry,) = read_nccl(lines(text.replace("1048577", "2097153")))
+    assert [t.size_bytes for t in entry.timings] == [131072, 2097152, 2097153]
     assert entry.settings["size_over_algbw_times_time"] == approx(2, rel=0.01)
 
 

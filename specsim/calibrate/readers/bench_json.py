@@ -9,7 +9,7 @@ from typing import Any
 
 from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.calibrate.readers.histograms import histogram_entry, histograms_in
-from specsim.calibrate.readers.json_values import Unread, json_values, number, table
+from specsim.calibrate.readers.json_values import Unread, json_values, number, table, whole
 from specsim.calibrate.readers.serving import SLACK, Result, is_serving, serving_result
 from specsim.calibrate.readers.settings import NO_SPECULATION
 from specsim.calibrate.readers.sglang_facts import settings_of_args
@@ -115,7 +115,16 @@ def _speculative(record: Mapping[str, Any]) -> Result | str:
     if any(v is None for v in found):
         return "a field is missing or damaged"
     batch, steps, topk, n, accept, step_s, speed = (float(v or 0.0) for v in found)
-    if batch < 1 or step_s <= 0 or accept < 1 or speed <= 0:
+    if (
+        batch < 1
+        or batch % 1
+        or steps % 1
+        or topk % 1
+        or n % 1
+        or step_s <= 0
+        or accept < 1
+        or speed <= 0
+    ):
         return "a number is out of range"
     if abs(accept / step_s - speed) > LOOSE * speed or (steps and accept > steps + 1 + LOOSE):
         return "numbers contradict each other"
@@ -135,14 +144,14 @@ def _speculative(record: Mapping[str, Any]) -> Result | str:
 
 def _one_batch(record: Mapping[str, Any]) -> Result | str:
     """SGLang's bench_one_batch_server: one batch, prefill apart from decoding."""
-    batch, latency = number(record, "batch_size"), number(record, "latency")
-    tps, out = number(record, "output_throughput"), number(record, "output_len")
+    batch, latency = whole(record, "batch_size"), number(record, "latency")
+    tps, out = number(record, "output_throughput"), whole(record, "output_len")
     if not batch or not latency or not tps or batch < 1 or latency <= 0 or tps <= 0:
         return "a field is missing or damaged"
     ttft, accept = number(record, "last_ttft"), number(record, "acc_length")
     if accept is not None and not 1 <= accept <= 129:
         return "accept length out of range"
-    tokens, into = (batch * out if out else None), number(record, "input_len")
+    tokens, into = (batch * out if out else None), whole(record, "input_len")
     total = number(record, "overall_throughput")
     pure = ttft is not None and latency > ttft
     if tokens:
@@ -178,7 +187,7 @@ def _one_batch(record: Mapping[str, Any]) -> Result | str:
 def _offline(record: Mapping[str, Any]) -> Result | str:
     """SGLang's bench_offline_throughput: all requests at once."""
     latency, tps = number(record, "total_latency"), number(record, "output_throughput")
-    done = number(record, "successful_requests")
+    done = whole(record, "successful_requests")
     tokens_in, tokens_out = (
         number(record, "total_input_tokens"),
         number(record, "total_output_tokens"),

@@ -43,6 +43,8 @@ PHASES = {
 }
 _UNSIZED = {"draft": "draft", "draft_extend": "extend"}
 _US = 1e-6
+SHORTEST_US, LONGEST_US = 1e-3, 1e9
+"""No kernel is shorter, no step longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class _Span:
     """An annotated stretch of time, microseconds."""
 
     start: float
-    end: float
+    duration: float
     phase: str
     batch_size: int | None
     name: str
@@ -137,9 +139,10 @@ class _Trace:
         kind = ALLREDUCE.search(name)
         if kind is None:
             return None
-        start, duration = number(event, "ts"), number(event, "dur")
-        if start is None or duration is None or duration <= 0:
+        times = _times(event)
+        if times is None:
             return "an event without times"
+        start, duration = times
         key = (_lane(event), kind[0])
         starts, durations = self._reduces.setdefault(key, (array("d"), array("d")))
         starts.append(start)
@@ -151,9 +154,10 @@ class _Trace:
         scheduler = _SCHEDULER.fullmatch(name)
         if what is None and scheduler is None:
             return None
-        start, duration = number(event, "ts"), number(event, "dur")
-        if start is None or duration is None or duration <= 0:
+        times = _times(event)
+        if times is None:
             return "an event without times"
+        start, duration = times
         if scheduler:
             self._scheduler[scheduler[1]].add(duration * _US)
             return None
@@ -162,7 +166,7 @@ class _Trace:
         phase, batch = what
         self.spans += 1
         lanes = self._gpu if on_gpu else self._host
-        lanes[_lane(event)].append(_Span(start, start + duration, phase, batch, name))
+        lanes[_lane(event)].append(_Span(start, duration, phase, batch, name))
         return None
 
     def timings(self, rank: int | None) -> tuple[Timing, ...]:
@@ -192,7 +196,7 @@ class _Trace:
             begins = [s.start for s in spans]
             for start, duration in zip(starts, durations, strict=True):
                 at = bisect_right(begins, start) - 1
-                inside = at >= 0 and start < spans[at].end
+                inside = at >= 0 and start < spans[at].start + spans[at].duration
                 phase, batch = (spans[at].phase, spans[at].batch_size) if inside else ("", None)
                 kinds[kind, batch, phase].add(duration * _US)
         return [
@@ -230,6 +234,14 @@ def _phase(name: str) -> tuple[str, int | None] | None:
     return ("prefill" if int(vllm[4]) else "step"), int(vllm[5])
 
 
+def _times(event: dict[str, Any]) -> tuple[float, float] | None:
+    """Start and duration, microseconds; None if there are none or they cannot be."""
+    start, duration = number(event, "ts"), number(event, "dur")
+    if start is None or duration is None or not SHORTEST_US <= duration <= LONGEST_US:
+        return None
+    return start, duration
+
+
 def _lane(event: dict[str, Any]) -> object:
     """Return the device (or process) of an event: spans and kernels of one are compared."""
     pid = event.get("pid")
@@ -254,7 +266,7 @@ def _by_phase(lanes: dict[object, list[_Span]]) -> dict[tuple[str, int | None], 
     found: dict[tuple[str, int | None], Durations] = defaultdict(Durations)
     for spans in lanes.values():
         for span in spans:
-            found[span.phase, span.batch_size].add((span.end - span.start) * _US)
+            found[span.phase, span.batch_size].add(span.duration * _US)
     return found
 
 

@@ -30,22 +30,20 @@ def seconds(stamps: Sequence[bytes] | NDArray[np.bytes_]) -> NDArray[np.float64]
     >>> seconds([b"1970-01-02 00:00:01", b"1970-99-02 00:00:01"])
     array([86401.,    nan])
     """
-    try:
-        return _seconds(stamps)
-    except ValueError:
-        pass
-    values = np.full(len(stamps), np.nan)
-    for i, stamp in enumerate(stamps):
-        try:
-            values[i] = _seconds([bytes(stamp)])[0]
-        except ValueError:
-            continue
-    return values
+    texts = np.array(stamps, dtype="S20") if len(stamps) else np.zeros(0, dtype="S20")
+    chars = texts.view(np.uint8).reshape(-1, 20)
+    digits = chars[:, _DIGITS] - np.uint8(48)
+    good = (digits < 10).all(axis=1) & (chars[:, _MARKS] == _MARK_CHARS).all(axis=1)
+    good &= ((chars[:, 10] == 32) | (chars[:, 10] == 84)) & (chars[:, 19] == 0)
+    pairs = digits.astype(np.int64).reshape(-1, 7, 2) @ np.array([10, 1])
+    century, year, month, day, hour, minute, second = pairs.T
+    good &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (hour < 24)
+    months = (century * 100 + year - 1970) * 12 + month - 1
+    days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day - 1
+    value = ((days * 24 + hour) * 60 + minute) * 60 + second
+    return np.where(good, value, np.nan)
 
 
-def _seconds(stamps: Sequence[bytes] | NDArray[np.bytes_]) -> NDArray[np.float64]:
-    texts = np.asarray(stamps, dtype="S19")
-    if (texts.view(np.uint8).reshape(-1, 19)[:, -1] == 0).any():
-        raise ValueError("not all are times")
-    times = texts.astype("datetime64[s]")
-    return np.asarray(times.astype(np.int64), dtype=np.float64)
+_DIGITS = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]
+_MARKS = [4, 7, 13, 16]
+_MARK_CHARS = np.frombuffer(b"--::", dtype=np.uint8)

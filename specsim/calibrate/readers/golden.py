@@ -21,7 +21,7 @@ _FLOW = re.compile(r"(\d{1,2})\"?'?: *(\d{1,2}\.\d{1,6})(?=[,} ])")
 _DEPTH = re.compile(r"(?:num_speculative_tokens|k|n|depth|mtp|draft)?[ _-]?(\d{1,2})")
 _DEPTH_KEYS = ("num_speculative_tokens", "speculative_tokens", "k", "depth")
 _LENGTH_KEYS = ("accept_length", "acceptance_length", "mean_acceptance_length", "al", "golden_al")
-_LENGTH = re.compile(r"\d{1,2}\.\d{1,6}|\d{1,2}")
+_LENGTH = re.compile(r"\d{1,2}\.\d{1,6}")
 
 
 def read_golden(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:
@@ -45,6 +45,9 @@ def read_golden(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         pair = _PAIR.fullmatch(line)
         if pair is None or line.lstrip().startswith("#"):
+            continue
+        if not raw.endswith((b"\n", b"\r")):
+            unread["truncated"] += 1
             continue
         indent, key = len(pair["indent"]), pair["key"].strip(" \"'")
         value = (pair["value"] or "").strip(" \"'")

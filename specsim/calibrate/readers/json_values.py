@@ -101,6 +101,16 @@ def number(record: Mapping[str, Any], key: str) -> float | None:
     return real if math.isfinite(real) else None
 
 
+def whole(record: Mapping[str, Any], key: str) -> int | None:
+    """Return a count of a record; None if it is missing, negative or no whole number.
+
+    >>> whole({"a": 12.0, "b": 1.2}, "a"), whole({"a": 12.0, "b": 1.2}, "b")
+    (12, None)
+    """
+    value = number(record, key)
+    return int(value) if value is not None and value >= 0 and value % 1 == 0 else None
+
+
 def text(record: Mapping[str, Any], key: str) -> str | None:
     """Return a text of a record; None if it is missing or is none."""
     value = record.get(key)

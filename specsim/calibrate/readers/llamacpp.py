@@ -40,6 +40,7 @@ class _Run:
     seconds: float = 0.0
     prompt_tokens: int = 0
     prompt_seconds: float = 0.0
+    prompts: int = 0
     requests: int = 0
     drafting_tokens: int = 0
     accepted: int = 0
@@ -93,6 +94,9 @@ def _read_line(line: bytes, run: _Run) -> None:
         if _CUT.search(line.rstrip()):
             run.unread["truncated"] += 1
         return
+    if not line.endswith((b"\n", b"\r")):
+        run.unread["truncated"] += 1
+        return
     decoded, counter = _DECODED.search(line), _COUNTER.match(line)
     timing, acceptance = _TIMING.search(line), _ACCEPTANCE.search(line)
     reason: str | None = None
@@ -105,7 +109,7 @@ def _read_line(line: bytes, run: _Run) -> None:
     elif acceptance:
         reason = _acceptance(acceptance, run)
     elif any(mark in line for mark in MARKS[:3]):
-        reason = "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
+        reason = "damaged field"
     if reason:
         run.unread[reason] += 1
 
@@ -136,6 +140,7 @@ def _timing(found: re.Match[bytes], run: _Run) -> str | None:
         run.requests += 1
         run.last_tokens = n
     else:
+        run.prompts += 1
         run.prompt_tokens, run.prompt_seconds = run.prompt_tokens + n, run.prompt_seconds + ms / 1e3
     return None
 
@@ -178,7 +183,7 @@ def _server_entry(run: _Run, path: str) -> LogEntry:
         accept_length=accept,
         round_time_s=accept * tpot if accept is not None else None,
         tpot_s=tpot,
-        ttft_s=run.prompt_seconds / run.requests if run.prompt_seconds else None,
+        ttft_s=run.prompt_seconds / run.prompts if run.prompt_seconds else None,
         windows=run.requests,
         drafted_per_round=run.drafted / rounds if speculates and rounds > 0 else None,
         accept_rate=run.accepted / run.drafted if speculates else None,

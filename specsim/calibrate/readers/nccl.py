@@ -25,13 +25,17 @@ ROW = re.compile(
 LOOKS_LIKE = re.compile(rb"\s*\d{1,15} +\d{1,15} +(?:float|half|bfloat16|double|u?int\d+|fp8_\w+) ")
 _RANKS = re.compile(rb"# nThread (\d{1,4}) nGpus (\d{1,4})")
 _RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) ")
-_AVERAGE = re.compile(rb"# Avg bus bandwidth +: +(\d{1,6}(?:\.\d{1,6})?)")
+_AVERAGE = re.compile(rb"# Avg bus bandwidth +: +(\d{1,6}(?:\.\d{1,6})?)\s*[\r\n]")
 _DEVICE = re.compile(rb"\] (NVIDIA [\w ()./-]{2,60}?)\s*\Z")
 _TEST = re.compile(
     rb"\b(all_reduce|all_gather|reduce_scatter|sendrecv|alltoall|broadcast|reduce)_perf"
 )
 
 MAX_ROWS = 100_000
+MIN_ROWS = 3
+"""So many rows must agree before the size column is taken to be in another unit."""
+RATIO_SLACK = 0.02
+"""Rounding of the printed bandwidths moves their ratio by this much."""
 
 
 @dataclass(slots=True)
@@ -110,7 +114,7 @@ def _row(line: bytes, runs: list[_Run]) -> str | None:
 
 def _entry(run: _Run, path: str) -> LogEntry:
     kept, scale = _consistent(run)
-    ranks = run.ranks or _ranks_of(kept)
+    ranks = _ranks(run.ranks, kept)
     timings = tuple(
         Timing(
             phase="allreduce" if run.test == "all_reduce" else run.test,
@@ -150,8 +154,9 @@ _Row = tuple[int, float, float, float, float | None]
 def _consistent(run: _Run) -> tuple[list[_Row], float]:
     """Rows whose size, time and algbw agree, up to one factor common to all rows of the run."""
     scales = [size / seconds / 1e9 / algbw for size, seconds, algbw, *_ in run.rows if algbw > 0.5]
-    plain = sum(abs(s - 1) < 0.02 for s in scales)
-    scale = 1.0 if 2 * plain >= len(scales) else median(scales)
+    common = median(scales) if len(scales) >= MIN_ROWS else 1.0
+    alike = sum(abs(s / common - 1) < 0.02 for s in scales)
+    scale = common if abs(common - 1) > 0.02 and 2 * alike > len(scales) else 1.0
     kept = []
     for row in run.rows:
         size, seconds, algbw, busbw, _ = row
@@ -163,9 +168,12 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
     return kept, scale
 
 
-def _ranks_of(rows: list[_Row]) -> int | None:
-    """Ranks from bus over algorithm bandwidth, 2(n - 1)/n for an all-reduce."""
+def _ranks(stated: int | None, rows: list[_Row]) -> int | None:
+    """Ranks as stated, unless bus over algorithm bandwidth, 2(n - 1)/n, says otherwise."""
     ratios = [busbw / algbw for _, _, algbw, busbw, _ in rows if algbw > 1]
-    if not ratios or not 0.99 <= median(ratios) < 1.99:
-        return None
-    return round(2 / (2 - median(ratios)))
+    if not ratios:
+        return stated
+    ratio = median(ratios)
+    if stated and abs(2 * (stated - 1) / stated - ratio) < RATIO_SLACK:
+        return stated
+    return round(2 / (2 - ratio)) if 0.99 <= ratio < 1.9 else None

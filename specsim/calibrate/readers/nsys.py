@@ -18,6 +18,8 @@ from specsim.errors import FormatError
 
 HEADER_MARKS = (b"Total Time (ns)", b"Instances")
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?")
+_WHOLE = re.compile(r"\d{1,18}")
+_NAMES = ("Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)")
 _TEXT_ROW = re.compile(
     rb"\s*(\d{1,3}\.\d) +([\d,]{1,24}) +([\d,]{1,14}) +([\d,.]{1,24}) +([\d,.]{1,24}) +"
     rb"([\d,.]{1,24}) +([\d,.]{1,24}) +([\d,.]{1,24}) +(?:\d[\d ]* \d[\d ]* )?(\S[^\n]*?)\s*[\r\n]"
@@ -72,10 +74,7 @@ def _csv_row(line: bytes, columns: list[str]) -> Timing | str:
     if len(cells) != len(columns) or not line.endswith((b"\n", b"\r")):
         return "damaged row" if line.endswith((b"\n", b"\r")) else "truncated"
     row = dict(zip(columns, cells, strict=True))
-    names = ("Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)")
-    if any(not _NUMBER.fullmatch(row.get(n, "")) for n in names) or not row.get("Name"):
-        return "damaged row"
-    return _timing(row["Name"], *(float(row[n]) for n in names))
+    return _timing(row.get("Name", ""), [row.get(name, "") for name in _NAMES])
 
 
 def _text_row(line: bytes) -> Timing | str:
@@ -83,15 +82,15 @@ def _text_row(line: bytes) -> Timing | str:
     if found is None:
         return "damaged row" if line.endswith((b"\n", b"\r")) else "truncated"
     texts = [found[i].decode().replace(",", "") for i in (2, 3, 4, 5, 6)]
-    if not all(_NUMBER.fullmatch(t) for t in texts):
-        return "damaged row"
-    return _timing(found[9].decode("utf-8", "replace"), *map(float, texts))
+    return _timing(found[9].decode("utf-8", "replace"), texts)
 
 
-def _timing(
-    name: str, total: float, count: float, mean: float, median: float, least: float
-) -> Timing | str:
+def _timing(name: str, texts: list[str]) -> Timing | str:
     """Check total = count x mean, and the order of the quantiles."""
+    patterns = (_WHOLE, _WHOLE, _NUMBER, _NUMBER, _WHOLE)
+    if not name or not all(p.fullmatch(t) for p, t in zip(patterns, texts, strict=True)):
+        return "damaged row"
+    total, count, mean, median, least = map(float, texts)
     if count < 1 or mean <= 0 or least > mean * 1.001 + 1 or median <= 0:
         return "a number is out of range"
     if abs(count * mean - total) > 0.002 * total + count:

@@ -51,6 +51,8 @@ class _Dump:
     engines: Counter[str] = field(default_factory=Counter)
     models: set[str] = field(default_factory=set)
     unread: Counter[str] = field(default_factory=Counter)
+    cut: bool = False
+    depth: int = 0
 
     def counter(self, *names: str) -> dict[bytes, float]:
         """Return a counter by replica, as a difference where there are several scrapes."""
@@ -107,23 +109,27 @@ def read_prometheus(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
     """
     dump = _Dump()
     for line in as_lines(lines):
-        if not START.match(line):
-            continue
-        reason = _sample(line, dump)
-        if reason:
-            dump.unread[reason] += 1
+        if not line.endswith((b"\n", b"\r")):
+            dump.cut = True
+            dump.unread["truncated"] += 1
+        elif START.match(line):
+            reason = _sample(line, dump)
+            if reason:
+                dump.unread[reason] += 1
     vllm = dump.engines["vllm"] > dump.engines["sglang"]
     return [_vllm_entry(dump, path) if vllm else _sglang_entry(dump, path)]
 
 
 def _sample(line: bytes, dump: _Dump) -> str | None:
-    if not line.endswith((b"\n", b"\r")):
-        return "truncated"
     found = _SAMPLE.match(line)
     if found is None:
         return "damaged sample"
     name = found["name"].decode()
     dump.engines[found["engine"].decode()] += 1
+    labels = dict(_LABEL.findall(found["labels"] or b""))
+    position = labels.get(b"position", b"")
+    if position.isdigit() and len(position) < 3:
+        dump.depth = max(dump.depth, int(position) + 1)
     if name.endswith(("_created", "_bucket")):
         return None
     try:
@@ -134,12 +140,11 @@ def _sample(line: bytes, dump: _Dump) -> str | None:
         return None
     if value < 0:
         return "negative value"
-    labels = dict(_LABEL.findall(found["labels"] or b""))
     if b"model_name" in labels:
         dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
     shard = b"/".join(labels.get(k, b"").rjust(6) for k in _SHARD_LABELS)
-    key: Key = (name, replica, shard, labels.get(b"position", b""))
+    key: Key = (name, replica, shard, position)
     old = dump.series.get(key)
     if old is None:
         dump.series[key] = _Series(value, value)
@@ -201,19 +206,23 @@ def _drafting(dump: _Dump) -> list[_Drafting]:
     positions = dump.positions(
         prefix + "accepted_tokens_per_pos_total", prefix + "accepted_tokens_per_pos"
     )
+    # Without a total the positions must be complete: time stamps of lost ones count too.
+    sure = bool(accepted) or not dump.cut
     found = []
     for replica in sorted(drafts.keys() | drafted.keys() | accepted.keys() | positions.keys()):
-        if replica not in drafts or (drafted and replica not in drafted):
+        by_position = positions.get(replica, {})
+        lacks = replica not in drafts or (drafted and replica not in drafted)
+        if (
+            lacks
+            or (accepted and replica not in accepted)
+            or len(by_position) < dump.depth
+            or not sure
+        ):
             dump.unread["a counter is missing"] += 1
             continue
         if not drafts[replica]:
             continue
-        joined = _replica(
-            drafts[replica],
-            drafted.get(replica),
-            accepted.get(replica),
-            positions.get(replica, {}),
-        )
+        joined = _replica(drafts[replica], drafted.get(replica), accepted.get(replica), by_position)
         if isinstance(joined, str):
             dump.unread[joined] += 1
         else:

@@ -76,9 +76,21 @@ class RankTable:
 
     @property
     def expected(self) -> int:
-        """Ranks that print as regularly as the busiest one."""
-        counts = [self._lines[dp] for dp in self.named]
-        return max(sum(c >= REGULAR * max(counts) for c in counts), 1)
+        """Ranks that a window must have: those that print about as often as the busiest one.
+
+        A rank that is idle prints nothing, and is not missed; but where rank 1 speaks alone, the
+        lines of rank 0 are lost.
+        """
+        regular = REGULAR * max(self._lines[dp] for dp in self.named)
+        often = [dp for dp in self.named if self._lines[dp] >= regular]
+        return 2 if len(often) == 1 and often[0] else len(often)
+
+    def see(self, name: bytes) -> None:
+        """Learn the rank of a line that could not be read."""
+        if name not in self._names:
+            self._learn(name)
+            dp, _ = self._names.get(name, (None, False))
+            self._lines[dp] += 1
 
     def slots(self, names: Sequence[bytes]) -> NDArray[np.int64]:
         """Return the index of the rank of each line, `NO_RANK` or `DUPLICATE`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from specsim.calibrate.readers.entry import Diagnosis, LogRow
-from specsim.calibrate.readers.json_values import number, table, text
+from specsim.calibrate.readers.json_values import number, table, text, whole
 from specsim.calibrate.readers.settings import algorithm_name, chain_settings
 from specsim.calibrate.readers.sglang_facts import settings_of_args
 
@@ -26,6 +26,10 @@ QUEUE_SHARE = 0.3
 MIN_QUEUE_S = 1.0
 
 
+_COUNTS = (
+    *("completed", "total_input_tokens", "total_output_tokens", "max_concurrency"),
+    *("spec_decode_num_drafts", "spec_decode_draft_tokens", "spec_decode_accepted_tokens"),
+)
 _SGLANG_KEYS = {"accept_length", "total_throughput", "server_info", "total_input_text_tokens"}
 
 
@@ -57,12 +61,14 @@ def serving_result(record: Mapping[str, Any], source: str = "json") -> Result | 
     source
         ``json`` or ``table``: goes into the name of the format.
     """
-    duration, completed = number(record, "duration"), number(record, "completed")
-    tokens, tps = number(record, "total_output_tokens"), number(record, "output_throughput")
+    duration, completed = number(record, "duration"), whole(record, "completed")
+    tokens, tps = whole(record, "total_output_tokens"), number(record, "output_throughput")
     if duration is None or completed is None or tps is None or duration <= 0 or tps <= 0:
         return "a field is missing or damaged"
-    if completed < 1 or completed % 1:
+    if completed < 1:
         return "no request completed"
+    if any(record.get(key) is not None and whole(record, key) is None for key in _COUNTS):
+        return "a count is no whole number"
     rate = number(record, "request_throughput")
     if (tokens is not None and _differ(tps, tokens / duration)) or (
         rate is not None and rate > 0.1 and _differ(rate, completed / duration)
@@ -72,7 +78,7 @@ def serving_result(record: Mapping[str, Any], source: str = "json") -> Result | 
     accept, survival, fault = _acceptance(record)
     if fault:
         return fault
-    row = _row(record, duration, int(completed), tps, accept, survival, vllm)
+    row = _row(record, duration, completed, tps, accept, survival, vllm)
     settings, version = _settings(record, survival)
     if settings.get("algorithm") == "none" and row.accept_length is None:
         row = replace(row, accept_length=1.0)
@@ -132,14 +138,14 @@ def _row(
     survival: tuple[float, ...] | None,
     vllm: bool,
 ) -> LogRow:
-    rate, asked = _rate(record), number(record, "max_concurrency")
+    rate, asked = _rate(record), whole(record, "max_concurrency")
     tokens_in, tokens_out = (
         number(record, "total_input_tokens"),
         number(record, "total_output_tokens"),
     )
     kind: Literal["open_loop", "closed_loop"] = "open_loop" if rate and not asked else "closed_loop"
     if kind == "closed_loop" and asked is None:
-        asked = float(completed) if rate is None and "max_concurrency" in record else None
+        asked = completed if rate is None and "max_concurrency" in record else None
     drafts, drafted = (
         number(record, "spec_decode_num_drafts"),
         number(record, "spec_decode_draft_tokens"),

@@ -35,6 +35,7 @@ from specsim.calibrate.readers.sglang_lines import (
     TPS_AT,
     USAGE_AT,
     Signature,
+    parse_prefix,
     parse_ranks,
 )
 from specsim.calibrate.readers.sglang_matrix import Batch, join
@@ -119,6 +120,11 @@ class Block:
         if len(batch):
             self._batches.append(batch)
             self._marks.append(prefill)
+
+    def not_read(self, prefix: bytes, reason: str) -> None:
+        """Count a decode line that could not be read; its rank is known all the same."""
+        self.unread[reason] += 1
+        self._ranks.see(parse_prefix(prefix)[1])
 
     def prefill(self, line: bytes) -> None:
         """Count a prefill line."""

@@ -214,7 +214,7 @@ def _grid_row(cells: Mapping[str, str], label: str) -> Result | str:
         batch, tps, out = 1.0, speed, tokens
     else:
         tps, batch = values.get("output_throughput", 0.0), values.get("batch_size", 0.0)
-        if tps <= 0 or batch < 1 or not latency:
+        if tps <= 0 or batch < 1 or batch % 1 or not latency:
             return "a field is missing or damaged"
         out = values.get("output_len", 0.0)
     row = LogRow(
@@ -253,6 +253,8 @@ def _evalscope(cells: Mapping[str, str], label: str) -> Result | str:
         for k, v in cells.items()
         if k in _EVALSCOPE and _NUMBER.fullmatch(v)
     }
+    if any(values.get(name, 0) % 1 for name in ("concurrency", "total", "completed")):
+        return "a count is no whole number"
     duration, done = values.get("duration"), values.get("completed")
     if not duration or not done:
         return "a field is missing or damaged"

@@ -77,7 +77,7 @@ class _Reader:
         if b"metrics: " in line or ENGINE_MARK in line:
             self.measure(line)
         elif b"HTTP/1." in line:
-            self.block.other_lines = True
+            self.block.other_lines |= self.block.is_open
         else:
             self.other(line)
 
@@ -99,6 +99,7 @@ class _Reader:
             spec = parse_old_spec_line(line)
         else:
             return
+        self.block.mentions_drafting = True
         if isinstance(spec, str):
             self.block.unread[spec] += 1
             return
@@ -162,7 +163,8 @@ class _Reader:
         self.label = label or self.label
         if label or separates(line):
             self.boundary = True
-        self.block.other_lines = True
+        self.block.other_lines |= self.block.is_open
+        self.block.mentions_drafting |= b"metrics.py" in line or b"acceptance" in line
 
     def entries(self, path: str) -> list[LogEntry]:
         """Return the entries of the blocks that say anything."""

@@ -47,8 +47,10 @@ class Block:
     facts, unread, label
         What is known of the server beside its windows.
     other_lines
-        Whether the block holds lines of other kinds: a log that was filtered for throughput
-        lines says nothing of speculation by not mentioning it.
+        Whether lines of other kinds follow throughput lines: a log that was filtered for
+        throughput lines says nothing of speculation by not mentioning it.
+    mentions_drafting
+        Whether any line, read or not, is of drafting.
     """
 
     def __init__(self, samples: int = 0) -> None:
@@ -58,6 +60,7 @@ class Block:
         self.unread: Counter[str] = Counter()
         self.label = ""
         self.other_lines = False
+        self.mentions_drafting = False
         self.v0: V0Line | None = None
         self.samples: list[LogWindow] = []
         self.with_prefill = 0
@@ -198,7 +201,7 @@ class Block:
 
     def _settings(self) -> dict[str, object]:
         settings = dict(self.facts.settings)
-        drafts = bool(self.drafting.lines or self.v0)
+        drafts = bool(self.drafting.lines or self.v0 or self.mentions_drafting)
         k = self.v0.num_steps if self.v0 else self.drafting.positions
         if k:
             for key, value in chain_settings(k).items():

@@ -1,0 +1,147 @@
+"""The command ``specsim``: finds the subcommand, and turns errors into one line each.
+
+A subcommand's module is imported when it is called, so that ``specsim --help`` costs typer alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from specsim import __version__
+from specsim.errors import SpecsimError, UnknownNameError
+
+COMMANDS = {
+    "predict": "What a speculation setting would do to throughput, before it is launched.",
+    "calibrate": "Fit a profile of your own server from measured cells.",
+    "validate": "Compare a profile's predictions with measured cells.",
+    "read": "Say what a log, a benchmark result or a trace holds.",
+}
+"""Subcommands in the order of ``--help``: specsim.cli.NAME has NAME_command."""
+
+USAGE, BUG, INTERRUPTED, PIPE_CLOSED = 2, 1, 130, 141
+"""Exit codes; the last two are those of a shell for SIGINT and SIGPIPE."""
+
+SHOWN_WORD = 160
+"""A longer word of an error message is cut."""
+
+
+class LazyGroup(TyperGroup):
+    """Subcommands by name, each imported when it is needed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a subcommand.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is none of that name.
+        """
+        if cmd_name not in COMMANDS:
+            if cmd_name.startswith("-"):  # an option in the wrong place: typer knows what to say
+                return None
+            raise UnknownNameError("command", cmd_name, COMMANDS)
+        module = import_module(f"specsim.cli.{cmd_name}")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(cmd_name, no_args_is_help=False)(getattr(module, f"{cmd_name}_command"))
+        return get_command(app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+)
+
+
+@app.callback()
+def specsim(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Say which speculative-decoding setting to launch, before a GPU hour is spent.
+
+    Example: specsim predict --topk 2 --steps 2
+    """
+    if version:
+        typer.echo(f"specsim {__version__}")
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    Exit codes: 0, 2 for input that cannot be used, 1 for a bug, 130 if interrupted.
+    """
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line and return its exit code; errors are one line on stderr each."""
+    try:
+        if hasattr(sys.stdout, "reconfigure"):  # a name from a file must not break the output
+            sys.stdout.reconfigure(errors="backslashreplace")
+        code = app(list(argv), prog_name="specsim", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except SpecsimError as error:
+        return _complain(str(error), USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _pipe_closed()
+    except SystemExit as stop:  # typer's own way out when a pipe closes
+        return _pipe_closed() if stop.code == 1 else USAGE
+    except MemoryError:
+        return _complain("out of memory; ask for fewer settings or loads", USAGE)
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # typer's usage errors, of any version
+        if usage is not None:
+            return _complain(f"{str(usage()).rstrip('.')}; see {_help_of(error)}", USAGE)
+        if os.environ.get("SPECSIM_DEBUG"):
+            raise
+        return _complain(
+            f"{type(error).__name__}: {error}; this is a bug, please report it: "
+            "SPECSIM_DEBUG=1 shows the traceback",
+            BUG,
+        )
+
+
+def _help_of(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path if context is not None else 'specsim'} --help"
+
+
+def _complain(message: str, code: int) -> int:
+    """Write one line without control characters or endless words."""
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else "?" for c in line)
+    line = re.sub(rf"\S{{{SHOWN_WORD},}}", lambda m: f"{m[0][:60]}...{m[0][-20:]}", line)
+    sys.stderr.write(f"specsim: {line}\n")
+    return code
+
+
+def _pipe_closed() -> int:
+    """Let the interpreter flush into nothing, so that it has no reason to complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED

@@ -1,0 +1,221 @@
+"""Plots: throughput over load with intervals, legible in grey and to the colour-blind."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from specsim.curve import Curve, Series
+from specsim.errors import InputError
+from specsim.evidence import weakest
+from specsim.report.words import LoadAxis, load_axis, series_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from specsim.observations import Observation
+
+FORMATS = ("png", "svg", "pdf")
+
+Style = tuple[str, str | tuple[int, tuple[int, ...]], str]
+
+STYLES: tuple[Style, ...] = (
+    ("#000000", "-", "o"),
+    ("#0072B2", "--", "s"),
+    ("#D55E00", "-.", "^"),
+    ("#56B4E9", ":", "D"),
+    ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#CC79A7", (0, (1, 1)), "P"),
+    ("#E69F00", (0, (7, 2)), "X"),
+)
+"""Colour (Okabe and Ito 2008, seven of eight), line and marker: each alone tells series apart."""
+
+TICK_GAP = 0.045
+"""Loads nearer to each other than this share of the axis are not both labelled."""
+
+SIZE_INCHES = (7.5, 5.0)
+DPI = 160
+
+
+def plot_format(path: str) -> str:
+    """Return the format that a file name asks for.
+
+    Raises
+    ------
+    InputError
+        If it is none of png, svg, pdf.
+    """
+    suffix = PurePath(path).suffix.lower().removeprefix(".")
+    if suffix not in FORMATS:
+        raise InputError(
+            f"plot {path}", "is no format that can be drawn", "end the name in .png, .svg or .pdf"
+        )
+    return suffix
+
+
+def throughput_figure(
+    curve: Curve,
+    request_rate: float | None = None,
+    measured: Sequence[Observation] = (),
+) -> Figure:
+    """Draw output tokens/s over load: a line and its 90 % band per setting.
+
+    Parameters
+    ----------
+    curve
+        What to draw.
+    request_rate
+        Of an open loop, 1/s.
+    measured
+        Measured cells; those of a setting and scheduler in the curve are drawn in its colour.
+    """
+    from matplotlib.figure import Figure
+
+    axis = load_axis(curve, request_rate)
+    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    axes = figure.add_subplot()
+    if len(axis.values) == 1:
+        _one_load(axes, curve, axis, measured)
+    else:
+        _many_loads(axes, curve, axis, measured)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize="small")
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("output (tokens/s, all requests together)")
+    axes.grid(True, color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_title(curve.profile, loc="left", fontsize="medium")
+    figure.supxlabel(caption(curve), fontsize="x-small", x=0.01, ha="left")
+    return figure
+
+
+def caption(curve: Curve) -> str:
+    """Say what the plot shows, and what it rests on."""
+    head = curve.series[0].points[0]
+    if head.context_len is not None:
+        requests = f"{head.context_len:g} tokens of context"
+    else:
+        requests = f"{head.input_len:g} tokens in, {head.output_len:g} out"
+    weak = weakest(point.evidence for point in curve.rows)
+    return (
+        f"Profile {curve.profile}, {head.engine} {head.engine_version}; {requests}.\n"
+        f"Bands: central 90 % of the prediction (solver {curve.solver}, seed {curve.seed}). "
+        f"Weakest evidence: {weak}."
+    )
+
+
+def drawn(figure: Figure, file_format: str) -> bytes:
+    """Return the file of a figure; equal figures give equal bytes."""
+    import matplotlib as mpl
+
+    stamp = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    target = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "specsim", "savefig.dpi": DPI}):
+        figure.savefig(target, format=file_format, metadata=stamp[file_format])
+    return target.getvalue()
+
+
+def _labels(curve: Curve) -> list[str]:
+    """Names of the series, with what a reader must know of them."""
+    labels = []
+    for name, series in zip(series_names(curve), curve.series, strict=True):
+        words = ["runs today"] if series.role == "current" else []
+        words += ["what-if"] if series.points[0].what_if else []
+        labels.append(f"{name} ({', '.join(words)})" if words else name)
+    return labels
+
+
+def _many_loads(axes: Axes, curve: Curve, axis: LoadAxis, measured: Sequence[Observation]) -> None:
+    """Draw a line and a band per setting."""
+    for i, label in enumerate(_labels(curve)):
+        _draw_line(axes, curve.series[i], axis.values, label, STYLES[i % len(STYLES)])
+    for i, series in enumerate(curve.series):  # last, so that the legend ends with them
+        _draw_measured(axes, _cells_of(series, measured), STYLES[i % len(STYLES)])
+    _scale(axes, axis)
+    axes.set_xlabel(axis.label)
+
+
+def _one_load(axes: Axes, curve: Curve, axis: LoadAxis, measured: Sequence[Observation]) -> None:
+    """Draw the settings side by side."""
+    for i, series in enumerate(curve.series):
+        colour, _, marker = style = STYLES[i % len(STYLES)]
+        p = series.points[0]
+        errors = [[p.output_tps - p.output_tps_low], [p.output_tps_high - p.output_tps]]
+        axes.errorbar(i, p.output_tps, errors, color=colour, marker=marker, capsize=5)
+        cells = [(i, tps) for load, tps in _cells_of(series, measured) if load == axis.values[0]]
+        _draw_measured(axes, cells, style)
+    labels = [label.replace(" (", "\n(").replace(" on ", "\non ") for label in _labels(curve)]
+    axes.set_xticks(range(len(labels)), labels, fontsize="small")
+    axes.set_xlim(-0.5, len(labels) - 0.5)
+    axes.set_xlabel(axis.at(0))
+
+
+def _draw_line(
+    axes: Axes, series: Series, loads: Sequence[float], label: str, style: Style
+) -> None:
+    colour, line, marker = style
+    low = [p.output_tps_low for p in series.points]
+    high = [p.output_tps_high for p in series.points]
+    axes.fill_between(loads, low, high, color=colour, alpha=0.12, linewidth=0)
+    for edge in (low, high):
+        axes.plot(loads, edge, color=colour, linestyle=line, linewidth=0.6)
+    middle = [p.output_tps for p in series.points]
+    axes.plot(loads, middle, color=colour, linestyle=line, marker=marker, markersize=4, label=label)
+
+
+def _cells_of(series: Series, measured: Sequence[Observation]) -> list[tuple[float, float]]:
+    """Return loads and tokens/s of the measured cells of a setting."""
+    head = series.points[0]
+    found = []
+    for cell in measured:
+        same = cell.setting.key == head.setting.key and cell.setting.algorithm == head.algorithm
+        scheduled = cell.setting.scheduler in ("auto", head.scheduler)
+        if series.role != "alternative" and same and scheduled and cell.output_tps is not None:
+            load = cell.request_rate if cell.kind == "open_loop" else cell.concurrency
+            if load is not None:
+                found.append((float(load), cell.output_tps))
+    return found
+
+
+def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: Style) -> None:
+    """Draw hollow markers."""
+    if not cells:
+        return
+    colour, _, marker = style
+    already = "measured" in axes.get_legend_handles_labels()[1]
+    axes.scatter(
+        [load for load, _ in cells],
+        [tps for _, tps in cells],
+        s=70,
+        facecolors="none",
+        edgecolors=colour,
+        linewidths=1.6,
+        marker=marker,
+        zorder=3,
+        label=None if already else "measured",
+    )
+
+
+def _scale(axes: Axes, axis: LoadAxis) -> None:
+    """Logarithmic loads where they span a decade, with the loads themselves as ticks."""
+    from matplotlib.ticker import NullLocator
+
+    values = axis.values
+    if values[-1] >= 10 * values[0]:
+        axes.set_xscale("log")
+        places = [math.log(v) for v in values]
+    else:
+        places = list(values)
+    shown, last = [], -math.inf
+    for j, place in enumerate(places):
+        if place - last >= TICK_GAP * (places[-1] - places[0]):
+            shown.append(j)
+            last = place
+    axes.set_xticks([values[j] for j in shown], [axis.number(j) for j in shown])
+    axes.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,175 @@
+"""Tables for the terminal: a curve over its loads, settings side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specsim.curve import Curve, Series
+from specsim.report.words import LoadAxis, amount, load_axis, percent, series_names
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ROLES = {"baseline": "", "current": "runs today", "asked": "asked", "alternative": ""}
+
+GAP = 2
+"""Spaces between columns."""
+
+LOSS, GAIN = "red", "green"
+"""Colours of a sign that is printed all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Text of one cell, and the colour of its last word."""
+
+    text: str
+    last: str
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One setting: heading lines and a cell per load."""
+
+    heading: tuple[str, ...]
+    cells: tuple[_Cell, ...]
+
+    @property
+    def width(self) -> int:
+        return max(len(text) for text in (*self.heading, *(cell.text for cell in self.cells)))
+
+
+def throughput_tables(curve: Curve, width: int, request_rate: float | None = None) -> list[Table]:
+    """Lay out output tokens/s with interval and gain over no speculation.
+
+    Parameters
+    ----------
+    curve
+        What to show: a row per load, a column per setting.
+    width
+        Of the terminal, characters.
+    request_rate
+        Of an open loop, 1/s.
+
+    Returns
+    -------
+    list of Table
+        More than one where the settings do not fit side by side.
+    """
+    mixed = len({series.points[0].algorithm for series in curve.series} - {"none"}) > 1
+    columns = [_throughput(series, _heading(series, mixed)) for series in curve.series]
+    return _tables(columns, load_axis(curve, request_rate), width)
+
+
+def batch_tables(curve: Curve, width: int, request_rate: float | None = None) -> list[Table]:
+    """Lay out running requests, time per output token and what limits."""
+    names = series_names(curve)
+    columns = [
+        _batch(series, _folded(name)) for series, name in zip(curve.series, names, strict=True)
+    ]
+    return _tables(columns, load_axis(curve, request_rate), width)
+
+
+def _heading(series: Series, mixed: bool) -> tuple[str, ...]:
+    """Name, tokens and scheduler, role, accept length: what holds at every load."""
+    head = series.points[0]
+    role = ROLES[series.role]
+    if series.role == "alternative":
+        role = f"on {head.engine} {head.engine_version}"
+    if head.what_if:
+        role = f"{role}, what-if".removeprefix(", ")
+    if head.algorithm == "none":
+        return "no speculation", head.scheduler, role, ""
+    name = f"{head.algorithm} " if mixed else ""
+    name += f"topk={head.topk} steps={head.num_steps}"
+    tokens = f"{head.num_draft_tokens} tokens, {head.scheduler}"
+    lengths = [amount(p.accept_length) for p in series.points]
+    low, high = min(lengths, key=float), max(lengths, key=float)
+    accept = low if low == high else f"{low}-{high}"
+    return name, tokens, role, f"accepts {accept}"
+
+
+def _folded(name: str) -> tuple[str, str]:
+    """Put a name on two lines."""
+    for separator in (", ", " on "):
+        if separator in name:
+            first, rest = name.split(separator, 1)
+            return first, f"{separator.strip(', ')} {rest}".strip()
+    return name, ""
+
+
+def _throughput(series: Series, heading: tuple[str, ...]) -> _Column:
+    """Lay out tokens/s, interval, gain."""
+    rates = [p.output_tps for p in series.points]
+    ends = [tps for p in series.points for tps in (p.output_tps_low, p.output_tps_high)]
+    digits = 0 if max(rates) >= 9999.5 else _digits(min(rates), 99.95)
+    rough = _digits(min(ends), 9.995)
+    rows, styles = [], []
+    for point, comparison in zip(series.points, series.comparisons, strict=True):
+        gain = "" if series.role == "baseline" else percent(comparison.gain)
+        interval = f"({point.output_tps_low:.{rough}f}-{point.output_tps_high:.{rough}f})"
+        rows.append((f"{point.output_tps:.{digits}f}", interval, gain))
+        styles.append({"+": GAIN, "-": LOSS}.get(gain[:1], ""))
+    lines = _aligned(rows)
+    cells = [_Cell(*cell) for cell in zip(lines, (row[-1] for row in rows), styles, strict=True)]
+    return _Column(heading, tuple(cells))
+
+
+def _batch(series: Series, heading: tuple[str, ...]) -> _Column:
+    """Lay out running requests, milliseconds per output token, what limits."""
+    digits = _digits(min(1e3 * p.tpot_s for p in series.points), 99.95)
+    rows = [(f"{p.batch_size:.1f}", f"{1e3 * p.tpot_s:.{digits}f}", p.limit) for p in series.points]
+    title, *lines = _aligned([("run", "TPOT ms", "limit"), *rows])
+    return _Column((*heading, title), tuple(_Cell(line, "") for line in lines))
+
+
+def _digits(smallest: float, enough: float) -> int:
+    """Decimals that leave the smallest number of a column three digits (or two)."""
+    return 0 if smallest >= enough else 1 if smallest >= enough / 10 else 2
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Pad the parts of each row so that they stand below each other."""
+    widths = [max(map(len, part)) for part in zip(*rows, strict=True)]
+    return [
+        " ".join(text.rjust(w) for text, w in zip(row, widths, strict=True) if w) for row in rows
+    ]
+
+
+def _tables(columns: Sequence[_Column], axis: LoadAxis, width: int) -> list[Table]:
+    """Lay the columns out, and go on in a further table where the width is used up."""
+    numbers = [axis.number(j) for j in range(len(axis.values))]
+    room = width - max(len(text) for text in (axis.heading, *numbers))
+    groups: list[list[_Column]] = []
+    free = 0
+    for column in columns:
+        if not groups or column.width + GAP > free:
+            groups.append([])
+            free = room
+        groups[-1].append(column)
+        free -= column.width + GAP
+    return [_table(group, axis.heading, numbers) for group in groups]
+
+
+def _table(columns: Sequence[_Column], heading: str, numbers: Sequence[str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    lines = max(len(column.heading) for column in columns)
+    table.add_column("\n" * (lines - 1) + heading, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column("\n".join(column.heading), justify="right", no_wrap=True)
+    for j, number in enumerate(numbers):
+        texts = []
+        for column in columns:
+            cell = column.cells[j]
+            text = Text(cell.text)
+            if cell.style:
+                text.stylize(cell.style, len(cell.text) - len(cell.last))
+            texts.append(text)
+        table.add_row(number, *texts)
+    return table

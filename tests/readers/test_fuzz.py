@@ -1,0 +1,262 @@
+"""Damaged files: no crash, no hang, and no number that the file does not say.
+
+A few hundred cases per reader run here; ``SPECSIM_FUZZ=20000 pytest tests/readers/test_fuzz.py``
+runs that many per reader. A failure names the seed of its case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mutate
+import pytest
+import reader_samples as samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specsim.calibrate.readers import (
+    CODES,
+    LogEntry,
+    log_document,
+    read_bench_json,
+    read_chrome_trace,
+    read_file,
+    read_golden,
+    read_kernel_summary,
+    read_llamacpp,
+    read_nccl,
+    read_nsys_sqlite,
+    read_prometheus,
+    read_sglang,
+    read_tables,
+    read_trtllm_log,
+    read_trtllm_stats,
+    read_vllm,
+)
+from specsim.calibrate.readers.source import split_lines
+from specsim.documents import LogDocument
+from specsim.errors import SpecsimError
+
+CASES = int(os.environ.get("SPECSIM_FUZZ", "160"))
+SECONDS_PER_CASE = 5.0
+
+Reader = Callable[[bytes], list[LogEntry]]
+
+
+def by_lines(read: Callable[..., list[LogEntry]]) -> Reader:
+    return lambda data: read(split_lines([data]), "file")
+
+
+def by_samples(data: bytes) -> list[LogEntry]:
+    return read_sglang(split_lines([data]), "file", samples=1000)
+
+
+BODY = samples.DECODE_SPEC["0.5.9-0.5.23"]
+SGLANG = samples.STARTUP + "".join(
+    samples.decode_lines(BODY, 4, start=10 * i)
+    + f"[2026-03-04 05:06:{10 * i + 5:02d} TP0] {samples.PREFILL['0.5.11-0.5.23']}\n"
+    for i in range(4)
+)
+RANKS = "".join(
+    samples.decode_lines(BODY, 1, f"[2026-03-04 05:06:{i:02d} DP{dp} TP0] ")
+    for i in range(8)
+    for dp in range(2)
+)
+SEEDS: dict[str, tuple[Reader, list[str]]] = {
+    "sglang": (by_samples, [SGLANG, RANKS, samples.AB_PASTE, samples.KV_BOUND, samples.SPEC_OFF]),
+    "vllm": (
+        by_lines(read_vllm),
+        [samples.VLLM_STARTUP + samples.VLLM, samples.VLLM_085, samples.VLLM_V0 * 2],
+    ),
+    "trtllm_log": (by_lines(read_trtllm_log), [samples.TRT_LOG, samples.TRT_OLD]),
+    "trtllm_stats": (
+        by_lines(read_trtllm_stats),
+        [samples.json_lines(*[samples.TRT_RECORD] * 3)],
+    ),
+    "prometheus": (by_lines(read_prometheus), [samples.SGLANG_PROM, samples.VLLM_PROM_TOTAL]),
+    "bench_json": (
+        by_lines(read_bench_json),
+        [
+            samples.json_lines(samples.SERVING_RECORD, samples.VLLM_RECORD),
+            json.dumps(samples.VLLM_RECORD, indent=2),
+            samples.json_lines(samples.ONE_BATCH_RECORD, samples.OFFLINE_RECORD),
+            samples.json_lines(*samples.SPECULATIVE_RECORDS),
+            samples.json_lines(*[samples.HISTOGRAM_RECORDS[0]] * 3),
+        ],
+    ),
+    "tables": (
+        by_lines(read_tables),
+        [
+            samples.SERVING_TABLE,
+            samples.VLLM_QUEUED_TABLE,
+            samples.SEND_ONE,
+            samples.EVALSCOPE_CUT,
+        ],
+    ),
+    "nccl": (by_lines(read_nccl), [samples.NCCL_NEW, samples.NCCL_OLD]),
+    "nsys": (by_lines(read_kernel_summary), [samples.NSYS_TEXT, samples.NSYS_CSV]),
+    "llamacpp": (by_lines(read_llamacpp), [samples.LLAMA_TOOL, samples.LLAMA_SERVER * 2]),
+    "golden": (by_lines(read_golden), [samples.GOLDEN]),
+    "chrome_trace": (
+        lambda data: read_chrome_trace([data[:500], data[500:]], "file"),
+        [samples.trace_text(), samples.trace_text(indent=1)],
+    ),
+}
+
+
+def cases(name: str, count: int) -> Iterator[tuple[Reader, bytes, random.Random, int]]:
+    reader, texts = SEEDS[name]
+    first = random.Random().randrange(1 << 40)
+    for seed in range(first, first + count):
+        rng = random.Random(seed)
+        yield reader, rng.choice(texts).encode(), rng, seed
+
+
+def checked(entries: list[LogEntry]) -> dict[str, object]:
+    """Return the document, having checked what must hold of any."""
+    document = log_document(entries)
+    LogDocument.model_validate_json(json.dumps(document, allow_nan=False))
+    for entry in entries:
+        windows = entry.windows
+        assert windows.read == windows.used + sum(windows.dropped.values())
+        assert all(count > 0 for count in entry.unread.values())
+        assert set(entry.codes) <= set(CODES)
+        for row in entry.rows:
+            assert row.accept_length is None or row.accept_length >= 1
+            assert row.output_tps is None or row.output_tps >= 0
+            assert all(0 <= s <= 1.0000001 for s in row.survival or ())
+        for timing in entry.timings:
+            assert timing.seconds > 0
+    return document
+
+
+def figures(document: dict[str, object]) -> tuple[set[float], set[float]]:
+    """Numbers that were measured (not counts of lines), and those of the settings."""
+    found: tuple[set[float], set[float]] = (set(), set())
+    skip = ("windows", "unread_lines", "diagnoses", "prefill_batches", "count", "rank")
+    stack: list[tuple[object, int]] = [(document, 0)]
+    while stack:
+        node, kind = stack.pop()
+        if isinstance(node, dict):
+            stack += [(v, 1 if k == "settings" else kind) for k, v in node.items() if k not in skip]
+        elif isinstance(node, list):
+            stack += [(v, kind) for v in node]
+        elif isinstance(node, int | float) and not isinstance(node, bool):
+            found[kind].add(float(node))
+    return found
+
+
+def written(data: bytes) -> set[float]:
+    """Numbers that stand in a text."""
+    return set(map(float, re.findall(rb"\d+(?:\.\d+)?", data)))
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_no_number_that_the_file_does_not_say(name: str) -> None:
+    for reader, data, rng, seed in cases(name, CASES // 2):
+        said, said_settings = figures(checked(reader(data)))
+        damaged = mutate.faithful(data, rng)
+        if b"DP1" in data and b"DP1" not in damaged:
+            continue  # nothing is left that tells of the other rank
+        found, found_settings = figures(checked(reader(damaged)))
+        extra = found - said
+        if name == "nsys":  # a kernel whose name is damaged is no all-reduce any more
+            extra -= {float(f"{1e-9 * w:.6g}") for w in written(data)}
+        assert not extra, (seed, extra, damaged)
+        # Where one line that states a setting is lost, another may state it.
+        extra = found_settings - said_settings - written(data)
+        assert not extra, (seed, extra, damaged)
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_no_crash_and_no_hang(name: str) -> None:
+    for reader, data, rng, seed in cases(name, CASES - CASES // 2):
+        damaged = mutate.wild(data, rng)
+        begun = time.perf_counter()
+        try:
+            entries = reader(damaged)
+        except Exception as error:
+            raise AssertionError((seed, damaged)) from error
+        assert time.perf_counter() - begun < SECONDS_PER_CASE, (seed, damaged)
+        checked(entries)
+        if name == "sglang":
+            for entry in entries:
+                assert_windows_stand_in_the_text(entry, damaged, seed)
+
+
+def assert_windows_stand_in_the_text(entry: LogEntry, data: bytes, seed: int) -> None:
+    """Each window of a single rank must be one line of the file."""
+    if "ranks_summed" in entry.codes:
+        return
+    text = data.replace(b"|END", b"")
+    lines = [line for line in text.splitlines() if b"Decode batch" in line]
+    for window in entry.samples:
+        wanted = [
+            b"#running-req: %d," % window.running,
+            b"gen throughput (token/s): %.2f," % window.output_tps,
+        ]
+        # Leading zeros, which damage may add, do not change a number.
+        found = any(all(w in _plain(line) for w in wanted) for line in lines)
+        assert found, (seed, window, data)
+
+
+def _plain(line: bytes) -> bytes:
+    line = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", line)
+    return re.sub(rb": 0+(?=\d)", b": ", line)
+
+
+def test_damaged_files_of_any_kind(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for name in SEEDS:
+        for _, data, rng, seed in cases(name, max(CASES // 40, 4)):
+            path.write_bytes(mutate.wild(data, rng))
+            try:
+                checked(read_file(path))
+            except SpecsimError:
+                continue
+            except Exception as error:
+                raise AssertionError((name, seed)) from error
+
+
+def test_damaged_databases(tmp_path: Path) -> None:
+    from test_profiles import nsys_export
+
+    whole, path = tmp_path / "whole.sqlite", tmp_path / "damaged.sqlite"
+    nsys_export(whole)
+    data = whole.read_bytes()
+    for seed in range(max(CASES // 4, 20)):
+        rng = random.Random(seed)
+        path.write_bytes(data[:16] + mutate.wild(data[16:], rng))
+        try:
+            checked(read_nsys_sqlite(str(path)))
+        except SpecsimError:
+            continue
+        except Exception as error:
+            raise AssertionError(seed) from error
+
+
+@given(st.sampled_from(sorted(SEEDS)), st.binary(max_size=400))
+@settings(max_examples=150, deadline=None)
+def test_any_bytes(name: str, data: bytes) -> None:
+    checked(SEEDS[name][0](data))
+
+
+@given(
+    st.sampled_from(sorted(SEEDS)),
+    st.lists(st.tuples(st.integers(0, 5000), st.binary(max_size=6)), max_size=6),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_insertions(name: str, where: list[tuple[int, bytes]], rng: random.Random) -> None:
+    reader, texts = SEEDS[name]
+    data = rng.choice(texts).encode()
+    for at, piece in where:
+        at %= len(data) + 1
+        data = data[:at] + piece + data[at:]
+    checked(reader(data))
