@@ -2,71 +2,148 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from specsim.calibrate.fit import FitResult
 
 
 def calibrate_command(
     sources: Annotated[
-        list[str], typer.Argument(help="A directory with setup.toml and observations.csv.")
+        list[str],
+        typer.Argument(help="A folder with setup.toml and observations.csv; or logs, traces, ..."),
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="profile.toml to write.")],
     name: Annotated[str | None, typer.Option("--name", help="Name of the profile.")] = None,
+    setup: Annotated[
+        str | None, typer.Option("--setup", help="setup.toml, instead of the logs' own words.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Library id, or path of a config.json.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="Library id of the GPU.")] = None,
+    gpu_count: Annotated[int | None, typer.Option("--gpu-count", help="GPUs.")] = None,
+    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel ranks.")] = None,
+    link: Annotated[str | None, typer.Option("--link", help="Library id of the link.")] = None,
+    allreduce: Annotated[
+        str | None, typer.Option("--allreduce", help="nccl, custom, fused or symmetric.")
+    ] = None,
+    quantisation: Annotated[
+        str | None, typer.Option("--quantisation", help="Weight format, e.g. fp8.")
+    ] = None,
+    draft: Annotated[str | None, typer.Option("--draft", help="Library id of the drafter.")] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="sglang, vllm, tensorrt-llm, llama.cpp.")
+    ] = None,
+    engine_version: Annotated[
+        str | None, typer.Option("--engine-version", help="E.g. 0.5.9.")
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", help="EAGLE3, MTP, ... of the speculating logs.")
+    ] = None,
+    topk: Annotated[int | None, typer.Option("--topk", help="Of the speculating logs.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Of the speculating logs.")] = None,
+    draft_tokens: Annotated[
+        int | None, typer.Option("--draft-tokens", help="Of the speculating logs, root included.")
+    ] = None,
+    input_len: Annotated[
+        float | None, typer.Option("--input-len", "--isl", help="Mean prompt tokens.")
+    ] = None,
+    output_len: Annotated[
+        float | None, typer.Option("--output-len", "--osl", help="Mean output tokens.")
+    ] = None,
+    observations_out: Annotated[
+        str | None,
+        typer.Option("--observations", help="Write what was read as observations.csv too."),
+    ] = None,
     report: Annotated[
         str | None, typer.Option("--report", help="Write the report as Markdown too.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the fit as JSON.")] = False,
 ) -> None:
-    """Fit a profile of your own server.
+    """Fit a profile of your own server from its logs, or from a calibration folder.
 
-    Example: specsim calibrate calibration/kimi-k2.5-int4-8x-rtx-pro-6000 -o profile.toml
+    Examples: specsim calibrate server.log --model kimi-k2.5 --gpu rtx-pro-6000 --tp 8 -o my.toml;
+    specsim calibrate calibration/kimi-k2.5-int4-8x-rtx-pro-6000 -o profile.toml
     """
     import sys
     from pathlib import Path
 
     from specsim.calibrate.fit import fit_profile
-    from specsim.calibrate.report import described, markdown, warnings
-    from specsim.calibrate.sources import read_directory
-    from specsim.cli.console import console, status, table
+    from specsim.calibrate.log_setup import Stated
+    from specsim.calibrate.report import markdown
+    from specsim.calibrate.sources import read_sources
+    from specsim.cli.console import status
+    from specsim.observations import write_observations
     from specsim.profile import save_profile, write_text
 
-    setup, observations, notes, default_name = read_directory(sources)
+    stated = Stated(
+        model=model,
+        gpu=gpu,
+        link=link,
+        draft=draft,
+        engine=engine,
+        engine_version=engine_version,
+        gpu_count=gpu_count,
+        tp=tp,
+        algorithm=algorithm,
+        topk=topk,
+        num_steps=steps,
+        num_draft_tokens=draft_tokens,
+        input_len=input_len,
+        output_len=output_len,
+        quantisation=quantisation,
+        allreduce=allreduce,
+    )
+    with status("reading"):
+        found = read_sources(sources, stated, setup)
     with status("fitting"):
-        result = fit_profile(setup, observations, name or default_name)
+        result = fit_profile(found.setup, found.observations, name or found.name)
     save_profile(result.profile, output)
     if report is not None:
         write_text(Path(report), markdown(result))
+    if observations_out is not None:
+        write_observations(observations_out, found.observations)
     if as_json:
         sys.stdout.write(_as_json(result))
         return
+    _show(result, found.notes)
+    from specsim.cli.console import console
+
+    console().print(f"wrote {output}")
+
+
+def _show(result: FitResult, notes: tuple[str, ...]) -> None:
+    """Print parameters, cells and warnings."""
+    import math
+
+    from specsim.calibrate.report import cell_name, described, warnings
+    from specsim.cli.console import console, table
+
     out = console()
     grid = table("parameter", "value", "prior", "driven by")
     for parameter in result.profile.parameters:
         if parameter.fitted:
             grid.add_row(*described(parameter)[:4])
     out.print(grid)
-    cells = table("cell", "error")
-    from specsim.calibrate.report import cell_name
-
-    for observation, error in zip(result.observations, result.log_error, strict=True):
-        if error == error:  # rows with an accept length only have no error of their own
-            cells.add_row(cell_name(observation), f"{error:+.1%}")
+    cells = table("cell", "model / measured - 1")
+    for observation, error in zip(result.observations, result.log_error.tolist(), strict=True):
+        if not math.isnan(error):  # rows with an accept length only have no error of their own
+            cells.add_row(cell_name(observation), f"{math.expm1(error):+.1%}")
     out.print(cells)
     for line in (*warnings(result), *notes):
         out.print(f"note: {line}")
-    out.print(f"wrote {output}")
 
 
-def _as_json(result: object) -> str:
+def _as_json(result: FitResult) -> str:
     """Parameters, noise and residuals as JSON."""
     import json
     import math
 
-    from specsim.calibrate.fit import FitResult
     from specsim.calibrate.report import cell_name, warnings
 
-    assert isinstance(result, FitResult)
     profile = result.profile
     return (
         json.dumps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +14,37 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 160
 
+LEAST_WIDTH = 60
+"""A narrower terminal breaks lines itself."""
 
-def console(stderr: bool = False) -> Console:
-    """Return a console on stdout or stderr; wide and without colour when piped."""
+
+def console(stderr: bool = False, piped_width: int | None = None) -> Console:
+    """Return a console on stdout or stderr; wide and without colour when piped.
+
+    Parameters
+    ----------
+    stderr
+        Instead of stdout.
+    piped_width
+        Wrap at this width when piped (COLUMNS overrides); None wraps nothing there.
+    """
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(
+    columns = os.environ.get("COLUMNS", "")
+    asked = int(columns) if columns.isdecimal() and int(columns) > 0 else None
+    width = None if stream.isatty() else asked or piped_width or PIPED_WIDTH
+    result = Console(
         file=stream,
         highlight=False,
-        soft_wrap=not stream.isatty(),
-        width=None if stream.isatty() else PIPED_WIDTH,
+        markup=False,
+        emoji=False,
+        soft_wrap=not stream.isatty() and piped_width is None,
+        width=width,
     )
+    if result.width < LEAST_WIDTH:
+        result.width = LEAST_WIDTH
+    return result
 
 
 def table(*columns: str) -> Table:

@@ -11,8 +11,6 @@ from specsim.cli import options as opt
 
 if TYPE_CHECKING:
     from specsim.curve import Curve
-    from specsim.profile import Profile
-    from specsim.setting import Algorithm
 
 WIDTH = 100
 """Columns when piped and COLUMNS is not set."""
@@ -68,14 +66,15 @@ def predict_command(
     from specsim.setting import parse_algorithm
 
     _check_outputs(as_json, csv, plot)
-    _check_loads(concurrency, request_rate, context_len, input_len, output_len, seed)
+    _check_loads(concurrency, request_rate, context_len, (input_len, output_len), seed)
     chosen_solver = opt.parse_solver(solver)
-    loaded, notes = load_profile(profile), ()
+    loaded = load_profile(profile)
+    notes: tuple[str, ...] = ()
     if engine is not None:
         loaded, notes = under_engine(loaded, parse_engine(engine), engine_version)
     asked = asked_settings(
         Defaults(
-            parse_algorithm(algorithm) if algorithm else default_algorithm(loaded),
+            parse_algorithm(algorithm) if algorithm else loaded.default_algorithm,
             opt.parse_scheduler(scheduler),
         ),
         (topk, steps, draft_tokens),
@@ -100,3 +99,121 @@ def predict_command(
         curve = predict(loaded, question, solver=chosen_solver, seed=seed, progress=advance)
     curve = replace(curve, notes=(*notes, *asked.notes, *curve.notes))
     _emit(curve, request_rate, as_json, csv, plot, nothing_asked=not asked.settings)
+
+
+def _check_outputs(as_json: bool, csv: str | None, plot: str | None) -> None:
+    """Refuse what cannot be written before anything is computed.
+
+    Raises
+    ------
+    InputError
+        If two outputs contradict each other, or a file cannot be written.
+    """
+    from specsim.errors import InputError
+
+    if as_json and csv is not None:
+        raise InputError("--json --csv", "exclude each other", "choose one")
+    if plot is not None:
+        from specsim.report.plots import plot_format
+
+        plot_format(plot)
+    for flag, name in (("--csv", csv), ("--plot", plot)):
+        if name is None or (flag == "--csv" and name == "-"):
+            continue
+        path = Path(name)
+        if not path.parent.is_dir():
+            raise InputError(
+                f"{flag} {name}", "is in a folder that does not exist", "make it, or choose another"
+            )
+        if path.is_dir():
+            raise InputError(f"{flag} {name}", "is a directory", "give the name of a file")
+
+
+def _check_loads(
+    concurrency: str | None,
+    request_rate: float | None,
+    context_len: float | None,
+    lengths: tuple[float | None, float | None],
+    seed: int,
+) -> None:
+    """Refuse loads that contradict each other, which one of them would silently win.
+
+    Raises
+    ------
+    InputError
+        Names both.
+    """
+    from specsim.errors import InputError
+
+    if request_rate is not None and concurrency is not None:
+        raise InputError("--request-rate with --concurrency", "are two kinds of load", "choose one")
+    if request_rate is not None and context_len is not None:
+        raise InputError("--request-rate with --context-len", "are two kinds of load", "choose one")
+    if context_len is not None and lengths != (None, None):
+        raise InputError(
+            "--context-len with --input-len or --output-len",
+            "contradict each other: a steady decode has no requests",
+            "drop one of them",
+        )
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
+
+
+def _emit(
+    curve: Curve,
+    request_rate: float | None,
+    as_json: bool,
+    csv: str | None,
+    plot: str | None,
+    nothing_asked: bool,
+) -> None:
+    """Write the files first: what cannot be written leaves no half answer on stdout."""
+    import sys
+
+    from specsim.profile import write_bytes, write_text
+
+    if plot is not None:
+        from specsim.report.plots import drawn, plot_format, throughput_figure
+
+        write_bytes(Path(plot), drawn(throughput_figure(curve, request_rate), plot_format(plot)))
+        sys.stderr.write(f"wrote {plot}\n")
+    if csv is not None and csv != "-":
+        write_text(Path(csv), curve.to_csv())
+        sys.stderr.write(f"wrote {csv}\n")
+    if as_json:
+        sys.stdout.write(curve.to_json())
+    elif csv == "-":
+        sys.stdout.write(curve.to_csv())
+    else:
+        _show(curve, request_rate, nothing_asked)
+
+
+def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None:
+    """Print tables, the answer and what it rests on."""
+    from textwrap import fill
+
+    from specsim.cli.console import console
+    from specsim.report.answer import answer, evidence_line
+    from specsim.report.tables import batch_tables, throughput_tables
+    from specsim.report.words import described_requests
+
+    out = console(piped_width=WIDTH)
+    head = curve.series[0].points[0]
+    title = f"{curve.profile}: {head.engine} {head.engine_version}, {described_requests(curve)}"
+    out.print(title, style="bold")
+    out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
+    for table in throughput_tables(curve, out.width, request_rate):
+        out.print(table)
+    out.print("\nRunning requests, time per output token, and what limits")
+    for table in batch_tables(curve, out.width, request_rate):
+        out.print(table)
+    out.print()
+    if nothing_asked:
+        out.print("No setting was asked about; ask with e.g. --topk 2 --steps 2.")
+    for sentence in answer(curve, request_rate):
+        out.print(fill(sentence, out.width), soft_wrap=True)
+    out.print()
+    out.print(evidence_line(curve))
+    for note in curve.notes:
+        lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
+        out.print(lines, soft_wrap=True)

@@ -7,7 +7,8 @@ from typing import get_args
 
 from specsim.errors import UnknownNameError
 from specsim.profile.profile import Profile
-from specsim.setup import EngineName, EngineSpec
+from specsim.setup import EngineSpec
+from specsim.setup.spec import EngineName
 
 NEWEST_READ: dict[EngineName, str] = {
     "sglang": "0.5.23",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,12 @@ from specsim.cost import CORRECTION_KNOTS, CostParameters
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence, weakest
 from specsim.profile.parameter import Parameter
+from specsim.setting import Algorithm, SpecSetting
 from specsim.setup import Setup
 from specsim.system import System, assemble
+
+if TYPE_CHECKING:
+    from specsim.curve import Curve, Solver
 
 Floats = NDArray[np.float64]
 
@@ -139,6 +145,64 @@ class Profile:
         wanted = f"{dataset or 'any'} at temperature {temperature}"
         known = [acceptance_name(a) for a in self.acceptances]
         raise UnknownNameError("acceptance", wanted, known)
+
+    @property
+    def default_algorithm(self) -> Algorithm:
+        """The algorithm that runs today, or else the one that goes with the drafter."""
+        current, draft = self.setup.current, self.setup.draft
+        if current is not None and current.speculates:
+            return current.algorithm
+        return "MTP" if draft is not None and draft.id == "mtp" else "EAGLE3"
+
+    def predict(
+        self,
+        *settings: SpecSetting,
+        topk: int | None = None,
+        num_steps: int | None = None,
+        num_draft_tokens: int | None = None,
+        concurrency: Iterable[int] | None = None,
+        solver: Solver = "simulate",
+        seed: int = 0,
+        **question: Any,
+    ) -> Curve:
+        """Predict throughput over load; the short way to :func:`specsim.predict.predict`.
+
+        Parameters
+        ----------
+        settings
+            What is asked about.
+        topk, num_steps, num_draft_tokens
+            One more setting, under the profile's algorithm and the engine's own scheduler.
+        concurrency
+            Clients in flight; None for 1 to 250.
+        solver, seed
+            As there.
+        question
+            Further fields of :class:`specsim.predict.Question`, e.g. ``engine_version``.
+
+        Raises
+        ------
+        InputError
+            If a number cannot be used.
+        EngineRefusal
+            If the engine refuses a setting and ``what_if`` is not set.
+
+        Examples
+        --------
+        >>> from specsim.profile import load_profile
+        >>> curve = load_profile().predict(topk=2, num_steps=2, concurrency=[1], solver="analytic")
+        >>> [series.role for series in curve.series]
+        ['baseline', 'current', 'asked', 'alternative']
+        """
+        from specsim.predict import Question, predict  # here: a profile is below predictions
+
+        if any(number is not None for number in (topk, num_steps, num_draft_tokens)):
+            one = SpecSetting.of(topk, num_steps, num_draft_tokens, self.default_algorithm)
+            settings = (*settings, one)
+        if concurrency is not None:
+            question["concurrency"] = tuple(concurrency)
+        asked = Question(settings=settings, **question)
+        return predict(self, asked, solver=solver, seed=seed)
 
     def _at(self, coordinates: Floats | None) -> Floats:
         return self.coordinates if coordinates is None else coordinates

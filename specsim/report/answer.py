@@ -33,6 +33,9 @@ EVEN_SURENESS = 0.65
 CLOSE_SURENESS = 0.75
 """The best setting of a load is called close to a tie below this."""
 
+STAY = 0.01
+"""The best setting of one load stays the best at the next if it is no further behind than this."""
+
 WORTH_MEASURING = 0.08
 """An even load whose interval reaches a gain of this size is a toss-up, not a tie."""
 
@@ -286,10 +289,13 @@ def best_by_load(view: View) -> list[str]:
     if len(runnable) < 2:
         return []
     last = len(view.series[0].points) - 1
-    winners = [
-        str(max(runnable, key=lambda i: view.series[i].points[j].output_tps))
-        for j in range(last + 1)
-    ]
+    winners: list[str] = []
+    for j in range(last + 1):
+        tps = {i: view.series[i].points[j].output_tps for i in runnable}
+        best = max(tps, key=lambda i: tps[i])
+        if winners and tps[int(winners[-1])] >= (1 - STAY) * tps[best]:
+            best = int(winners[-1])
+        winners.append(str(best))
     ranges = bands(winners)
     if len(ranges) == 1:
         where = view.axis.at(0) if last == 0 else "at every load"

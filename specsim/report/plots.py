@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from specsim.curve import Curve, Series
 from specsim.errors import InputError
 from specsim.evidence import weakest
-from specsim.report.words import LoadAxis, load_axis, series_names
+from specsim.report.words import LoadAxis, described_requests, load_axis, series_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,13 +98,10 @@ def throughput_figure(
 def caption(curve: Curve) -> str:
     """Say what the plot shows, and what it rests on."""
     head = curve.series[0].points[0]
-    if head.context_len is not None:
-        requests = f"{head.context_len:g} tokens of context"
-    else:
-        requests = f"{head.input_len:g} tokens in, {head.output_len:g} out"
     weak = weakest(point.evidence for point in curve.rows)
     return (
-        f"Profile {curve.profile}, {head.engine} {head.engine_version}; {requests}.\n"
+        f"Profile {curve.profile}, {head.engine} {head.engine_version}; "
+        f"{described_requests(curve)}.\n"
         f"Bands: central 90 % of the prediction (solver {curve.solver}, seed {curve.seed}). "
         f"Weakest evidence: {weak}."
     )

@@ -99,6 +99,14 @@ def load_axis(curve: Curve, request_rate: float | None = None) -> LoadAxis:
     return LoadAxis(values, "clients", "clients in flight (requests)", "client", "clients")
 
 
+def described_requests(curve: Curve) -> str:
+    """Say how long the requests are."""
+    head = curve.series[0].points[0]
+    if head.context_len is not None:
+        return f"steady decode at {head.context_len:g} tokens of context"
+    return f"{head.input_len:g} tokens in, {head.output_len:g} out"
+
+
 def short_name(point: CurvePoint) -> str:
     """Name a setting without what goes without saying: the tokens of a full tree."""
     if point.algorithm == "none":

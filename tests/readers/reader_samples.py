@@ -263,9 +263,12 @@ VLLM_PROM = "".join(
     for e in (0, 1)
 )
 
-VLLM_PROM_TOTAL = VLLM_PROM + "".join(
-    f'vllm:spec_decode_num_accepted_tokens_total{{engine="{e}",model_name="org/m"}} | 110.0\n'
-    for e in (0, 1)
+VLLM_PROM_TOTAL = (
+    "".join(
+        f'vllm:spec_decode_num_accepted_tokens_total{{engine="{e}",model_name="org/m"}} | 110.0\n'
+        for e in (0, 1)
+    )
+    + VLLM_PROM
 )
 
 # --- Benchmarks: 12 clients, 96 requests of 500 + 250 tokens in 20 s: 1 200 tok/s, tau 2.40.

@@ -12,7 +12,7 @@ from specsim.calibrate.readers.settings import NO_SPECULATION, chain_settings
 from specsim.calibrate.readers.source import as_lines
 
 _TIMING = re.compile(
-    rb"(?P<what>prompt eval|eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
+    rb"(?P<what>(?:\A|[\s:|])prompt eval| {4,}eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
     rb"(?P<n>\d{1,9}) (?P<unit>tokens|runs) +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
     rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
 )
@@ -28,7 +28,15 @@ _COUNTER = re.compile(rb"\s*(n_draft|n_predict|n_drafted|n_accept) +=? ?= +(\d{1
 _RATE = re.compile(rb"\s*accept += +(\d{1,3}\.\d{3})%\s*\Z")
 _SECTION = re.compile(rb"\s*(draft|target):\s*\Z")
 
-MARKS = (b"eval time =", b"draft acceptance", b"decoded ", b"n_draft", b"n_accept", b"n_predict")
+MARKS = (
+    b"eval time =",
+    b"draft acceptance",
+    b"decoded ",
+    b"n_draft",
+    b"n_accept",
+    b"n_predict",
+    b"accept  ",
+)
 _CUT = re.compile(rb"llama_perf_\w{1,32}: +[a-z ]{0,20}\Z")
 
 
@@ -98,10 +106,13 @@ def _read_line(line: bytes, run: _Run) -> None:
         run.unread["truncated"] += 1
         return
     decoded, counter = _DECODED.search(line), _COUNTER.match(line)
+    rate = _RATE.match(line)
     timing, acceptance = _TIMING.search(line), _ACCEPTANCE.search(line)
     reason: str | None = None
     if decoded:
         reason = _decoded(decoded, run)
+    elif rate:
+        run.rate = float(rate[1])
     elif counter:
         run.counters[counter[1]] = int(counter[2])
     elif timing:
@@ -133,9 +144,9 @@ def _timing(found: re.Match[bytes], run: _Run) -> str | None:
     ):
         return "numbers contradict each other"
     if found["unit"] == b"runs":
-        if found["what"] == b"eval" and run.section == b"draft" and n:
+        if _is_eval(found) and run.section == b"draft" and n:
             run.draft_model = (n, ms / 1e3)
-    elif found["what"] == b"eval":
+    elif _is_eval(found):
         run.tokens, run.seconds = run.tokens + n, run.seconds + ms / 1e3
         run.requests += 1
         run.last_tokens = n
@@ -143,6 +154,19 @@ def _timing(found: re.Match[bytes], run: _Run) -> str | None:
         run.prompts += 1
         run.prompt_tokens, run.prompt_seconds = run.prompt_tokens + n, run.prompt_seconds + ms / 1e3
     return None
+
+
+def _agree(accepted: int | None, drafted: int | None, rate: float | None) -> bool:
+    """Whether counts of drafts agree with the printed rate, in percent."""
+    if accepted is None or drafted is None:
+        return True
+    if rate is None:
+        return accepted <= drafted
+    return abs(accepted - rate / 100 * drafted) <= 1e-5 * drafted + 0.01
+
+
+def _is_eval(found: re.Match[bytes]) -> bool:
+    return b"prompt" not in found["what"]
 
 
 def _acceptance(found: re.Match[bytes], run: _Run) -> str | None:
@@ -210,8 +234,8 @@ def _tool_entry(run: _Run, path: str) -> LogEntry:
     accepted, predicted = run.counters.get(b"n_accept"), run.counters.get(b"n_predict")
     tokens = run.decoded[0] if run.decoded else predicted
     rounds = tokens - accepted if tokens is not None and accepted is not None else 0
-    if drafted is not None and accepted is not None and accepted > drafted:
-        rounds = 0
+    if not _agree(accepted, drafted, run.rate):
+        rounds, drafted, accepted = 0, None, None
         run.unread["numbers contradict each other"] += 1
     accept = tokens / rounds if tokens and rounds > 0 else None
     each = drafted / rounds if drafted is not None and rounds > 0 else None

@@ -128,7 +128,7 @@ def read_nsys_sqlite(path: str) -> list[LogEntry]:
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
             kernels = list(_kernels(db, tables))
             ranges = list(_ranges(db, tables))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:
         raise FormatError(
             path,
             f"cannot be read as SQLite ({error})",

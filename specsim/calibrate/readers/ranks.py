@@ -14,7 +14,7 @@ NO_RANK, DUPLICATE = -2, -1
 MAX_NAMES = 4096
 MAX_RANKS = 1024
 """Bounds on what damaged prefixes can make up."""
-REGULAR = 0.5
+REGULAR = 0.25
 """A rank with fewer lines than this fraction of the busiest one's is not missed when absent."""
 
 GROUP_SPAN_S = 20.0

@@ -29,6 +29,9 @@ from specsim.calibrate.readers.vllm_acceptance import Drafting, drafting_diagnos
 from specsim.calibrate.readers.vllm_facts import Facts
 from specsim.calibrate.readers.vllm_lines import EngineLine, SpecLine, V0Line
 
+SILENT_WINDOWS = 2
+"""So many windows without a drafting line, in a log that was not filtered, draft nothing."""
+
 
 @dataclass(slots=True)
 class _Interval:
@@ -206,7 +209,8 @@ class Block:
         if k:
             for key, value in chain_settings(k).items():
                 settings.setdefault(key, value)
-        if not drafts and self.levels.read and self.other_lines and "algorithm" not in settings:
+        silent = self.levels.read >= SILENT_WINDOWS or bool(self.label)
+        if not drafts and silent and self.other_lines and "algorithm" not in settings:
             settings.update(NO_SPECULATION)
         return settings
 

@@ -1,0 +1,177 @@
+"""From what readers found to a setup and observations: what a calibration of logs starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specsim.calibrate.log_setup import (
+    Known,
+    Stated,
+    build_setup,
+    collect,
+    setting_of,
+    speculates,
+)
+from specsim.calibrate.readers import LogEntry, LogRow, Timing
+from specsim.errors import CalibrationError
+from specsim.observations import Observation, observations_from_rows
+from specsim.setup import Setup
+
+BASE_NOISE = 0.03
+"""Relative error of a cell beyond the standard error of its windows: what a fit starts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A setup and observations made from logs, and what had to be assumed."""
+
+    setup: Setup
+    observations: tuple[Observation, ...]
+    notes: tuple[str, ...] = ()
+
+
+def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = None) -> Gathered:
+    """Turn entries into a setup and weighted observations.
+
+    Parameters
+    ----------
+    entries
+        From all files.
+    stated
+        What the user says; wins over the logs.
+    base
+        A setup.toml to start from instead of building one.
+
+    Raises
+    ------
+    InputError
+        If something that is needed is neither in the logs nor stated; names every missing flag.
+    CalibrationError
+        If no row can be used.
+    """
+    known = collect(entries, stated)
+    setup = base if base is not None else build_setup(known, stated, entries)
+    rows: list[dict[str, object]] = []
+    for entry in entries:
+        for row in entry.rows:
+            made = _observation(entry, row, known, stated, setup)
+            if isinstance(made, str):
+                known.notes.append(f"{entry.path}: {made}")
+            else:
+                rows.append(made)
+        rows += _trace_rows(entry, known, stated)
+    if not rows:
+        raise CalibrationError(
+            ", ".join(sorted({e.path for e in entries})) or "no files",
+            "hold no usable measurement of decoding",
+            "add a server log with decode lines, or a benchmark result",
+        )
+    notes = list(dict.fromkeys(known.notes))
+    for entry in entries:
+        dropped = {k: v for k, v in entry.windows.dropped.items() if v}
+        if dropped:
+            listed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+            notes.append(f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}")
+    observations = observations_from_rows(rows, origin="logs")
+    return Gathered(setup, observations.rows, tuple(notes))
+
+
+def _observation(
+    entry: LogEntry, row: LogRow, known: Known, stated: Stated, setup: Setup
+) -> dict[str, object] | str:
+    """One observation of a row, or why there is none."""
+    if speculates(entry, row):
+        setting = setting_of({**known.settings, **entry.settings}, stated)
+        if setting is None or "num_draft_tokens" not in setting:
+            return "a speculating row without its setting: add --steps, --topk, --draft-tokens"
+    else:
+        setting = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
+        if entry.settings.get("scheduler") in ("overlap", "sequential"):
+            setting["scheduler"] = entry.settings["scheduler"]
+    load = row.concurrency if row.kind == "closed_loop" else row.batch_size
+    if load is None or load < 0.5:
+        return "a row without a number of running requests"
+    made: dict[str, object] = {"kind": row.kind, **setting, "concurrency": max(1, round(load))}
+    made |= _lengths(entry, row, stated, setup)
+    made |= {
+        "batch_size": row.batch_size,
+        "output_tps": row.output_tps,
+        "tpot_s": row.tpot_s,
+        "ttft_s": row.ttft_s,
+        "num_requests": row.num_requests,
+        "max_running_requests": entry.settings.get("max_running_requests"),
+        "weight": _weight(row),
+        "source": f"{entry.path} ({entry.format}, {row.windows} windows)",
+    }
+    if row.kind == "open_loop":
+        made["request_rate"] = row.request_rate
+    if setting["algorithm"] != "none":
+        made |= {"accept_length": row.accept_length, "accept_length_scope": _scope(row)}
+        for depth, value in enumerate((row.survival or ())[:8], start=1):
+            made[f"survival_{depth}"] = value
+    if all(made.get(key) is None for key in ("output_tps", "tpot_s", "accept_length")):
+        return "a row without throughput, TPOT or accept length"
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def _scope(row: LogRow) -> str | None:
+    if row.accept_length is None:
+        return None
+    return (
+        "run"
+        if row.accept_length_scope == "cell" and row.windows >= 20
+        else (row.accept_length_scope)
+    )
+
+
+def _weight(row: LogRow) -> float:
+    """Relative inverse variance: the windows' standard error on top of the base noise."""
+    if row.output_tps_sem is None or not row.output_tps:
+        return 0.5 if row.windows <= 1 else 1.0
+    relative = row.output_tps_sem / row.output_tps
+    return round(BASE_NOISE**2 / (BASE_NOISE**2 + relative**2), 6)
+
+
+def _lengths(entry: LogEntry, row: LogRow, stated: Stated, setup: Setup) -> dict[str, object]:
+    """Context of a steady row, lengths of a whole run."""
+    if row.kind != "steady_decode":
+        said: dict[str, object] = {
+            "input_len": row.input_len
+            or entry.settings.get("prefill_tokens_per_sequence")
+            or stated.input_len,
+            "output_len": row.output_len or stated.output_len,
+        }
+        return said
+    capacity = entry.settings.get("kv_tokens") or setup.engine.kv_tokens
+    if row.kv_usage and capacity and row.batch_size:
+        context = row.kv_usage * float(str(capacity)) / row.batch_size
+    else:
+        context = setup.workload.input_len + setup.workload.output_len / 2
+    return {"context_len": round(context, 1)}
+
+
+def _trace_rows(entry: LogEntry, known: Known, stated: Stated) -> list[dict[str, object]]:
+    """Round times from a profiler trace: decode steps, or draft + verify + extend of one batch."""
+    by_batch: dict[int, dict[str, Timing]] = {}
+    for timing in entry.timings:
+        if timing.batch_size is not None and "nccl" not in entry.format:
+            by_batch.setdefault(timing.batch_size, {})[timing.phase] = timing
+    rows: list[dict[str, object]] = []
+    setting = setting_of({**known.settings, **entry.settings}, stated)
+    for batch, phases in sorted(by_batch.items()):
+        common = {
+            "kind": "steady_decode",
+            "concurrency": batch,
+            "weight": 0.5,
+            "source": f"{entry.path} ({entry.format})",
+        }
+        if "verify" in phases and setting is not None and "num_draft_tokens" in setting:
+            parts = [phases[p].seconds for p in ("draft", "verify", "extend") if p in phases]
+            rows.append({**common, **setting, "round_time_s": sum(parts)})
+        elif "decode" in phases and "verify" not in phases:
+            plain = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
+            rows.append({**common, **plain, "round_time_s": phases["decode"].seconds})
+    if rows:
+        known.notes.append(f"{entry.path}: round times from a trace carry no CPU gaps")
+    return rows

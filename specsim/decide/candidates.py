@@ -1,0 +1,153 @@
+"""Which settings an engine could be launched with, as plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from specsim.engine import RunPlan
+from specsim.errors import EngineRefusal, InputError
+from specsim.profile import Profile
+from specsim.setting import Algorithm, SpecSetting
+from specsim.system import System
+from specsim.tree import tree_capacity
+
+CHAIN_STEPS = 8
+TREE_STEPS = 6
+TREE_TOPK = (2, 3, 4, 8)
+TREE_TOKENS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Budgets that are tried for a tree, with its capacity; verification time is flat between them."""
+
+LATER_VERSIONS = {"sglang": ("0.5.13", "0.5.23")}
+"""Releases with other rules, for ``any_engine``: trees with overlap, newest read."""
+
+ALGORITHM_OF_DRAFT: dict[str, Algorithm] = {
+    "eagle3": "EAGLE3",
+    "eagle": "EAGLE",
+    "mtp": "MTP",
+    "standalone": "STANDALONE",
+    "ngram": "NGRAM",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far the candidates go.
+
+    Parameters
+    ----------
+    max_draft_tokens
+        Most tokens verified per request, root included.
+    max_steps, max_topk
+        Deepest draft, widest tree.
+    """
+
+    max_draft_tokens: int = 64
+    max_steps: int = CHAIN_STEPS
+    max_topk: int = TREE_TOPK[-1]
+
+    def __post_init__(self) -> None:
+        if self.max_draft_tokens < 2:
+            raise InputError(
+                f"max draft tokens {self.max_draft_tokens}", "must be at least 2", "the root counts"
+            )
+        for name, value in (("max steps", self.max_steps), ("max topk", self.max_topk)):
+            if value < 1:
+                raise InputError(f"{name} {value}", "must be at least 1", "leave it out")
+
+
+def algorithm_of(profile: Profile) -> Algorithm | None:
+    """Return how this server drafts: as it does today, else by its drafter; None without one."""
+    current = profile.setup.current
+    if current is not None and current.speculates:
+        return current.algorithm
+    draft = profile.system().cost.draft
+    return None if draft is None else ALGORITHM_OF_DRAFT[draft.kind]
+
+
+def candidate_settings(algorithm: Algorithm, limits: Limits) -> Iterator[SpecSetting]:
+    """Yield chains, then trees, each from small to large.
+
+    >>> [s.label for s in candidate_settings("EAGLE3", Limits(4, 2, 2))]
+    ['topk=1 steps=1 tokens=2', 'topk=1 steps=2 tokens=3', 'topk=2 steps=2 tokens=4']
+    """
+    if algorithm not in get_args(Algorithm) or algorithm == "none":
+        return
+    for steps in range(1, limits.max_steps + 1):
+        if steps + 1 <= limits.max_draft_tokens:
+            yield SpecSetting(algorithm, 1, steps, steps + 1)
+    for topk in TREE_TOPK:
+        for steps in range(2, min(limits.max_steps, TREE_STEPS) + 1):
+            if topk > limits.max_topk:
+                return
+            most = min(limits.max_draft_tokens, tree_capacity(topk, steps))
+            budgets = {n for n in (*TREE_TOKENS, tree_capacity(topk, steps)) if steps < n <= most}
+            for tokens in sorted(budgets):
+                yield SpecSetting(algorithm, topk, steps, tokens)
+
+
+def candidate_plans(
+    profile: Profile,
+    settings: Iterable[SpecSetting],
+    *,
+    engine_version: str | None = None,
+    any_engine: bool = False,
+    max_running_requests: int | None = None,
+) -> tuple[RunPlan, ...]:
+    """Plan no speculation and the settings under every scheduler that the engine has for them.
+
+    What an engine refuses is left out; equal plans are kept once, the one that needs the fewest
+    flags first.
+
+    Parameters
+    ----------
+    profile
+        The server.
+    settings
+        Candidates; those whose scheduler is not ``auto`` are tried under that one only.
+    engine_version
+        Instead of the profile's.
+    any_engine
+        Whether later releases of the engine count too.
+    max_running_requests
+        Instead of the setup's.
+    """
+    system = profile.system()
+    own = engine_version or system.engine.version
+    versions = [own]
+    if any_engine:
+        parsed = replace(system.engine, version=own).parsed_version
+        versions += [v for v in LATER_VERSIONS.get(system.engine.name, ()) if parsed.before(v)]
+    plans: list[RunPlan] = []
+    wanted = [SpecSetting.none(), *settings]
+    for version in versions:
+        for setting in wanted:
+            for scheduled in _schedulers(setting):
+                with suppress(EngineRefusal):
+                    plan = _planned(system, scheduled, version, max_running_requests)
+                    if _asked(plan, scheduled) and not any(_same(plan, p) for p in plans):
+                        plans.append(plan)
+    return tuple(plans)
+
+
+def _schedulers(setting: SpecSetting) -> Iterator[SpecSetting]:
+    yield setting
+    if setting.speculates and setting.scheduler == "auto":
+        yield setting.with_scheduler("overlap")
+        yield setting.with_scheduler("sequential")
+
+
+def _planned(system: System, setting: SpecSetting, version: str, cap: int | None) -> RunPlan:
+    return system.plan(setting, engine_version=version, max_running_requests=cap)
+
+
+def _asked(plan: RunPlan, setting: SpecSetting) -> bool:
+    """Whether the engine runs that setting, not another one in its place."""
+    return setting.key == plan.setting.key
+
+
+def _same(one: RunPlan, other: RunPlan) -> bool:
+    """Whether two plans are the same run, whatever the version and the notes."""
+    return replace(one, version="", notes=()) == replace(other, version="", notes=())

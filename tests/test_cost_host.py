@@ -1,0 +1,29 @@
+"""The CPU's part of a round."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from servers import kimi
+
+from specsim.cost import host_s
+
+# A sum and a product of doubles.
+ROUNDING = 1e-12
+
+
+def test_host_time_lies_where_it_was_published() -> None:
+    """1-3 ms and 10-50 us per running request (PHYSICS 5)."""
+    none, some = host_s(kimi().cost, [0.0, 100.0])
+    assert 1e-3 <= none <= 3e-3
+    assert 10e-6 <= (some - none) / 100 <= 50e-6
+
+
+@given(batch=st.floats(0, 1000), more=st.floats(0, 1000), factor=st.floats(0.1, 10))
+def test_host_time_is_a_scaled_line(batch: float, more: float, factor: float) -> None:
+    none, one, two = host_s(kimi().cost, [0.0, batch, batch + more])
+    assert one - none == pytest.approx(batch * float(host_s(kimi().cost, 1.0) - none), abs=1e-12)
+    assert two >= one
+    scaled = host_s(kimi().cost.with_parameters(host=factor), batch)
+    assert scaled == pytest.approx(factor * one, rel=ROUNDING)
