@@ -130,13 +130,15 @@ def issue_339(shift_from: Sequence[Key] = tuple(ISSUE_339_TREES)) -> tuple[float
     return shift, {k: accept_length(shifted, k) / v - 1 for k, v in ISSUE_339_TREES.items()}
 
 
-def fit_chains(row: pd.Series) -> Acceptance:
+def fit_chains(row: pd.Series, request_spread: float) -> Acceptance:
     """Return alpha_1 and decay from the accept lengths of the chains."""
     measured = np.array([row[key] for key in CHAINS])
 
     def acceptance(numbers: Floats) -> Acceptance:
         first, decay = np.clip(numbers, (0.01, 0.5), (0.999, 1.4))
-        return Acceptance(accept_prob=(float(first),), decay=float(decay))
+        return Acceptance(
+            accept_prob=(float(first),), decay=float(decay), request_spread=request_spread
+        )
 
     def error(numbers: Floats) -> Floats:
         fitted = acceptance(numbers)
@@ -178,9 +180,14 @@ def spec_bundle() -> pd.DataFrame:
     return table.pivot(index=["draft", "dataset"], columns="key", values="accept_length")
 
 
-def evaluate(name: str, rows: pd.DataFrame, contexts: int = 0) -> Drafter:
+def evaluate(
+    name: str,
+    rows: pd.DataFrame,
+    contexts: int = 0,
+    request_spread: float = 0.45,
+) -> Drafter:
     """Fit one drafter and judge it; `contexts` > 0 adds the constant shift, by sampling."""
-    chains = [fit_chains(row) for _, row in rows.iterrows()]
+    chains = [fit_chains(row, request_spread) for _, row in rows.iterrows()]
 
     def error(key: Key, shift: float, length: Length = accept_length) -> float:
         shifted = [replace(a, confidence_shift=shift) for a in chains]

@@ -1,6 +1,6 @@
 """Fidelity on the two Kimi servers, beside the textbook formula and the model without a mechanism.
 
-    python benchmarks/figures_kimi.py            prints every figure; about a minute
+python benchmarks/figures_kimi.py            prints every figure; about a minute
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def k26_textbook() -> float:
     """
     _, training, others = k26_split()
     _, rows = evidence(K26)
-    plain = {
-        (o.concurrency, o.context_len): o.output_tps for o in rows if not o.setting.speculates
-    }
+    plain = {(o.concurrency, o.context_len): o.output_tps for o in rows if not o.setting.speculates}
 
     def gain(o: Observation) -> float:
         return float((o.output_tps or 0.0) / (plain[o.concurrency, o.context_len] or 1.0))
@@ -150,7 +148,7 @@ def before_fusion(profile: Profile) -> tuple[float, float, float]:
 
 def main() -> None:
     """Print every figure."""
-    result, held_out = k26_held_out()
+    _, held_out = k26_held_out()
     none, spec = split_error(held_out)
     print("Kimi-K2.6, fitted on 10 cells, 34 held out (mean absolute error):")
     print(f"  model                                 none {none:.1%}   speculating {spec:.1%}")
@@ -165,7 +163,9 @@ def main() -> None:
     _, rows = evidence(FOUNDING)
     print("\nFounding cells (Kimi-K2.5), all eight fitted:")
     for r in validate(fitted.profile, rows).rows:
-        print(f"  {cell_name(r.observation):45s} {r.measured:7.1f} {r.predicted:7.1f} {r.error:+.1%}")
+        print(
+            f"  {cell_name(r.observation):45s} {r.measured:7.1f} {r.predicted:7.1f} {r.error:+.1%}"
+        )
     moved = [p.name for p in fitted.profile.parameters if p.fitted]
     print(f"  {len(moved)} fitted numbers: {', '.join(moved)}")
     blind = founding_fit(without_tree=True)

@@ -141,9 +141,16 @@ class AcceptTable:
         return np.asarray(self.survival.sum(axis=1), dtype=np.float64)
 
     @property
+    def per_round(self) -> Floats:
+        """P(a round emits j + 1 tokens), j = 0..S, of each request quantile."""
+        emitted = self.survival.copy()
+        emitted[:, :-1] -= self.survival[:, 1:]
+        return emitted
+
+    @property
     def distribution(self) -> Floats:
         """P(a round of some request emits j + 1 tokens), j = 0..S, weighted by rounds."""
-        per_round = self.survival - np.pad(self.survival[:, 1:], ((0, 0), (0, 1)))
+        per_round = self.per_round
         weight = 1.0 / self.per_request
         return np.asarray(weight @ per_round / weight.sum(), dtype=np.float64)
 
@@ -160,7 +167,7 @@ class AcceptTable:
         """
         if tokens <= 0:
             return 0.0
-        per_round = self.survival - np.pad(self.survival[:, 1:], ((0, 0), (0, 1)))
+        per_round = self.per_round
         emitted = np.arange(1, self.survival.shape[1] + 1, dtype=np.float64)
         mean, square = per_round @ emitted, per_round @ emitted**2
         surplus = (square / mean - 1.0) / 2.0

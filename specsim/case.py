@@ -39,3 +39,9 @@ class Case:
             context, output = load.context_len or 0.0, 0.0
         need = system.kv_tokens_per_request(plan, context, output)
         return cls(plan, table, workload, load, need, system.kv_pool_tokens(plan))
+
+    def at(self, load: Load) -> Case:
+        """Return the same case under another load of the same kind and context."""
+        return Case(
+            self.plan, self.table, self.workload, load, self.request_kv_tokens, self.pool_tokens
+        )

@@ -236,10 +236,14 @@ def _cases(
     """All points under given parameter values."""
     system = profile.system(coordinates)
     acceptance = profile.acceptance(question.dataset, question.temperature, coordinates)
-    cases = [
-        Case.of(system, lane.plan, accept_table(acceptance, lane.plan.setting), workload, load)
-        for lane, load in points
-    ]
+    of_lane: dict[int, Case] = {}
+    cases = []
+    for lane, load in points:
+        case = of_lane.get(id(lane))
+        if case is None:  # only the load differs within a lane
+            table = accept_table(acceptance, lane.plan.setting)
+            case = of_lane[id(lane)] = Case.of(system, lane.plan, table, workload, load)
+        cases.append(case.at(load))
     return system.cost, cases
 
 

@@ -85,7 +85,7 @@ class System:
         data-parallel rank; a drafter that is added or dropped changes it by its weights and its
         own cache. (Bytes per token are averaged over the ranks, so a derived pool is whole.)
         """
-        scale = self.cost.parameters.kv_pool * self.engine.dp
+        scale = self.cost.parameters.kv_pool
         speculates = plan.setting.speculates
         current = self.setup.current
         logged = current is not None and current.speculates
@@ -94,7 +94,9 @@ class System:
             change = self._draft_weight_bytes(logged) - self._draft_weight_bytes(speculates)
             return max(1.0, (size + change) / self._kv_bytes(speculates)) * scale
         weights = self.cost.target.weight_bytes_per_gpu + self._draft_weight_bytes(speculates)
-        engine = replace(self.engine, version=plan.version)
+        engine = self.engine
+        if plan.version != engine.version:
+            engine = replace(engine, version=plan.version)
         return scale * kv_capacity(
             engine, weights, self._kv_bytes(speculates), plan.setting.algorithm
         )

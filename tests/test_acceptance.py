@@ -159,8 +159,9 @@ def test_trees_of_specforge_issue_339(shift_from: tuple[Key, ...]) -> None:
 
 @pytest.fixture(scope="module")
 def drafters() -> list[object]:
-    sweep = FIGURES["spec_bundle"]()
-    return [FIGURES["evaluate"](name, rows) for name, rows in sweep.groupby(level="draft")]
+    """Evaluate as the figure does, but with equal requests: eight times faster, 0.1 % off."""
+    sweep = FIGURES["spec_bundle"]().groupby(level="draft")
+    return [FIGURES["evaluate"](name, rows, request_spread=0.0) for name, rows in sweep]
 
 
 def test_spec_bundle_sweep(drafters: list[object]) -> None:
@@ -201,7 +202,7 @@ def test_bounds_and_distribution(acceptance: Acceptance, key: Key) -> None:
     result = table(acceptance, key)
     most = min(steps, tokens - 1) + 1
     slack = 1 + ROUNDING
-    assert 1 <= result.accept_length * slack
+    assert result.accept_length * slack >= 1
     assert result.accept_length <= most * slack
     assert np.all(np.diff(result.survival, axis=1) <= ROUNDING)
     assert np.all(result.survival[:, 0] == 1)
@@ -259,18 +260,18 @@ def test_no_shift_selects_best_from_a_given_pool(acceptance: Acceptance, key: Ke
 
 
 @settings(max_examples=40)
-@given(alpha=st.floats(0.2, 0.95), shift=st.floats(-1, 3), key=keys(least_topk=2))
+@given(alpha=st.floats(0.25, 0.95), shift=st.floats(-1, 3), key=keys(least_topk=2))
 def test_no_beam_beats_the_best_tree(alpha: float, shift: float, key: Key) -> None:
-    """Equal contexts: Sequoia's dynamic programme bounds any tree of that size and depth."""
+    """Equal contexts: Sequoia's dynamic programme bounds any tree of that size and depth.
+
+    It takes siblings in order of rank, so alpha must not be below (1 - alpha) h_2.
+    """
     steps, topk, tokens = key
     assume(tokens <= 24)  # the programme is quadratic in the size
     acceptance = uniform(alpha, confidence_shift=shift)
     ranks = np.array([alpha, *((1 - alpha) * rank_mass(topk))])
     _, best = best_tree_depthwise(np.tile(ranks, (steps, 1)), tokens)
     assert length(acceptance, key) <= best * (1 + ROUNDING)
-
-
-# --- limits
 
 
 @given(acceptance=acceptances, key=keys())
@@ -305,19 +306,15 @@ def test_tables_are_shared_by_value_and_read_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "step"),
-    [
-        ("level", 0.05),
-        ("decay", 0.02),
-        ("confidence_shift", 0.1),
-        ("rank_scale", 0.05),
-        ("context_spread", 0.05),
-        ("request_spread", 0.05),
-    ],
+    "name",
+    ["level", "decay", "confidence_shift", "rank_scale", "context_spread", "request_spread"],
 )
-@pytest.mark.parametrize("key", [(3, 1, 4), (2, 2, 7), (5, 3, 6), (7, 4, 16)])
-def test_slopes_agree_at_two_step_sizes(key: Key, name: str, step: float) -> None:
-    """At the steps that a fit should take, 0.05 tokens per unit; chains are analytic: 0.002.
+@pytest.mark.parametrize(
+    ("key", "step", "tolerance"),
+    [((3, 1, 4), 1e-3, 1e-5), ((2, 2, 7), 0.05, 0.05), ((5, 3, 6), 0.05, 0.05)],
+)
+def test_slopes_agree_at_two_step_sizes(key: Key, step: float, tolerance: float, name: str) -> None:
+    """Chains are analytic, to the step's square; trees to 0.05 tokens per unit at steps of 0.05.
 
     A tree's contexts change their selection one at a time, each by up to half a token of 1016:
     secants over shorter steps count a few such jumps and scatter, so a fit must not take them.
@@ -331,7 +328,7 @@ def test_slopes_agree_at_two_step_sizes(key: Key, name: str, step: float) -> Non
         )
         return (above - below) / (2 * h)
 
-    assert slope(step) == pytest.approx(slope(2 * step), abs=0.002 if key[1] == 1 else 0.05)
+    assert slope(step) == pytest.approx(slope(2 * step), abs=tolerance)
 
 
 # --- sampling and renewal
@@ -355,24 +352,22 @@ def test_sampler_draws_the_distribution(key: Key, request_spread: float) -> None
         assert np.all(np.abs(share - expected) <= FALSE_ALARM * error)
 
 
-@given(acceptance=acceptances, key=keys(), tokens=st.integers(300, 400))
+@settings(max_examples=25)
+@given(acceptance=acceptances, key=keys(), tokens=st.integers(200, 250))
 def test_mean_rounds_is_renewal_theory(acceptance: Acceptance, key: Key, tokens: int) -> None:
     """Against the recursion m(t) = 1 + sum_j P(j) m(t - j) of each request.
 
     The stationary surplus is reached geometrically; a drafter that nearly always accepts all
-    would keep its period of S + 1 tokens, hence the bound on the accept length.
+    would keep the period of a whole tree, hence the bound on the accept length.
     """
     result = table(acceptance, key)
     steps = key[0]
-    assume(result.per_request.max() < 0.8 * (steps + 1))
-    expected = []
-    for row in result.survival:
-        emits = row - np.append(row[1:], 0.0)
-        rounds = np.zeros(tokens + steps + 1)  # offset: rounds[t + steps], 0 for t <= 0
-        for t in range(1, tokens + 1):
-            rounds[t + steps] = 1 + emits @ rounds[t + steps - 1 :: -1][: steps + 1]
-        expected.append(rounds[-1])
-    assert result.mean_rounds(tokens) == pytest.approx(np.mean(expected), rel=1e-6)
+    assume(result.per_request.max() < 0.8 * (min(steps, key[2] - 1) + 1))
+    emits = result.survival - np.pad(result.survival[:, 1:], ((0, 0), (0, 1)))
+    rounds = np.zeros((len(emits), tokens + steps + 1))  # column t + steps; 0 for t <= 0
+    for now in range(steps + 1, tokens + steps + 1):
+        rounds[:, now] = 1 + (emits[:, ::-1] * rounds[:, now - steps - 1 : now]).sum(axis=1)
+    assert result.mean_rounds(tokens) == pytest.approx(rounds[:, -1].mean(), rel=1e-6)
 
 
 def test_no_tokens_take_no_rounds() -> None:

@@ -49,7 +49,7 @@ PRIOR_NOISE, PRIOR_NOISE_CELLS = 0.03, 6
 """Noise of a cell before the data speak, worth this many cells."""
 FLOOR_MODEL_ERROR = 0.03
 """No prediction of an unseen cell is surer than this."""
-STARTS = 4
+STARTS = 3
 HOLD_LOSS = 0.1
 """A parameter whose holding costs less than this in 2 ln(posterior) is held at its prior."""
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost import CostParameters
@@ -23,6 +23,7 @@ from specsim.profile import (
     cost_parameters,
     moved_acceptance,
 )
+from specsim.setting import SpecSetting
 from specsim.setup import Setup
 from specsim.workload import Lengths, Load, Workload
 
@@ -88,9 +89,12 @@ class Rows:
             for a in self.acceptances
         }
         cases = []
+        tables: dict[tuple[str, SpecSetting], AcceptTable] = {}
         for plan, workload, load in prepared:
-            table = accept_table(by_name[_name(workload)], plan.setting)
-            cases.append(Case.of(system, plan, table, workload, load))
+            key = (_name(workload), plan.setting)
+            if key not in tables:
+                tables[key] = accept_table(by_name[key[0]], plan.setting)
+            cases.append(Case.of(system, plan, tables[key], workload, load))
         return solve(system.cost, cases, with_limit=False)
 
 
@@ -115,6 +119,7 @@ def _prepared(
     )
 
 
+@lru_cache(maxsize=256)
 def _name(workload: Workload) -> str:
     return acceptance_name(Acceptance(workload.dataset, workload.temperature))
 

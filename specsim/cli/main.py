@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from specsim import __version__
+from specsim.cli.coercion import PlainCommand, without_adapters
 from specsim.errors import SpecsimError, UnknownNameError
 
 COMMANDS = {
@@ -37,6 +38,10 @@ SHOWN_WORD = 160
 class LazyGroup(TyperGroup):
     """Subcommands by name, each imported when it is needed."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, ``--help`` included."""
+        return without_adapters(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
         return list(COMMANDS)
@@ -55,7 +60,7 @@ class LazyGroup(TyperGroup):
             raise UnknownNameError("command", cmd_name, COMMANDS)
         module = import_module(f"specsim.cli.{cmd_name}")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(cmd_name, no_args_is_help=False)(getattr(module, f"{cmd_name}_command"))
+        app.command(cmd_name, cls=PlainCommand)(getattr(module, f"{cmd_name}_command"))
         return get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -115,9 +120,8 @@ def run(argv: Sequence[str]) -> int:
     except MemoryError:
         return _complain("out of memory; ask for fewer settings or loads", USAGE)
     except Exception as error:
-        usage = getattr(error, "format_message", None)  # typer's usage errors, of any version
-        if usage is not None:
-            return _complain(f"{str(usage()).rstrip('.')}; see {_help_of(error)}", USAGE)
+        if hasattr(error, "format_message"):  # typer's usage errors, of any version
+            return _complain(_usage(error, argv), USAGE)
         if os.environ.get("SPECSIM_DEBUG"):
             raise
         return _complain(
@@ -127,9 +131,17 @@ def run(argv: Sequence[str]) -> int:
         )
 
 
-def _help_of(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    return f"{context.command_path if context is not None else 'specsim'} --help"
+def _usage(error: Any, argv: Sequence[str]) -> str:
+    """Return typer's complaint with the value, which it may leave out, and where to read on."""
+    message = str(error.format_message()).rstrip(".")
+    names = tuple(getattr(getattr(error, "param", None), "opts", ()))
+    for word, following in zip(argv, (*argv[1:], ""), strict=True):
+        name, equals, value = word.partition("=")
+        if name in names:
+            message = f"{name} {value if equals else following}: {message.partition(': ')[2]}"
+            break
+    command = f"{argv[0]} " if argv and argv[0] in COMMANDS else ""
+    return f"{message}; see specsim {command}--help"
 
 
 def _complain(message: str, code: int) -> int:

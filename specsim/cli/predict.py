@@ -19,7 +19,7 @@ WIDTH = 100
 def predict_command(
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[S,K,N|FILE]...", help="Settings, or JSON files of settings."),
+        typer.Argument(metavar="S,K,N|FILE", help="Settings, or JSON files of settings."),
     ] = None,
     profile: opt.ProfileOption = None,
     topk: opt.TopkOption = None,
@@ -60,6 +60,7 @@ def predict_command(
 
     from specsim.cli.progress import progress_bar
     from specsim.cli.settings import Defaults, asked_settings
+    from specsim.errors import InputError
     from specsim.predict import CONCURRENCY, Question, predict
     from specsim.profile import load_profile
     from specsim.profile.other_engine import parse_engine, under_engine
@@ -82,6 +83,12 @@ def predict_command(
         settings or [],
         settings_file or [],
     )
+    if not asked.settings and (scheduler != "auto" or algorithm not in (None, "none")):
+        raise InputError(
+            f"--scheduler {scheduler}" if scheduler != "auto" else f"--algorithm {algorithm}",
+            "is of a setting, and none is asked about",
+            "add e.g. --topk 2 --steps 2",
+        )
     question = Question(
         settings=asked.settings,
         concurrency=CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency),

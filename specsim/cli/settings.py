@@ -124,9 +124,10 @@ def make_setting(
         return SpecSetting.none(scheduler), None
     if algorithm == "none":
         if given != (None, None, None):
+            numbers = ", ".join(str(number) for number in given if number is not None)
             raise InputError(
-                f"algorithm none with topk {topk}, steps {steps}, draft tokens {tokens}",
-                "contradict each other",
+                f"algorithm none with {numbers}",
+                "is a contradiction: nothing is drafted",
                 "drop the numbers or name an algorithm",
             )
         return SpecSetting.none(scheduler), None

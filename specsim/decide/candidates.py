@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -11,7 +11,6 @@ from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
 from specsim.profile import Profile
 from specsim.setting import Algorithm, SpecSetting
-from specsim.system import System
 from specsim.tree import tree_capacity
 
 CHAIN_STEPS = 8
@@ -90,7 +89,7 @@ def candidate_settings(algorithm: Algorithm, limits: Limits) -> Iterator[SpecSet
 
 def candidate_plans(
     profile: Profile,
-    settings: Iterable[SpecSetting],
+    settings: Sequence[SpecSetting],
     *,
     engine_version: str | None = None,
     any_engine: bool = False,
@@ -98,15 +97,15 @@ def candidate_plans(
 ) -> tuple[RunPlan, ...]:
     """Plan no speculation and the settings under every scheduler that the engine has for them.
 
-    What an engine refuses is left out; equal plans are kept once, the one that needs the fewest
-    flags first.
+    What an engine refuses is left out; of equal plans the first is kept, which needs the fewest
+    flags. Trees are tried under the scheduler that the version gives them.
 
     Parameters
     ----------
     profile
         The server.
     settings
-        Candidates; those whose scheduler is not ``auto`` are tried under that one only.
+        Candidates; chains whose scheduler is ``auto`` are tried under both.
     engine_version
         Instead of the profile's.
     any_engine
@@ -120,34 +119,24 @@ def candidate_plans(
     if any_engine:
         parsed = replace(system.engine, version=own).parsed_version
         versions += [v for v in LATER_VERSIONS.get(system.engine.name, ()) if parsed.before(v)]
-    plans: list[RunPlan] = []
-    wanted = [SpecSetting.none(), *settings]
+    plans: dict[RunPlan, RunPlan] = {}
     for version in versions:
-        for setting in wanted:
-            for scheduled in _schedulers(setting):
+        for setting in (SpecSetting.none(), *settings):
+            for scheduled in _schedulers(setting, version == own):
                 with suppress(EngineRefusal):
-                    plan = _planned(system, scheduled, version, max_running_requests)
-                    if _asked(plan, scheduled) and not any(_same(plan, p) for p in plans):
-                        plans.append(plan)
-    return tuple(plans)
+                    plan = system.plan(
+                        scheduled,
+                        engine_version=version,
+                        max_running_requests=max_running_requests,
+                    )
+                    if plan.setting.key == setting.key:  # else the engine runs another in its place
+                        plans.setdefault(replace(plan, version="", notes=()), plan)
+    return tuple(plans.values())
 
 
-def _schedulers(setting: SpecSetting) -> Iterator[SpecSetting]:
+def _schedulers(setting: SpecSetting, own: bool) -> Iterator[SpecSetting]:
+    """Yield the default first; chains of the own version also under the other scheduler."""
     yield setting
-    if setting.speculates and setting.scheduler == "auto":
+    if setting.speculates and setting.scheduler == "auto" and own and setting.topk == 1:
         yield setting.with_scheduler("overlap")
         yield setting.with_scheduler("sequential")
-
-
-def _planned(system: System, setting: SpecSetting, version: str, cap: int | None) -> RunPlan:
-    return system.plan(setting, engine_version=version, max_running_requests=cap)
-
-
-def _asked(plan: RunPlan, setting: SpecSetting) -> bool:
-    """Whether the engine runs that setting, not another one in its place."""
-    return setting.key == plan.setting.key
-
-
-def _same(one: RunPlan, other: RunPlan) -> bool:
-    """Whether two plans are the same run, whatever the version and the notes."""
-    return replace(one, version="", notes=()) == replace(other, version="", notes=())

@@ -142,7 +142,8 @@ class Profile:
             if temperature is not None and acceptance.temperature != temperature:
                 continue
             return moved_acceptance(acceptance, self.parameters, self._at(coordinates))
-        wanted = f"{dataset or 'any'} at temperature {temperature}"
+        wanted = f"{'any' if dataset is None else dataset}"
+        wanted += "" if temperature is None else f"@{temperature:g}"
         known = [acceptance_name(a) for a in self.acceptances]
         raise UnknownNameError("acceptance", wanted, known)
 

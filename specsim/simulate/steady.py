@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from specsim.acceptance import REQUESTS
 from specsim.case import Case
 from specsim.metrics import REQUEST_DTYPE
 from specsim.simulate.demand import Streams, running_quantiles
@@ -31,6 +32,9 @@ HELD_ROUNDS = 64
 
 REQUEST_ROUNDS = 20_000
 """Rounds times requests to see by default: a standard error of the accept length near 0.4 %."""
+
+LEAST_GROUPS = 8
+"""Fewest groups of windows; in each group every request quantile is met alike."""
 
 
 def held_batch(case: Case) -> int:
@@ -69,10 +73,11 @@ def steady_decode(
         shortest = float(pricer.round_s(batch, np.array([batch * context]))[0])
         most = max(1, math.ceil(window_s / shortest))
     wanted = math.ceil(REQUEST_ROUNDS / most) if requests is None else requests
-    repeats = max(2, math.ceil(wanted / batch))
+    group = math.ceil(REQUESTS / batch)
+    groups = max(LEAST_GROUPS, math.ceil(wanted / (batch * group)))
+    drawn = [running_quantiles(case.table, streams.quantile, batch * group) for _ in range(groups)]
     windows = []
-    for _ in range(repeats):
-        quantile = running_quantiles(case.table, streams.quantile, batch)
+    for quantile in np.concatenate(drawn).reshape(-1, batch):
         tokens = case.table.sample(streams.accept, quantile, most)
         each = tokens.sum(axis=0)
         grown = np.cumsum(each) - each if window_s else np.zeros(most)
@@ -84,11 +89,12 @@ def steady_decode(
         if window_s:
             last = min(most, 1 + int(np.searchsorted(np.cumsum(length), window_s)))
         windows.append((tokens[:, :last], kv[:last], length[:last]))
-    return _result(batch, windows, pricer, context, record_rounds)
+    return _result(batch, group, windows, pricer, context, record_rounds)
 
 
 def _result(
     batch: int,
+    group: int,
     windows: list[tuple[Ints, Floats, Floats]],
     pricer: RoundPricer,
     context: float,
@@ -106,9 +112,10 @@ def _result(
     spans = np.diff(edges)
     emitted = np.array([w[0].sum() for w in windows], dtype=np.float64)
     output_tps = float(emitted.sum() / edges[-1])
-    residual = emitted - output_tps * spans
+    residual = (emitted - output_tps * spans).reshape(-1, group).sum(axis=1)
+    groups = len(residual)
+    error = math.sqrt(float(residual @ residual) * groups / (groups - 1)) / float(edges[-1])
     repeats = len(windows)
-    error = math.sqrt((residual**2).sum() * repeats / (repeats - 1)) / float(edges[-1])
     requests = np.zeros(repeats * batch, dtype=REQUEST_DTYPE)
     requests["request"] = np.arange(len(requests))
     for name in ("arrival_s", "admitted_s", "first_token_s"):

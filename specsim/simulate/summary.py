@@ -4,9 +4,10 @@ In a finite window more or fewer prompts than usual may come per token, which mo
 where prefill is dear; the long-run ratio is known: one prompt per mean answer. So the window of a
 steady state is put between two moments with the same balance
 
-    D(t) = tokens delivered - mean answer * requests whose first token is out,       (BALANCE)
+    D(t) = tokens delivered - mean answer * requests whose first token is out        (BALANCE)
 
-and the standard error is that of batch means after regression on their imbalance.
+and, among those, nearly as many requests between first token and end; the standard error is that
+of batch means after regression on their imbalance.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ Ints = NDArray[np.int64]
 
 BATCHES = 20
 """Most batches of the standard error by batch means."""
+
+HELD = 0.25
+"""Tokens per held slot in the balance: tells a batch with finished requests from one without."""
 
 MARGIN = 0.25
 """Share of the steps at either end among which a balanced window is looked for."""
@@ -83,8 +87,10 @@ class Course:
         order = np.argsort(times, kind="stable")
         time_s, total = times[order], np.cumsum(tokens[order]).astype(np.float64)
         first = np.sort(tables.requests["first_token_s"])
+        finished = np.sort(tables.requests["finished_s"])
         begun = np.searchsorted(first, time_s, side="right")
-        return cls(time_s, total, begun, total - mean_output * begun)
+        held = begun - np.searchsorted(finished, time_s, side="right")
+        return cls(time_s, total, begun, total - mean_output * begun - HELD * held)
 
     def at(self, time_s: float) -> int:
         """Return the index of the last step that has ended by then."""

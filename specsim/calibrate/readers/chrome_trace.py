@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from specsim.calibrate.readers.durations import Durations
@@ -136,14 +137,14 @@ class _Trace:
         return self._annotation(event, name, category == "gpu_user_annotation")
 
     def _kernel(self, event: dict[str, Any], name: str) -> str | None:
-        kind = ALLREDUCE.search(name)
-        if kind is None:
+        kind = _allreduce_kind(name)
+        if not kind:
             return None
         times = _times(event)
         if times is None:
             return "an event without times"
         start, duration = times
-        key = (_lane(event), kind[0])
+        key = (_lane(event), kind)
         starts, durations = self._reduces.setdefault(key, (array("d"), array("d")))
         starts.append(start)
         durations.append(duration)
@@ -214,6 +215,14 @@ class _Trace:
         ]
 
 
+@lru_cache(4096)
+def _allreduce_kind(name: str) -> str:
+    """Kind of all-reduce that a kernel is; empty for other kernels. Names come again and again."""
+    found = ALLREDUCE.search(name)
+    return found[0] if found else ""
+
+
+@lru_cache(4096)
 def _phase(name: str) -> tuple[str, int | None] | None:
     """Return (phase, batch) of an annotation, None if it is not one of ours."""
     if name in _UNSIZED:

@@ -46,7 +46,7 @@ class EventStream:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         text, at = self._find_array()
-        decode = json.JSONDecoder().raw_decode
+        decode = json.JSONDecoder().scan_once
         while True:
             at = self._skip(text, at)
             if at >= len(text):
@@ -59,17 +59,14 @@ class EventStream:
                 break
             try:
                 event, at = decode(text, at)
-            except json.JSONDecodeError as error:
-                cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - _NEAR_END
-                if cut and len(text) - at < MAX_EVENT_CHARS:
+            except (json.JSONDecodeError, StopIteration, RecursionError) as error:
+                if _may_go_on(error, text, at):
                     text, at, more = self._more(text, at)
                     if more:
                         continue
                     if not _NEXT.search(text, 1):
                         self.unread["truncated"] += 1
                         break
-                event, at = None, self._resync(text, at)
-            except RecursionError:
                 event, at = None, self._resync(text, at)
             if isinstance(event, dict):
                 yield event
@@ -95,6 +92,9 @@ class EventStream:
 
     @staticmethod
     def _skip(text: str, at: int) -> int:
+        """Go on to the next value or bracket."""
+        if text.startswith(",\n{", at):
+            return at + 2
         while True:
             found = _SKIP.match(text, at)
             at = found.end() if found else at
@@ -108,3 +108,12 @@ class EventStream:
         """Go on at the next thing that looks like an event."""
         found = _NEXT.search(text, at + 1)
         return found.start() if found else len(text)
+
+
+def _may_go_on(error: Exception, text: str, at: int) -> bool:
+    """Whether a value that cannot be decoded may only lack its end."""
+    if len(text) - at >= MAX_EVENT_CHARS or isinstance(error, RecursionError):
+        return False
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg.startswith("Unterminated") or error.pos >= len(text) - _NEAR_END
+    return int(getattr(error, "value", at)) >= len(text) - _NEAR_END

@@ -19,10 +19,11 @@ from specsim.errors import FormatError
 HEADER_MARKS = (b"Total Time (ns)", b"Instances")
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?")
 _WHOLE = re.compile(r"\d{1,18}")
-_NAMES = ("Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)")
+_NAMES = ("Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)")
 _TEXT_ROW = re.compile(
     rb"\s*(\d{1,3}\.\d) +([\d,]{1,24}) +([\d,]{1,14}) +([\d,.]{1,24}) +([\d,.]{1,24}) +"
-    rb"([\d,.]{1,24}) +([\d,.]{1,24}) +([\d,.]{1,24}) +(?:\d[\d ]* \d[\d ]* )?(\S[^\n]*?)\s*[\r\n]"
+    rb"([\d,.]{1,24}) +([\d,.]{1,24}) +([\d,.]{1,24}) +"
+    rb"(?:\d[\d ]* \d[\d ]* )?([A-Za-z_<(~][^\n]*?)\s*[\r\n]"
 )
 _STEPS = 2_000_000
 """Virtual-machine steps of SQLite between looks at whether a query runs wild."""
@@ -81,17 +82,21 @@ def _text_row(line: bytes) -> Timing | str:
     found = _TEXT_ROW.match(line)
     if found is None:
         return "damaged row" if line.endswith((b"\n", b"\r")) else "truncated"
-    texts = [found[i].decode().replace(",", "") for i in (2, 3, 4, 5, 6)]
+    texts = [found[i].decode().replace(",", "") for i in (2, 3, 4, 5, 6, 7)]
     return _timing(found[9].decode("utf-8", "replace"), texts)
 
 
 def _timing(name: str, texts: list[str]) -> Timing | str:
-    """Check total = count x mean, and the order of the quantiles."""
-    patterns = (_WHOLE, _WHOLE, _NUMBER, _NUMBER, _WHOLE)
+    """Check total = count x mean, and that mean and median lie between the extremes."""
+    patterns = (_WHOLE, _WHOLE, _NUMBER, _NUMBER, _WHOLE, _WHOLE)
     if not name or not all(p.fullmatch(t) for p, t in zip(patterns, texts, strict=True)):
         return "damaged row"
-    total, count, mean, median, least = map(float, texts)
-    if count < 1 or mean <= 0 or least > mean * 1.001 + 1 or median <= 0:
+    total, count, mean, median, least, most = map(float, texts)
+    if (
+        count < 1
+        or mean <= 0
+        or not least - 1 <= min(mean, median) <= max(mean, median) <= most + 1
+    ):
         return "a number is out of range"
     if abs(count * mean - total) > 0.002 * total + count:
         return "numbers contradict each other"

@@ -146,7 +146,7 @@ class _Reader:
         """Read one decode line strictly."""
         parsed = parse_decode_line(line)
         if isinstance(parsed, str):
-            self.block.not_read(line[: line.find(MARK)], parsed)
+            self.block.not_read(line, parsed)
         elif self._place(parsed, prefill):
             self.layout = parsed.layout
 

@@ -35,11 +35,12 @@ from specsim.calibrate.readers.sglang_lines import (
     TPS_AT,
     USAGE_AT,
     Signature,
-    parse_prefix,
     parse_ranks,
 )
 from specsim.calibrate.readers.sglang_matrix import Batch, join
 
+MAX_LINE = 4096
+"""No more of a damaged line is looked at."""
 BACKWARDS_S = 60.0
 """Time that jumps back by more than this begins another run."""
 PASTE_GAP_S = 30.0
@@ -121,10 +122,11 @@ class Block:
             self._batches.append(batch)
             self._marks.append(prefill)
 
-    def not_read(self, prefix: bytes, reason: str) -> None:
-        """Count a decode line that could not be read; its rank is known all the same."""
+    def not_read(self, line: bytes, reason: str) -> None:
+        """Count a decode line that could not be read; the ranks that it names are known."""
         self.unread[reason] += 1
-        self._ranks.see(parse_prefix(prefix)[1])
+        for piece in line[:MAX_LINE].split(b"[20")[1:]:
+            self._ranks.see(piece[17 : piece.find(b"] ") + 2])
 
     def prefill(self, line: bytes) -> None:
         """Count a prefill line."""

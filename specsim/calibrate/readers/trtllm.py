@@ -21,6 +21,15 @@ _LINE = re.compile(
     rb"states = \{'num_ctx_requests': (?P<ctx>\d{1,9}), 'num_ctx_tokens': \d{1,9}, "
     rb"'num_generation_tokens': (?P<tokens>\d{1,9})\}\s*\Z"
 )
+_FAST = re.compile(
+    rb"iter = (?P<iter>\d{1,12}), global_rank = \d{1,6}, rank = (?P<rank>\d{1,6}), "
+    rb"(?P<middle>num_scheduled_requests = \d{1,7}, kv_cache_util = [01]\.\d{1,9}, "
+    rb"currank_total_requests = \d{1,7}/\d{1,7}, host_step_time = \d{1,9}\.\d{1,9}ms, "
+    rb"prev_device_step_time = \d{1,9}\.\d{1,9}ms, timestamp = [\d -]{10}[\d :-]{9}, )"
+    rb"states = \{'num_ctx_requests': (?P<ctx>\d{1,9}), 'num_ctx_tokens': \d{1,9}, "
+    rb"'num_generation_tokens': (?P<tokens>\d{1,9})\}\s*\Z"
+)
+"""The present layout of `_LINE`."""
 _SCHEDULED = re.compile(rb"num_scheduled_requests(?: =|:) (\d{1,7}), ")
 _HOST = re.compile(
     rb"(?:host_step_time = (\d{1,9}\.\d{1,9})ms|elapsed_time = (\d{1,6}\.\d{1,9})s), "
@@ -111,7 +120,8 @@ def read_trtllm_log(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
     for line in as_lines(lines):
         if MARK not in line:
             continue
-        found = _LINE.match(line, line.find(MARK))
+        start = line.find(MARK)
+        found = _FAST.match(line, start) or _LINE.match(line, start)
         if found is None:
             cut = not line.endswith((b"\n", b"\r")) or b"states = " not in line
             servers[-1].unread["truncated" if cut else "damaged field"] += 1

@@ -128,7 +128,7 @@ class _Reader:
             self._switch(pid)
         if self.boundary and self.label and self.block.is_open:
             self.start()
-        elif stamp and self.block.last_stamp and stamp != self.block.last_stamp:
+        elif stamp and stamp < self.block.last_stamp:  # as text, which sorts like time
             now, before = seconds([stamp, self.block.last_stamp])
             if np.isfinite(now - before) and now - before < -BACKWARDS_S:
                 self.start()

@@ -1,0 +1,309 @@
+"""The closed form: identities of queueing, limits, and what binds in constructed extremes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from servers import kimi, llama
+
+from specsim.acceptance import Acceptance, accept_table
+from specsim.analytic import Solution, solve
+from specsim.case import Case
+from specsim.cost import (
+    SEQUENTIAL,
+    CostModel,
+    CostParameters,
+    RoundShape,
+    round_time,
+)
+from specsim.setting import SpecSetting
+from specsim.system import System, assemble
+from specsim.workload import Lengths, Load, Workload
+
+# Sums and products of a dozen doubles.
+ROUNDING = 1e-12
+
+NONE = SpecSetting.none()
+CHAIN = SpecSetting.of(1, 3, scheduler="overlap")
+TREE = SpecSetting.of(2, 2, scheduler="sequential")
+CHAT = Workload(Lengths(1024), Lengths(512, 0.5))
+
+
+def case(
+    system: System,
+    setting: SpecSetting,
+    load: Load,
+    workload: Workload = CHAT,
+    acceptance: Acceptance | None = None,
+    cap: int | None = None,
+) -> Case:
+    plan = system.plan(setting, max_running_requests=cap)
+    table = accept_table(acceptance or Acceptance(), plan.setting)
+    return Case.of(system, plan, table, workload, load)
+
+
+def closed(concurrency: int) -> Load:
+    return Load("closed_loop", concurrency)
+
+
+def steady(concurrency: int, context: float, window: float | None = None) -> Load:
+    return Load("steady_decode", concurrency, context_len=context, window_s=window)
+
+
+def opened(rate: float) -> Load:
+    return Load("open_loop", request_rate=rate)
+
+
+def with_engine(system: System, **changes: object) -> System:
+    return assemble(replace(system.setup, engine=replace(system.setup.engine, **changes)))
+
+
+def one(cost: CostModel, point: Case) -> Solution:
+    return solve(cost, [point])
+
+
+def in_server_s(solution: Solution, point: Case) -> float:
+    """Seconds from the prompt's arrival until the scheduler lets the request go."""
+    decode = (point.workload.output_len.mean - 1) * float(solution.tpot_s[0])
+    lag = point.plan.finish_lag_rounds * float(solution.round_s[0])
+    return float(solution.ttft_s[0]) + decode + lag
+
+
+# --- closed loop
+
+
+@settings(max_examples=60)
+@given(
+    setting=st.sampled_from([NONE, CHAIN, TREE]),
+    concurrency=st.integers(1, 300),
+    input_len=st.floats(1, 8000),
+    output_len=st.floats(2, 4000),
+    name=st.sampled_from(["sglang", "vllm"]),
+)
+def test_clients_are_always_somewhere(
+    setting: SpecSetting, concurrency: int, input_len: float, output_len: float, name: str
+) -> None:
+    """Little's law: C = X (queue + prefill + decode), prefill first or mixed into decode steps."""
+    if name == "vllm" and setting.topk > 1:
+        setting = CHAIN  # vLLM drafts chains only
+    server = llama() if name == "sglang" else with_engine(llama(), name=name, version="0.14.0")
+    workload = Workload(Lengths(input_len), Lengths(output_len))
+    point = case(server, setting, closed(concurrency), workload)
+    solution = one(server.cost, point)
+    throughput = float(solution.output_tps[0]) / output_len
+    assert throughput * in_server_s(solution, point) == pytest.approx(concurrency, rel=1e-9)
+
+
+@pytest.mark.parametrize("setting", [NONE, CHAIN, TREE])
+def test_a_single_client_waits_for_nobody(setting: SpecSetting) -> None:
+    """At C = 1 throughput is tokens over TTFT plus decode; no token of it is queueing."""
+    point = case(llama(), setting, closed(1))
+    solution = one(llama().cost, point)
+    assert solution.batch_size == [1.0]
+    assert solution.output_tps[0] == pytest.approx(512 / in_server_s(solution, point), rel=1e-9)
+
+
+def test_a_cap_holds_the_batch() -> None:
+    capped = [case(llama(), NONE, closed(c), cap=8) for c in (8, 80, 800)]
+    solution = solve(llama().cost, capped)
+    assert solution.batch_size.tolist() == [8.0, 8.0, 8.0]
+    assert np.ptp(solution.output_tps) <= ROUNDING * solution.output_tps[0]
+    assert solution.ttft_s[0] < solution.ttft_s[1] < solution.ttft_s[2]
+    assert solution.limit[1:] == ("cap", "cap")
+
+
+def test_a_pool_holds_the_batch() -> None:
+    """1024 + 0.7 x 512 x 1.25 tokens a request, as admission reserves; 20 of them fit."""
+    need = 1024 + 0.7 * 512 * 1.25
+    server = with_engine(kimi(), kv_tokens=math.ceil(20 * need + 10))
+    solution = one(server.cost, case(server, NONE, closed(500)))
+    # whole requests: on average half of one's room is left over
+    assert 19 <= float(solution.batch_size[0]) <= 20
+    assert solution.limit == ("kv",)
+
+
+def test_a_finite_run_drains() -> None:
+    """The last requests leave slots empty: less throughput, and ever less so in longer runs."""
+    loads = [replace(closed(32), num_requests=n) for n in (64, 640, 64_000)]
+    points = [case(llama(), NONE, load) for load in (*loads, closed(32))]
+    tps = solve(llama().cost, points).output_tps
+    assert np.all(np.diff(tps) > 0)
+    # half a residence in a thousand
+    assert tps[2] == pytest.approx(tps[3], rel=1e-3)
+
+
+# --- open loop
+
+
+@settings(max_examples=40)
+@given(rate=st.floats(0.05, 5), setting=st.sampled_from([NONE, CHAIN, TREE]))
+def test_open_loop_obeys_littles_law(rate: float, setting: SpecSetting) -> None:
+    """B = rate x time in the batch; what arrives also leaves, as far as the server can.
+
+    1e-9 for forty halvings of the bracket.
+    """
+    point = case(llama(), setting, opened(rate))
+    solution = one(llama().cost, point)
+    busiest = one(llama().cost, case(llama(), setting, closed(10_000)))
+    if rate * 512 > 0.99 * float(busiest.output_tps[0]):
+        return
+    wait = 0.5 * float(solution.round_s[0])
+    inside = in_server_s(solution, point) - wait
+    assert solution.output_tps[0] == pytest.approx(512 * rate, rel=1e-9)
+    assert solution.batch_size[0] == pytest.approx(rate * inside, rel=1e-6)
+    assert solution.limit == ("client",)
+
+
+def test_an_overrun_open_loop_is_a_full_closed_one() -> None:
+    points = [case(llama(), CHAIN, load) for load in (opened(1e4), closed(100_000))]
+    overrun, full = solve(llama().cost, points).output_tps
+    # the bisection ends within 1e-9 of the cap
+    assert overrun == pytest.approx(full, rel=1e-6)
+
+
+# --- steady decode
+
+
+@pytest.mark.parametrize("setting", [NONE, CHAIN, TREE])
+def test_steady_decode_is_rounds_and_nothing_else(setting: SpecSetting) -> None:
+    solution = one(kimi().cost, case(kimi(), setting, steady(16, 4096)))
+    round_s, accepted = float(solution.round_s[0]), float(solution.accept_length[0])
+    assert solution.output_tps[0] == pytest.approx(16 * accepted / round_s, rel=ROUNDING)
+    assert solution.tpot_s[0] == pytest.approx(round_s / accepted, rel=ROUNDING)
+    assert math.isnan(solution.ttft_s[0])
+
+
+def test_a_longer_window_has_longer_contexts() -> None:
+    points = [case(kimi(), NONE, steady(16, 4096, window)) for window in (None, 10, 100)]
+    short, middle, long = solve(kimi().cost, points).round_s
+    assert short < middle < long
+    # the middle of the window: 16 slots gained about 10 s / 30 ms / 2 tokens each
+    grown = one(kimi().cost, case(kimi(), NONE, steady(16, 4096 + 5 / float(middle))))
+    assert middle == pytest.approx(float(grown.round_s[0]), rel=1e-6)
+
+
+def test_no_speculation_is_the_plain_step() -> None:
+    """Speculation off is the baseline exactly: one target forward, whatever the drafter costs."""
+    solution = one(kimi().cost, case(kimi(), NONE.with_scheduler("sequential"), steady(16, 4096)))
+    counts = {"batch": 16.0, "padded": 16.0, "width": 1.0, "topk": 1.0, "draft_forwards": 0.0}
+    arrays = {name: np.array(value) for name, value in counts.items()}
+    shape = RoundShape(
+        eager=np.array(False),
+        extend_tokens=np.array(0.0),
+        kv_tokens=np.array(16 * 4096.0),
+        timeline=np.array(SEQUENTIAL),
+        **arrays,
+    )
+    step = round_time(kimi().cost, shape).round_s
+    assert solution.round_s[0] == pytest.approx(float(step), rel=ROUNDING)
+    assert solution.output_tps[0] == pytest.approx(16 / float(step), rel=ROUNDING)
+    dear = kimi().with_parameters(CostParameters(draft=100.0, round_overhead=100.0))
+    assert one(dear.cost, case(dear, NONE, closed(16))).output_tps == pytest.approx(
+        float(one(kimi().cost, case(kimi(), NONE, closed(16))).output_tps[0]), rel=ROUNDING
+    )
+
+
+@pytest.mark.parametrize("setting", [CHAIN, TREE])
+@pytest.mark.parametrize(("alpha", "accepted"), [(0.0, 1), (1.0, None)])
+def test_limits_of_acceptance(setting: SpecSetting, alpha: float, accepted: int | None) -> None:
+    """A useless drafter: a token per round. A perfect one: min(S, n - 1) + 1."""
+    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
+    acceptance = Acceptance(accept_prob=(alpha,), decay=1.0)
+    point = case(kimi(), setting, steady(4, 1000), acceptance=acceptance)
+    solution = one(kimi().cost, point)
+    tokens = most if accepted is None else accepted
+    expected = 4 * tokens / float(solution.round_s[0])
+    assert solution.output_tps[0] == pytest.approx(expected, rel=ROUNDING)
+
+
+# --- many at once
+
+
+def mixed_bag() -> list[Case]:
+    loads: Sequence[Load] = [
+        closed(1),
+        closed(30),
+        closed(250),
+        replace(closed(30), num_requests=100),
+        opened(0.5),
+        steady(16, 4096),
+        steady(16, 4096, 30.0),
+    ]
+    short = Workload(Lengths(128), Lengths(16), 64)
+    return [
+        case(kimi(), setting, load, workload)
+        for setting in (NONE, CHAIN, TREE)
+        for load in loads
+        for workload in (CHAT, short)
+    ]
+
+
+def test_all_at_once_is_one_by_one() -> None:
+    """Cases do not see each other; bisection and window iterations run alike for all."""
+    cases = mixed_bag()
+    together = solve(kimi().cost, cases)
+    for i, point in enumerate(cases):
+        alone = one(kimi().cost, point)
+        assert alone.limit[0] == together.limit[i]
+        for name in ("output_tps", "batch_size", "round_s", "tpot_s", "ttft_s"):
+            expected = float(getattr(alone, name)[0])
+            got = float(getattr(together, name)[i])
+            assert got == pytest.approx(expected, rel=1e-9, nan_ok=True), (i, name)
+
+
+def test_the_limit_is_worked_out_only_if_asked() -> None:
+    cases = mixed_bag()
+    plain, limited = solve(kimi().cost, cases, with_limit=False), solve(kimi().cost, cases)
+    assert plain.limit == ()
+    assert plain.output_tps.tolist() == limited.output_tps.tolist()
+
+
+# --- what binds
+
+
+@pytest.mark.parametrize(
+    ("limit", "changes", "setting", "load", "workload"),
+    [
+        ("verify", {}, NONE, closed(1), CHAT),
+        ("verify", {"attention": 100.0}, CHAIN, steady(16, 10_000), CHAT),
+        ("draft", {"draft": 100.0}, CHAIN, closed(4), CHAT),
+        ("draft", {"round_overhead": 100.0}, TREE, closed(4), CHAT),
+        ("allreduce", {"allreduce_latency": 50.0}, NONE, closed(4), CHAT),
+        ("host", {"host": 1000.0}, NONE, closed(4), CHAT),
+        ("prefill", {}, NONE, closed(4), Workload(Lengths(32_000), Lengths(8))),
+    ],
+)
+def test_what_binds_in_an_extreme(
+    limit: str, changes: dict[str, float], setting: SpecSetting, load: Load, workload: Workload
+) -> None:
+    server = kimi().with_parameters(CostParameters(**changes))
+    assert one(server.cost, case(server, setting, load, workload)).limit == (limit,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [({}, NONE), ({"draft": 100.0}, CHAIN), ({"allreduce_latency": 50.0}, NONE)],
+)
+def test_halving_what_binds_gains_most(changes: dict[str, float], setting: SpecSetting) -> None:
+    """The label against a real halving of the cost parameters, at one client."""
+    halves = {
+        "verify": {"target_fixed": 0.5, "bandwidth": 2.0, "compute": 2.0},
+        "draft": {"draft": 0.5, "round_overhead": 0.5},
+        "allreduce": {"allreduce_latency": 0.5, "allreduce_bandwidth": 2.0},
+        "host": {"host": 0.5},
+    }
+
+    def tps(extra: dict[str, float]) -> float:
+        values = {k: changes.get(k, 1.0) * extra.get(k, 1.0) for k in {*changes, *extra}}
+        server = kimi().with_parameters(CostParameters(**values))
+        return float(one(server.cost, case(server, setting, closed(1))).output_tps[0])
+
+    server = kimi().with_parameters(CostParameters(**changes))
+    label = one(server.cost, case(server, setting, closed(1))).limit[0]
+    assert label == max(halves, key=lambda name: tps(halves[name]))

@@ -1,0 +1,387 @@
+"""The simulator's records: same however they are made, and what they say of each mechanism."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulation_cases import (
+    CHAIN,
+    CHAIN_V1,
+    NONE,
+    PLAIN,
+    TREE_V1,
+    case_of,
+    kimi,
+    llama,
+    llama_sglang,
+)
+
+from specsim.case import Case
+from specsim.cost import prefill_s, round_time
+from specsim.errors import InputError
+from specsim.metrics import Records
+from specsim.setting import SpecSetting
+from specsim.setup import setup_from_mapping
+from specsim.simulate import SimulationResult, Trace, simulate
+from specsim.simulate.pricing import PrefillPricer, RoundPricer, round_shape
+from specsim.system import System, assemble
+from specsim.workload import Load
+
+
+def run(system: System, case: Case, seed: int = 1, **options: object) -> SimulationResult:
+    return simulate(system.cost, case, rng=np.random.default_rng(seed), **options)  # type: ignore[arg-type]
+
+
+def assert_same(one: Records, other: Records, rtol: float) -> None:
+    """Whole numbers equal, times equal to `rtol` (NaN where the other has it)."""
+    assert one.dtype == other.dtype
+    assert one.dtype.names is not None
+    for name in one.dtype.names:
+        if one.dtype[name].kind == "f":
+            np.testing.assert_allclose(one[name], other[name], rtol=rtol, atol=1e-15)
+        else:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+CLOSED = Load(concurrency=12)
+DRAINED = Load(concurrency=12, num_requests=40)
+OPEN = Load("open_loop", request_rate=30.0)
+HELD = Load("steady_decode", concurrency=6, context_len=2000.0, window_s=1.0)
+
+
+# Pricing
+
+
+@pytest.mark.parametrize(
+    ("system", "setting"),
+    [
+        (kimi(), NONE),
+        (kimi(), CHAIN),
+        (kimi(), TREE_V1),
+        (llama(), CHAIN),
+        (llama_sglang("0.5.18"), CHAIN),
+    ],
+)
+def test_prepared_prices_are_those_of_the_formula(system: System, setting: SpecSetting) -> None:
+    plan = system.plan(setting)
+    pricer = RoundPricer.of(system.cost, plan, 2.2, 150)
+    assert pricer.linear
+    for batch in (1, 2, 7, 33, 150):
+        kv = np.array([0, 17, 4000, 123_456, 3_000_000])
+        exact = round_time(system.cost, round_shape(plan, 2.2, np.full(5, batch), kv)).round_s
+        np.testing.assert_allclose(pricer.round_s(batch, kv), exact, rtol=1e-12)
+
+
+def test_windowed_attention_is_priced_by_the_formula() -> None:
+    """gpt-oss reads at most its window in half of the layers: not linear in the context."""
+    system = assemble(
+        setup_from_mapping(
+            {
+                "schema": "specsim.setup/1",
+                "hardware": {"gpu": "h100-sxm"},
+                "model": {"id": "gpt-oss-20b"},
+                "engine": {"name": "vllm", "version": "0.20.2"},
+            }
+        )
+    )
+    plan = system.plan(NONE)
+    pricer = RoundPricer.of(system.cost, plan, 1.0, 8)
+    assert not pricer.linear
+    kv = np.array([10, 400, 1000, 9000, 80_000])
+    exact = round_time(system.cost, round_shape(plan, 1.0, np.full(5, 8.0), kv)).round_s
+    np.testing.assert_allclose(pricer.round_s(8, kv), exact, rtol=1e-12)
+    result = run(system, case_of(system, NONE, 8))
+    assert result.output_tps > 0
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_prepared_prefill_prices_are_those_of_the_formula(mixed: bool) -> None:
+    cost = kimi().cost
+    pricer = PrefillPricer(cost, speculates=True)
+    for tokens, context in ((0, 0.0), (1, 0.5), (255, 900.0), (256, 128.0), (8192, 4096.0)):
+        exact = float(prefill_s(cost, tokens, context, True, mixed))
+        assert pricer.seconds(tokens, tokens * context, mixed) == pytest.approx(exact, rel=1e-12)
+
+
+# Stretches
+
+
+@pytest.mark.parametrize("load", [CLOSED, DRAINED, OPEN, HELD], ids=lambda x: x.kind)
+@pytest.mark.parametrize(
+    ("system", "setting"),
+    [
+        (kimi(kv_tokens=6000), CHAIN),  # the pool holds a dozen: retractions
+        (kimi(), TREE_V1),
+        (llama(kv_tokens=5000), CHAIN),
+        (llama_sglang("0.5.18"), CHAIN),
+        (llama_sglang(), NONE),
+    ],
+    ids=["kimi-overlap", "kimi-sequential", "vllm-mixed", "sglang-run-ahead", "sglang-none"],
+)
+def test_stretches_give_the_records_of_single_rounds(
+    system: System, setting: SpecSetting, load: Load
+) -> None:
+    """Played phase by phase on GPU, CPU and link, every record is the same to 1e-12."""
+    case = case_of(system, setting, load=load, cv=0.5)
+    fast = run(system, case, requests=25)
+    slow = run(system, case, requests=25, round_by_round=True)
+    for table in ("requests", "rounds", "prefills", "retractions"):
+        assert_same(getattr(fast, table), getattr(slow, table), rtol=1e-12)
+    assert fast.output_tps == pytest.approx(slow.output_tps, rel=1e-12)
+    np.testing.assert_array_equal(fast.deliveries.tokens, slow.deliveries.tokens)
+
+
+def test_same_seed_same_bytes() -> None:
+    system = llama()
+    case = case_of(system, CHAIN, 20, cv=0.5)
+    one, other = run(system, case), run(system, case)
+    assert one.requests.tobytes() == other.requests.tobytes()
+    assert one.rounds.tobytes() == other.rounds.tobytes()
+    assert one.requests.tobytes() != run(system, case, seed=2).requests.tobytes()
+
+
+def test_compared_settings_see_the_same_requests() -> None:
+    """Lengths and arrivals come from streams of their own, whatever is drawn beside them."""
+    system = llama_sglang()
+    tables = [
+        run(system, case_of(system, setting, load=OPEN, cv=0.5), requests=200).requests[:200]
+        for setting in (NONE, CHAIN, CHAIN_V1)
+    ]
+    for table in tables[1:]:
+        for name in ("arrival_s", "input_len", "output_len"):
+            np.testing.assert_array_equal(table[name], tables[0][name])
+    deep = SpecSetting.of(1, 7, scheduler="overlap")
+    rounds = [
+        run(system, case_of(system, setting, load=OPEN), requests=200).requests["rounds"][:200]
+        for setting in (CHAIN, deep)
+    ]
+    assert (rounds[1] <= rounds[0]).all()  # the same draws accept at least as much of more
+
+
+def test_the_callers_generator_draws_nothing() -> None:
+    system = llama()
+    rng = np.random.default_rng(5)
+    simulate(system.cost, case_of(system, CHAIN, 4), rng=rng)
+    assert rng.random() == np.random.default_rng(5).random()
+
+
+# Records
+
+
+@pytest.mark.parametrize(
+    ("system", "setting"),
+    [(kimi(), TREE_V1), (kimi(), CHAIN), (llama_sglang("0.5.18"), CHAIN), (llama(), NONE)],
+)
+def test_phases_fill_their_rounds(system: System, setting: SpecSetting) -> None:
+    result = run(system, case_of(system, setting, 6, output_len=20))
+    phases = result.phases()
+    for lane in ("gpu", "link", "cpu"):
+        on_lane = phases[phases["lane"] == lane]
+        assert (on_lane["start_s"][1:] >= on_lane["end_s"][:-1] - 1e-12).all(), lane
+    in_rounds = phases[phases["round"] >= 0]
+    last = np.zeros(len(result.rounds))
+    np.maximum.at(last, in_rounds["round"], in_rounds["end_s"])
+    np.testing.assert_allclose(last, result.rounds["end_s"], rtol=1e-12)
+    assert phases["accepted"].sum() == result.rounds["accepted"].sum()
+    host = phases[phases["phase"] == "host"]
+    assert host["tokens"].sum() == (result.rounds["active"] + result.rounds["accepted"]).sum()
+    some = result.phases(3, 5)
+    assert set(some["round"].tolist()) <= {-1, 3, 4}
+    assert set(some["phase"].tolist()) <= set(phases["phase"].tolist())
+
+
+def test_gaps_between_tokens_add_up() -> None:
+    system = llama()
+    result = run(system, case_of(system, CHAIN, 5))
+    measured = result.measured
+    decode = (measured["last_token_s"] - measured["first_token_s"]).sum()
+    per_token, per_chunk = result.itl_s(), result.itl_s(per_chunk=True)
+    assert per_token.sum() == pytest.approx(decode)
+    assert per_chunk.sum() == pytest.approx(decode)
+    assert len(per_token) == (measured["tokens"] - 1).sum()
+    assert len(per_chunk) == measured["rounds"].sum()
+
+
+def test_without_records_the_summary_is_the_same() -> None:
+    system = llama()
+    case = case_of(system, CHAIN, 5)
+    kept, bare = run(system, case), run(system, case, record_rounds=False)
+    assert bare.output_tps == kept.output_tps
+    assert bare.rounds.size == bare.prefills.size == 0
+    assert kept.rounds.size > 0
+
+
+# Admission and prefill
+
+
+def test_slots_cap_the_batch() -> None:
+    system = kimi()
+    result = run(system, case_of(system, CHAIN, 100))
+    assert result.rounds["batch"].max() == 48  # SGLang's default while speculating
+    assert result.batch_size == pytest.approx(48, rel=1e-3)
+
+
+def test_the_pool_caps_the_batch() -> None:
+    system = kimi(kv_tokens=20_000)
+    case = case_of(system, NONE, 100, input_len=1000, output_len=500)
+    result = run(system, case)
+    assert result.batch_size == pytest.approx(int(case.pool_tokens / case.request_kv_tokens), 0.02)
+
+
+def test_prompts_of_one_moment_share_a_step_up_to_the_chunk() -> None:
+    system = llama_sglang(chunked_prefill_size=1000)
+    load = Load(concurrency=5, num_requests=5)
+    result = run(system, case_of(system, PLAIN, input_len=400, output_len=4, load=load))
+    assert result.prefills["tokens"].tolist() == [1000, 1000]  # 2.5 prompts each
+    assert result.prefills["prompts"].tolist() == [2, 3]
+    assert (result.rounds["start_s"] >= result.prefills["end_s"].max()).all()
+
+
+def test_mixed_chunks_join_the_rounds_of_others() -> None:
+    system = llama(chunked_prefill_size=300)
+    trace = Trace.of([0.0, 0.05], [100, 1000], [200, 3])
+    result = run(system, case_of(system, NONE), trace=trace)
+    mixed = result.prefills[result.prefills["mixed"]]
+    assert mixed["tokens"].tolist() == [300, 300, 300, 100]
+    joined = result.rounds[result.rounds["prefill_s"] > 0]
+    assert (joined["batch"] == 1).all()
+    assert (joined["running"] == 2).all()
+    np.testing.assert_allclose(joined["end_s"], mixed["end_s"], rtol=1e-12)
+
+
+def test_cached_prompt_tokens_are_not_computed() -> None:
+    system = llama_sglang()
+    case = case_of(system, PLAIN, input_len=1000, cached=600)
+    result = run(system, case)
+    assert set(result.prefills["tokens"].tolist()) == {400}
+    # each of the 400 sees the 600 and on average half of the 400
+    assert set(result.prefills["pairs"].tolist()) == {400 * 800.0}
+
+
+def test_an_end_is_noticed_a_round_late_under_overlap() -> None:
+    system = llama_sglang()
+    late = run(system, case_of(system, NONE, output_len=10)).measured
+    prompt = run(system, case_of(system, PLAIN, output_len=10)).measured
+    assert (late["finished_s"] > late["last_token_s"]).all()
+    assert (prompt["finished_s"] == prompt["last_token_s"]).all()
+
+
+def test_a_full_pool_throws_out_the_last_and_computes_it_again() -> None:
+    """All start together, so at their ends they need input + output, more than was reserved."""
+    system = llama_sglang(kv_tokens=10_000)
+    load = Load(concurrency=16, num_requests=16)
+    case = case_of(system, PLAIN, input_len=400, output_len=300, load=load)
+    result = run(system, case)
+    assert len(result.retractions) > 0
+    again = result.requests["retractions"]
+    assert again.sum() == len(result.retractions)
+    assert set(np.flatnonzero(again)) <= set(range(8, 16))
+    assert (result.requests["tokens"] == 300).all()
+    assert result.prefills["prompts"].sum() == 16 + len(result.retractions)
+    recomputed = result.retractions["kv_tokens"].sum()
+    assert result.prefills["tokens"].sum() == 16 * 400 + recomputed
+
+
+# Loads
+
+
+@pytest.mark.parametrize("system", [llama(), llama_sglang()])
+@pytest.mark.parametrize("setting", [NONE, PLAIN, CHAIN])
+@pytest.mark.parametrize("input_len", [0, 1, 300])
+def test_single_token_answers_come_from_the_prefill(
+    system: System, setting: SpecSetting, input_len: int
+) -> None:
+    load = Load(concurrency=3, num_requests=9)
+    case = case_of(system, setting, input_len=input_len, output_len=1, load=load)
+    result = run(system, case)
+    assert (result.requests["tokens"] == 1).all()
+    assert (result.requests["rounds"] == 0).all()
+    assert result.rounds["tokens"].sum() == 0
+    assert math.isnan(result.tpot_s)
+
+
+def test_a_finite_run_counts_ramp_and_drain() -> None:
+    system = llama_sglang()
+    load = Load(concurrency=10, num_requests=25)
+    result = run(system, case_of(system, CHAIN, load=load, output_len=100))
+    assert len(result.requests) == 25
+    makespan = result.requests["finished_s"].max()
+    assert result.window_s == (0.0, makespan)
+    assert result.output_tps == pytest.approx(2500 / makespan)
+    assert math.isnan(result.output_tps_se)  # one sample
+
+
+def test_fewer_requests_than_clients() -> None:
+    system = llama_sglang()
+    result = run(system, case_of(system, CHAIN, load=Load(concurrency=50, num_requests=3)))
+    assert len(result.requests) == 3
+
+
+def test_a_trace_is_replayed_as_it_is() -> None:
+    system = llama()
+    arrival, inputs, outputs = [0.5, 0.5, 2.0, 900.0], [10, 2000, 300, 40], [5, 50, 1, 7]
+    result = run(system, case_of(system, CHAIN), trace=Trace.of(arrival, inputs, outputs))
+    requests = result.requests
+    np.testing.assert_allclose(requests["arrival_s"], arrival)
+    assert requests["input_len"].tolist() == inputs
+    assert requests["tokens"].tolist() == outputs
+    assert requests["admitted_s"][3] == pytest.approx(900.0)  # an idle server starts at once
+    assert result.window_s == (0.5, requests["finished_s"].max())
+
+
+def test_open_loop_rate_is_that_of_the_load() -> None:
+    system = llama_sglang()
+    result = run(system, case_of(system, CHAIN, load=OPEN), requests=2000)
+    gaps = np.diff(result.measured["arrival_s"])
+    assert gaps.mean() == pytest.approx(1 / 30, rel=4 / math.sqrt(2000))
+    assert result.output_tps == pytest.approx(30 * 64, abs=4 * result.output_tps_se)
+
+
+def test_steady_decode_holds_the_batch_and_grows_the_cache() -> None:
+    system = kimi()
+    load = Load("steady_decode", concurrency=8, context_len=16_384.0, window_s=5.0)
+    result = run(system, case_of(system, CHAIN, load=load))
+    rounds = result.rounds
+    assert set(rounds["batch"].tolist()) == {8}
+    assert rounds["kv_tokens"].min() == 8 * 16_384
+    grows = np.diff(rounds["kv_tokens"]) == rounds["tokens"][:-1]
+    assert grows.mean() > 0.9  # all but where a new window starts
+    assert result.tpot_s == pytest.approx(8 / result.output_tps)
+    assert math.isnan(result.ttft_s)
+    held = replace(load, window_s=None)
+    flat = run(system, case_of(system, CHAIN, load=held)).rounds
+    assert set(flat["kv_tokens"].tolist()) == {8 * 16_384}
+
+
+# Bad input
+
+
+def test_bad_arguments_are_refused() -> None:
+    system = llama()
+    case = case_of(system, NONE)
+    with pytest.raises(InputError, match="requests 0"):
+        run(system, case, requests=0)
+    with pytest.raises(InputError, match="warmup -1"):
+        run(system, case, warmup=-1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        (([], [], []), "one length"),
+        (([0.0, 1.0], [5], [5]), "one length"),
+        (([1.0, 0.5], [5, 5], [5, 5]), "rising"),
+        (([math.nan], [5], [5]), "finite"),
+        (([-1.0], [5], [5]), "finite"),
+        (([0.0], [-1], [5]), "lengths"),
+        (([0.0], [5], [0]), "lengths"),
+    ],
+)
+def test_bad_traces_are_refused(
+    columns: tuple[list[float], list[int], list[int]], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        Trace.of(*columns)
