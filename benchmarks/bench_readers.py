@@ -64,8 +64,8 @@ def sglang_mixed(rng: random.Random) -> Iterator[str]:
             )
         for _ in range(3):
             yield (
-                f"[{stamp(second)}] INFO:     10.0.0.{rng.randint(1, 250)}:{rng.randint(1024, 65535)} "
-                '- "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+                f"[{stamp(second)}] INFO:     10.0.0.7:{rng.randint(1024, 65535)} - "
+                '"POST /v1/chat/completions HTTP/1.1" 200 OK\n'
             )
 
 
@@ -143,10 +143,9 @@ KINDS: dict[str, Callable[[random.Random], Iterator[str]]] = {
 
 
 def write(path: Path, kind: str, size: int, packed: bool) -> None:
-    """Write `size` bytes of text: a piece is made up once and repeated with later times."""
+    """Write about `size` bytes of text."""
     lines = KINDS[kind](random.Random(0))
-    opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
-    with opened as file:
+    with gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb") as file:
         written = 0
         while written < size:
             block = "".join(next(lines) for _ in range(2000)).encode()

@@ -20,7 +20,7 @@ from specsim.errors import EngineRefusal, InputError
 from specsim.evidence import Evidence, weakest
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Z90, Spread, normal_cdf, spread
+from specsim.uncertainty import Z90, Spread, normal_cdf, stacked_spread
 from specsim.workload import Lengths, Load, Workload
 
 Floats = NDArray[np.float64]
@@ -122,12 +122,16 @@ def predict(
         return _cases(profile, points, workload, question, coordinates)
 
     def log_output(coordinates: Floats) -> Floats:
-        tps: Floats = np.log(solve(*at(coordinates), with_limit=False).output_tps)
-        return tps
+        """ln(throughput) under each row of coordinates, all solved in one go."""
+        sets = [at(row) for row in coordinates]
+        stacked = sets[0][0].stacked([cost.parameters for cost, _ in sets], len(points))
+        flat = [case for _, cases in sets for case in cases]
+        tps = solve(stacked, flat, with_limit=False).output_tps
+        return np.asarray(np.log(tps).reshape(len(sets), len(points)), dtype=np.float64)
 
     cost, cases = at(profile.coordinates)
     centre = solve(cost, cases)
-    errors = spread(profile, log_output)
+    errors = stacked_spread(profile, log_output)
     if solver == "simulate":
         numbers = _simulated(cost, cases, seed, progress)
     else:
@@ -327,7 +331,7 @@ def _comparison(load: Load, ratio: float, sd: float, baseline: bool) -> Comparis
     if baseline:
         return Comparison(load.concurrency, 0.0, 0.0, 0.0, 0.0)
     low, high = ratio * math.exp(-Z90 * sd), ratio * math.exp(Z90 * sd)
-    probability = normal_cdf(math.log(ratio) / sd)
+    probability = normal_cdf(math.log(ratio) / sd) if sd > 0 else float(ratio > 1)
     return Comparison(load.concurrency, ratio - 1, low - 1, high - 1, probability)
 
 

@@ -85,7 +85,7 @@ class System:
         data-parallel rank; a drafter that is added or dropped changes it by its weights and its
         own cache. (Bytes per token are averaged over the ranks, so a derived pool is whole.)
         """
-        scale = self.cost.parameters.kv_pool
+        scale = float(self.cost.parameters.kv_pool)
         speculates = plan.setting.speculates
         current = self.setup.current
         logged = current is not None and current.speculates

@@ -74,15 +74,32 @@ def spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
     log_output
         ln(throughput) of all rows at given coordinates.
     """
+
+    def one_by_one(points: Floats) -> Floats:
+        return np.stack([log_output(point) for point in points])
+
+    return stacked_spread(profile, one_by_one)
+
+
+def stacked_spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
+    """As `spread`, with a function that takes many coordinate vectors at once.
+
+    Parameters
+    ----------
+    profile
+        Gives coordinates and covariance.
+    log_output
+        (points, parameters) coordinates to (points, rows) ln(throughput).
+    """
     centre, covariance = profile.coordinates, profile.covariance
-    if not len(centre):
-        return Spread(np.zeros((len(log_output(centre)), 0)), covariance, profile.fit.model_error)
-    columns = []
-    for j, variance in enumerate(np.diag(covariance)):
-        step = np.zeros_like(centre)
-        step[j] = STEP * max(math.sqrt(variance), 1e-3)
-        columns.append((log_output(centre + step) - log_output(centre - step)) / (2 * step[j]))
-    return Spread(np.stack(columns, axis=1), covariance, profile.fit.model_error)
+    size = len(centre)
+    if size == 0:
+        rows = log_output(centre[None, :]).shape[1]
+        return Spread(np.zeros((rows, 0)), covariance, profile.fit.model_error)
+    steps = STEP * np.maximum(np.sqrt(np.diag(covariance)), 1e-3)
+    values = log_output(np.concatenate([centre + np.diag(steps), centre - np.diag(steps)]))
+    jacobian = ((values[:size] - values[size:]) / (2 * steps[:, None])).T
+    return Spread(jacobian, covariance, profile.fit.model_error)
 
 
 def normal_cdf(z: float) -> float:

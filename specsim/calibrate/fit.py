@@ -16,7 +16,7 @@ token counts ask for it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -233,26 +233,35 @@ class _Problem:
     prior: Floats
 
     def residuals(self, coordinates: Floats, noise: float) -> Floats:
-        solution = self.rows.predict(self.parameters, coordinates)
-        return self.data.residuals(solution, noise)
+        """Residuals at each row of coordinates, or at one vector."""
+        many = np.atleast_2d(coordinates)
+        solutions = self.rows.predict_many(self.parameters, many)
+        result = self.data.residuals(solutions, noise)
+        return result if coordinates.ndim == 2 else result[0]
 
     def objective(self, coordinates: Floats, noise: float, robust: bool = True) -> Floats:
-        """Vector whose squared length is (MAP), or its Gaussian limit."""
+        """Vector whose squared length is (MAP), or its Gaussian limit; rows as in `residuals`."""
         r = self.residuals(coordinates, noise)
         if robust:
             r = np.sign(r) * np.sqrt((STUDENT_NU + 1) * np.log1p(r**2 / STUDENT_NU))
-        root = np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior)))
-        return np.concatenate([r, np.linalg.solve(root, coordinates)])
+        whitened = np.linalg.solve(self.root, coordinates.T).T
+        return np.concatenate([r, whitened], axis=-1)
+
+    @property
+    def root(self) -> Floats:
+        """Cholesky factor of the prior correlation."""
+        return np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior)))
 
     def jacobian(self, coordinates: Floats, noise: float) -> Floats:
         """Differentiate the plain residuals by central differences."""
-        columns = []
-        for j in range(len(coordinates)):
-            step = np.zeros_like(coordinates)
-            step[j] = 0.02
-            above = self.residuals(coordinates + step, noise)
-            columns.append((above - self.residuals(coordinates - step, noise)) / 0.04)
-        return np.stack(columns, axis=1)
+        return differences(lambda z: self.residuals(z, noise), coordinates, 0.02)
+
+
+def differences(function: Callable[[Floats], Floats], at: Floats, step: float) -> Floats:
+    """Jacobian (values, coordinates) of a function that takes rows of coordinates."""
+    offsets = step * np.eye(len(at))
+    values = function(np.concatenate([at + offsets, at - offsets]))
+    return np.asarray(((values[: len(at)] - values[len(at) :]) / (2 * step)).T)
 
 
 def _chosen(problem: _Problem, most: int, fixed: frozenset[str]) -> NDArray[np.bool_]:
@@ -298,16 +307,18 @@ def _search(
     from scipy.optimize import least_squares
 
     def full(values: Floats) -> Floats:
-        z = np.zeros(len(free))
-        z[free] = values
+        z = np.zeros((*values.shape[:-1], len(free)))
+        z[..., free] = values
         return z
 
-    def distance(values: Floats, robust: bool) -> Floats:
-        return problem.objective(full(values), noise, robust)
-
     def minimum(x0: Floats, robust: bool) -> tuple[float, Floats]:
-        steps = np.full(len(x0), 1e-3)
-        found = least_squares(distance, x0, x_scale=1.0, diff_step=steps, args=(robust,))
+        def distance(values: Floats) -> Floats:
+            return problem.objective(full(values), noise, robust)
+
+        def slope(values: Floats) -> Floats:
+            return differences(distance, values, 1e-3)
+
+        found = least_squares(distance, x0, jac=slope, x_scale=1.0, xtol=1e-7, ftol=1e-9)
         return float(found.cost), found.x
 
     rng = np.random.default_rng(20260201)

@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.acceptance import Acceptance, AcceptTable, accept_table
+from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import CostParameters
+from specsim.cost import CostModel, CostParameters
 from specsim.engine import RunPlan
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
@@ -23,7 +23,6 @@ from specsim.profile import (
     cost_parameters,
     moved_acceptance,
 )
-from specsim.setting import SpecSetting
 from specsim.setup import Setup
 from specsim.workload import Lengths, Load, Workload
 
@@ -31,6 +30,9 @@ Floats = NDArray[np.float64]
 
 ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
 """Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
+
+FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length")
+"""Fields of a solution that observations can be compared with."""
 
 TTFT_SIGMA = 0.3
 """Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form."""
@@ -82,20 +84,43 @@ class Rows:
 
     def predict(self, parameters: tuple[Parameter, ...], coordinates: Floats) -> Solution:
         """Solve every row at given coordinates."""
+        return solve(*self._cases(parameters, coordinates), with_limit=False)
+
+    def predict_many(
+        self, parameters: tuple[Parameter, ...], coordinates: Floats
+    ) -> dict[str, Floats]:
+        """Solve every row at each row of coordinates, all in one go.
+
+        Returns
+        -------
+        Field of the solution -> array (coordinate vectors, observations).
+        """
+        sets = [self._cases(parameters, row) for row in coordinates]
+        flat = [case for _, cases in sets for case in cases]
+        plain = [cost.parameters for cost, _ in sets]
+        stacked = sets[0][0].stacked(plain, len(self.observations))
+        solution = solve(stacked, flat, with_limit=False)
+        shape = (len(sets), len(self.observations))
+        return {name: getattr(solution, name).reshape(shape) for name in FIELDS}
+
+    def _cases(
+        self, parameters: tuple[Parameter, ...], coordinates: Floats
+    ) -> tuple[CostModel, list[Case]]:
         system = assembled(self.setup, cost_parameters(parameters, coordinates))
         prepared = _prepared(self.setup, self.observations)
         by_name = {
             acceptance_name(a): moved_acceptance(a, parameters, coordinates)
             for a in self.acceptances
         }
+        like: dict[tuple[str, RunPlan, Workload, float | None], Case] = {}
         cases = []
-        tables: dict[tuple[str, SpecSetting], AcceptTable] = {}
         for plan, workload, load in prepared:
-            key = (_name(workload), plan.setting)
-            if key not in tables:
-                tables[key] = accept_table(by_name[key[0]], plan.setting)
-            cases.append(Case.of(system, plan, tables[key], workload, load))
-        return solve(system.cost, cases, with_limit=False)
+            key = (_name(workload), plan, workload, load.context_len)
+            if key not in like:
+                table = accept_table(by_name[key[0]], plan.setting)
+                like[key] = Case.of(system, plan, table, workload, load)
+            cases.append(like[key].at(load))
+        return system.cost, cases
 
 
 @lru_cache(maxsize=32)
@@ -137,10 +162,10 @@ class Measured:
     sigma: Floats
     noise: NDArray[np.bool_]
 
-    def residuals(self, solution: Solution, noise: float) -> Floats:
-        """(ln model - ln measured) / error of every number."""
-        model = np.array(
-            [getattr(solution, f)[r] for f, r in zip(self.field, self.row, strict=True)]
+    def residuals(self, solutions: dict[str, Floats], noise: float) -> Floats:
+        """(ln model - ln measured) / error of every number, one row per coordinate vector."""
+        model = np.stack(
+            [solutions[f][:, r] for f, r in zip(self.field, self.row, strict=True)], axis=1
         )
         sigma = np.where(self.noise, noise * self.sigma, self.sigma)
         return np.asarray((np.log(model) - self.log_value) / sigma, dtype=np.float64)

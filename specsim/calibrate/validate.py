@@ -15,7 +15,7 @@ from specsim.calibrate.residuals import Rows, workload_of
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
 from specsim.profile import Profile, acceptance_name, acceptance_of, with_acceptances
-from specsim.uncertainty import Z90, spread
+from specsim.uncertainty import Z90, stacked_spread
 
 Floats = NDArray[np.float64]
 LeaveOut = Literal["setting", "concurrency"]
@@ -228,11 +228,12 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
     fields = [_quantity(o) or QUANTITIES[0] for o in observations]
 
     def log_value(coordinates: Floats) -> Floats:
-        solution = model.predict(profile.parameters, coordinates)
-        return np.log(np.array([getattr(solution, name[1])[i] for i, name in enumerate(fields)]))
+        solutions = model.predict_many(profile.parameters, coordinates)
+        columns = [solutions[name[1]][:, i] for i, name in enumerate(fields)]
+        return np.asarray(np.log(np.stack(columns, axis=1)), dtype=np.float64)
 
-    centre = log_value(profile.coordinates)
-    sd = spread(profile, log_value).sd
+    centre = log_value(profile.coordinates[None, :])[0]
+    sd = stacked_spread(profile, log_value).sd
     return [
         ValidatedRow(
             observation,

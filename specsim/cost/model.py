@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specsim.cost.allreduce import AllReduce
-from specsim.cost.parameters import CORRECTION_KNOTS, CostParameters
+from specsim.cost.parameters import CORRECTION_KNOTS, CostParameters, StackedParameters, stack
 from specsim.hardware import Gpu
 from specsim.sharding import ShardedDraft, ShardedModel
 
@@ -47,18 +48,22 @@ class CostModel:
     target: ShardedModel
     draft: ShardedDraft | None
     allreduce: AllReduce
-    parameters: CostParameters = field(default_factory=CostParameters)
+    parameters: CostParameters | StackedParameters = field(default_factory=CostParameters)
 
     def with_parameters(self, **changes: float | tuple[float, ...]) -> CostModel:
         """Return the same model with some parameters replaced."""
         return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
 
+    def stacked(self, parameters: Sequence[CostParameters], points: int) -> CostModel:
+        """Return a model for `points` points under each of several parameter sets in turn."""
+        return replace(self, parameters=stack(parameters, points))
+
     @property
-    def bandwidth(self) -> float:
+    def bandwidth(self) -> float | Floats:
         """Memory bandwidth, bytes/s."""
         return self.gpu.bandwidth * self.parameters.bandwidth
 
-    def flops(self, dtype: str) -> float:
+    def flops(self, dtype: str) -> float | Floats:
         """Rate of matrix products, FLOP/s."""
         return self.gpu.compute(dtype) * self.parameters.compute
 
@@ -108,10 +113,17 @@ def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> F
     return np.asarray(-experts * np.expm1(t * math.log1p(-experts_per_token / experts)))
 
 
-def correction_factor(parameters: CostParameters, tokens: ArrayLike) -> Floats:
+def correction_factor(parameters: CostParameters | StackedParameters, tokens: ArrayLike) -> Floats:
     """Return exp(correction), linear in log2 t between knots, constant beyond (CORRECTION)."""
     t = np.asarray(tokens, dtype=np.float64)
-    if not parameters.correction:
+    knots = np.asarray(parameters.correction, dtype=np.float64)
+    if knots.size == 0:
         return np.ones_like(t)
-    place = np.log2(np.maximum(t, 1.0))
-    return np.asarray(np.exp(np.interp(place, np.arange(CORRECTION_KNOTS), parameters.correction)))
+    place = np.clip(np.log2(np.maximum(t, 1.0)), 0.0, CORRECTION_KNOTS - 1)
+    left = np.minimum(place.astype(np.int64), CORRECTION_KNOTS - 2)
+    if knots.ndim == 1:
+        low, high = knots[left], knots[left + 1]
+    else:  # a row of knots per point
+        rows = np.arange(len(knots))
+        low, high = knots[rows, left], knots[rows, left + 1]
+    return np.asarray(np.exp(low + (high - low) * (place - left)))

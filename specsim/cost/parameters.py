@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
+from numpy.typing import NDArray
+
 from specsim.errors import InputError
+
+Floats = NDArray[np.float64]
 
 CORRECTION_KNOTS = 12
 """The correction's knots lie at t = 1, 2, 4 .. 2048 tokens."""
@@ -97,3 +103,51 @@ class CostParameters:
                 f"must have {CORRECTION_KNOTS} or none",
                 "fit the profile again",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class StackedParameters:
+    """Parameters of many points at once: the fields of CostParameters, an entry per point.
+
+    One evaluation over stacked points is worth as many single ones as there are parameter sets,
+    which is what makes derivatives cheap.
+    """
+
+    bandwidth: Floats
+    compute: Floats
+    target_fixed: Floats
+    allreduce_latency: Floats
+    allreduce_bandwidth: Floats
+    coverage: Floats
+    expert_sharing: Floats
+    attention: Floats
+    attention_fill: Floats
+    verify_fill: Floats
+    kv_reads: Floats
+    per_request: Floats
+    draft: Floats
+    round_overhead: Floats
+    host: Floats
+    prefill: Floats
+    kv_pool: Floats
+    correction: Floats
+
+
+def stack(parameters: Sequence[CostParameters], points: int) -> StackedParameters:
+    """Repeat each parameter set for `points` points; sets follow one another.
+
+    Raises
+    ------
+    InputError
+        If some sets have a correction and others none.
+    """
+    corrected = {len(p.correction) for p in parameters}
+    if len(corrected) != 1:
+        raise InputError("stacked parameters", "differ in having a correction", "give all of one")
+    columns = {
+        f.name: np.repeat([getattr(p, f.name) for p in parameters], points)
+        for f in fields(CostParameters)
+        if f.name != "correction"
+    }
+    knots = np.repeat(np.array([p.correction for p in parameters]), points, axis=0)
+    return StackedParameters(**columns, correction=knots)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from specsim.decide.contest import SURE, SURE_UNMEASURED, Contest, beats
-from specsim.decide.outlook import Grid
-from specsim.decide.recommendation import Advice, LoadChoice, Option
+from specsim.decide.outlook import Grid, depth_sd
+from specsim.decide.recommendation import Advice, LoadChoice, Option, plan_name
 from specsim.decide.slo import Target
 from specsim.engine import RunPlan
 from specsim.profile import Profile
@@ -93,10 +93,11 @@ def _raise_cap(profile: Profile, contest: Contest, choices: Sequence[LoadChoice]
         result.append(
             Advice(
                 "raise-max-running-requests",
-                f"{named(grid.plans[i])}: its cap of {grid.plans[i].max_running_requests} running "
-                f"requests binds from {grid.loads[loads[0]].concurrency} clients on; {flag} {asked} "
-                f"would give {_percent(float(gains[best]))} at {grid.loads[best].concurrency} "
-                f"clients ({_percent(math.expm1(against))} against no speculation)",
+                f"{plan_name(grid.plans[i])}: its cap of {grid.plans[i].max_running_requests} running "
+                f"requests binds from {grid.loads[loads[0]].concurrency} clients on; "
+                f"{flag} {asked} would give {_percent(float(gains[best]))} at "
+                f"{grid.loads[best].concurrency} clients "
+                f"({_percent(math.expm1(against))} against no speculation)",
             )
         )
     return result
@@ -133,7 +134,7 @@ def _measure_first(contest: Contest, choices: Sequence[LoadChoice]) -> list[Advi
     return [
         Advice(
             "measure-first",
-            f"{named(plan)} would give {_percent(gain)} at {_clients([c])[3:]} "
+            f"{plan_name(plan)} would give {_percent(gain)} at {_clients([c])[3:]} "
             f"({100 * probability:.0f} % sure), but this server was never measured with it: "
             "measure it first (specsim plan)",
         )
@@ -161,9 +162,13 @@ def notes_of(profile: Profile, contest: Contest, targets: Sequence[Target]) -> t
         )
     )
     notes.append(
-        f"model error {100 * profile.fit.model_error:.1f} % of the throughput, half of its variance "
-        "assumed to be a setting's own"
+        f"model error {100 * profile.fit.model_error:.1f} % of the throughput, half of its "
+        "variance assumed to be a setting's own"
     )
+    if depth_sd(profile) > 0:
+        notes.append(
+            "measured at one draft depth, as far as is known: what deeper drafts cost is uncertain"
+        )
     if any(target.statistic != "mean" for target in targets):
         notes.append("percentiles of latency are simulated, the rest is in closed form")
     versions = sorted({p.version for p in contest.plans} - {profile.setup.engine.version})
@@ -177,20 +182,6 @@ def notes_of(profile: Profile, contest: Contest, targets: Sequence[Target]) -> t
     if all(not p.setting.speculates for p in contest.plans):
         notes.append("the setup names no drafter and no current setting: nothing to compare")
     return tuple(notes)
-
-
-def named(plan: RunPlan) -> str:
-    """Name a plan in a sentence.
-
-    Returns
-    -------
-    E.g. ``topk=1 steps=2, overlap``; the tokens are left out where they go without saying.
-    """
-    setting = plan.setting
-    if not setting.speculates:
-        return "no speculation"
-    tokens = "" if setting.topk == 1 else f" tokens={setting.num_draft_tokens}"
-    return f"topk={setting.topk} steps={setting.num_steps}{tokens}, {setting.scheduler}"
 
 
 def _percent(fraction: float) -> str:

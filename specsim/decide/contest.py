@@ -125,7 +125,7 @@ class Contest:
         draws = np.log(np.exp(self.draws[:, :, used]) @ share[used])
         mean = np.asarray(draws.mean(axis=0))
         sd = np.sqrt(np.maximum(_ratio_variance(np.cov(draws.T)), 0.0))
-        allowed = self.allowed[:, used].all(axis=1)
+        allowed = np.asarray(self.allowed[:, used].all(axis=1), dtype=np.bool_)
         pool = np.flatnonzero(allowed) if allowed.any() else np.arange(len(self.plans))
         i = self.standing(pool, mean, sd)[0]
         probability, regret = wins(draws, allowed)

@@ -10,7 +10,14 @@ its variance. The other half belongs to a setting at a load, and neighbours shar
                               + (dlog2 C / 2)^2,   0 between drafting and not drafting   (SPECIFIC)
 
 For no speculation against a setting that drafts this is equation (DELTA) of
-`specsim.uncertainty`.
+`specsim.uncertainty`, but for one more term. What a drafting round pays beyond the derived times
+is one number of the model, whatever the depth. Measured at one depth only, a share psi of it may
+as well grow with the depth; so psi joins the parameters, as a normal around zero:
+
+    overhead(S) = overhead (1 + psi (S / S_measured - 1))                                (DEPTH)
+
+In published sweeps of the depth about half of it grows: vLLM issue 20780 (10.2 ms at S = 2, 15.2
+at 7, 7.1 plain), pull request 16035 (10.8 at 2, 12.6 at 4, 7.8 plain), issue 47277 (35 + 26 S ms).
 """
 
 from __future__ import annotations
@@ -36,6 +43,10 @@ SPECIFIC_SHARE = 0.5
 
 LOAD_LENGTH = 2.0
 """Assumed: octaves of load over which that part stays alike."""
+
+DEPTH_SD = 0.25
+"""Of psi (DEPTH): the published half lies at two of it. Where the profile's data tell what a draft
+step costs, psi is zero."""
 
 DRAWS = 4000
 """Of the joint Gaussian: a probability of 0.5 is known to 0.8 %."""
@@ -157,7 +168,7 @@ class Outlook:
     mean
         (settings, loads): m. It equals ln of `cells` unless something was learnt since.
     jacobian
-        (settings, loads, parameters): J.
+        (settings, loads, parameters): J; the last parameter is psi (DEPTH).
     covariance
         C.
     alike_settings, alike_loads
@@ -217,18 +228,44 @@ def outlook(profile: Profile, grid: Grid) -> Outlook:
         return grid.solve(profile, coordinates).log_tps.reshape(-1)
 
     errors = spread(profile, log_output)
+    jacobian = errors.jacobian.reshape(*grid.shape, -1)
+    size = len(errors.covariance)
+    covariance = np.zeros((size + 1, size + 1))
+    covariance[:size, :size] = errors.covariance
+    covariance[size, size] = depth_sd(profile) ** 2
     variance = profile.fit.model_error**2
     return Outlook(
         grid,
         cells,
         cells.log_tps,
-        errors.jacobian.reshape(*grid.shape, -1),
-        errors.covariance,
+        np.concatenate([jacobian, _depth_column(profile, grid, jacobian)], axis=2),
+        covariance,
         setting_likeness(grid.plans),
         load_likeness(grid.loads),
         (SPECIFIC_SHARE * variance) ** 0.5,
         ((1 - SPECIFIC_SHARE) * variance) ** 0.5,
     )
+
+
+def depth_sd(profile: Profile) -> float:
+    """Return the error of psi (DEPTH); none where nothing or enough was measured.
+
+    Without measurements the overhead is the prior's, whose factor of three either way says it.
+    """
+    told = any(p.name == "draft" and p.driven == "data" for p in profile.parameters)
+    return 0.0 if told or not profile.fit.observations else DEPTH_SD
+
+
+def _depth_column(profile: Profile, grid: Grid, jacobian: Floats) -> Floats:
+    """Return d ln X / d psi from d ln X / d ln(overhead), (settings, loads, 1)."""
+    steps = np.array([plan.setting.num_steps for plan in grid.plans], dtype=np.float64)
+    current = profile.setup.current
+    measured = current.num_steps if current is not None and current.speculates else 0
+    for k, parameter in enumerate(profile.parameters):
+        if parameter.name == "round_overhead" and measured:
+            by_log = jacobian[:, :, k] / parameter.prior_sd
+            return np.asarray((by_log * (steps / measured - 1.0)[:, None])[:, :, None])
+    return np.zeros((*grid.shape, 1))
 
 
 def load_likeness(loads: Sequence[Load]) -> Floats:

@@ -7,7 +7,7 @@ a joint Gaussian (`specsim.decide.outlook`), by the rules of `specsim.decide.con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class Wish:
         Of the Monte Carlo, and of the simulations that percentiles need.
     """
 
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     settings: tuple[SpecSetting, ...] = ()
     targets: tuple[Target, ...] = ()
     engine_version: str | None = None
@@ -114,8 +114,8 @@ def recommend(
     contest, looked_at = _contest(profile, asked, wish)
     choices = [contest.choose(j, c) for j, c in enumerate(asked)]
     if wish.targets:
-        met = contest.allowed.any(axis=0)
-        choices = [replace(c, meets_targets=bool(m)) for c, m in zip(choices, met, strict=True)]
+        met = np.any(contest.allowed, axis=0).tolist()
+        choices = [replace(c, meets_targets=m) for c, m in zip(choices, met, strict=True)]
     choices = _steadied(choices)
     mix = None
     if wish.mix:

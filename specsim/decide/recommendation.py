@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from specsim.decide.slo import Target
@@ -12,6 +11,15 @@ from specsim.engine import RunPlan
 AdviceKind = Literal[
     "do-not-speculate", "raise-max-running-requests", "measure-first", "target-missed", "tie"
 ]
+
+
+def plan_name(plan: RunPlan) -> str:
+    """Name a plan in a sentence; what goes without saying is left out."""
+    setting = plan.setting
+    if not setting.speculates:
+        return "no speculation"
+    tokens = "" if setting.topk == 1 else f" tokens={setting.num_draft_tokens}"
+    return f"topk={setting.topk} steps={setting.num_steps}{tokens}, {setting.scheduler}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +77,8 @@ class Option:
 
     @property
     def label(self) -> str:
-        """Setting and scheduler; one scheduler goes without saying for no speculation."""
-        setting = self.plan.setting
-        if not setting.speculates:
-            return "no speculation"
-        return (
-            f"topk={setting.topk} steps={setting.num_steps} tokens={setting.num_draft_tokens}, "
-            + (setting.scheduler)
-        )
+        """Name of the setting, for people."""
+        return plan_name(self.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,6 @@ class Recommendation:
     notes: tuple[str, ...]
     considered: tuple[int, int]
     seed: int = 0
-    options: Mapping[int, tuple[Option, ...]] = field(default_factory=dict)
 
     def tps_per_gpu(self, option: Option) -> float:
         """Tokens per second and GPU."""

@@ -29,6 +29,8 @@ Format = Literal[
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
+FIRST_BYTES = 1 << 16
+"""The first look is at so much; most files show what they are within it."""
 SEARCH_BYTES = 32 << 20
 """How far into a file a known line is looked for."""
 
@@ -91,6 +93,9 @@ def detect(source: Source) -> Format:
     """
     if source.is_sqlite:
         return "nsys_sqlite"
+    found = detect_text(source.head[:FIRST_BYTES])
+    if found:
+        return found
     begun = 0
     while True:
         found = detect_text(source.head, begun)

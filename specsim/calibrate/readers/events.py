@@ -6,7 +6,8 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from json.scanner import make_scanner
 from typing import Any
 
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
@@ -46,7 +47,7 @@ class EventStream:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         text, at = self._find_array()
-        decode = json.JSONDecoder().scan_once
+        decode: Callable[[str, int], tuple[Any, int]] = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]
         while True:
             at = self._skip(text, at)
             if at >= len(text):

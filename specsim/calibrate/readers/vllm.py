@@ -118,9 +118,7 @@ class _Reader:
 
     def _place(self, line: bytes) -> bytes:
         """Find the block of a line; return its time."""
-        text = line[: line.find(b"metrics: ")] if b"metrics: " in line else line
-        cut = text[: text.find(ENGINE_MARK)] if ENGINE_MARK in text else text
-        head = cut[:128]
+        head = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
         if head != self.prefix[0]:
             self.prefix = (head, *parse_prefix(head))
         _, stamp, pid = self.prefix

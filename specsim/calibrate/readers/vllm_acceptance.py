@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,7 +39,7 @@ class Drafting:
     alone: int = 0
     positions: int = 0
     corrected: int = 0
-    sums: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    sums: dict[int, list[float]] = field(default_factory=dict)
 
     def add(self, line: SpecLine, running: int) -> None:
         """Count one line."""
@@ -49,22 +49,22 @@ class Drafting:
         self.corrected += line.bonus_added
         sums = self.sums.get(running)
         if sums is None:
-            sums = self.sums[running] = np.zeros(_FIXED + MAX_POSITIONS)
-        drafts = line.drafts or 0.0
+            sums = self.sums[running] = [0.0] * (_FIXED + MAX_POSITIONS)
         length = line.accept_length or 0.0
-        known = drafts if length else 0.0
-        sums[:_FIXED] += (known, line.drafted, line.accepted, known * length)
-        if line.survival:
-            sums[_FIXED : _FIXED + len(line.survival)] += known * np.array(line.survival)
+        known = (line.drafts or 0.0) if length else 0.0
+        sums[_DRAFTS] += known
+        sums[_DRAFTED] += line.drafted
+        sums[_ACCEPTED] += line.accepted
+        sums[_EMITTED] += known * length
+        for at, rate in enumerate(line.survival, start=_FIXED):
+            sums[at] += known * rate
 
     def _total(self, low: float, high: float) -> NDArray[np.float64]:
         total = np.zeros(_FIXED + MAX_POSITIONS)
-        for _, sums in self._within(low, high):
-            total += sums
+        for batch, sums in self.sums.items():
+            if low <= batch <= high:
+                total += sums
         return total
-
-    def _within(self, low: float, high: float) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        return ((b, s) for b, s in self.sums.items() if low <= b <= high)
 
     @property
     def accept_length(self) -> float | None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 ENGINE_MARK = b"Avg generation throughput: "
 SPEC_MARK = b"SpecDecoding metrics: "
 OLD_SPEC_MARK = b"Speculative metrics: "
 
+PROMPT_MARK = b"Avg prompt throughput: "
+
 _ENGINE = re.compile(
-    rb"(?:Engine (\d{1,4}): |(\d{1,4}) Engines Aggregated: )?"
     rb"Avg prompt throughput: (\d{1,9}\.\d) tokens/s, "
     rb"Avg generation throughput: (\d{1,9}\.\d) tokens/s, "
     rb"Running: (\d{1,7}) reqs, (?:Swapped: \d{1,7} reqs, )?(?:Waiting|Pending): (\d{1,7}) reqs"
-    rb"(?=,|\s|\.|\"|\Z)"
+    rb"(?:, GPU KV cache usage: (\d{1,3}\.\d)%, Prefix cache hit rate: \d{1,3}\.\d%\s*(\n)|"
+    rb"(?=,|\s|\.|\"|\Z))"
 )
+_NAME = re.compile(rb"(?:Engine (\d{1,4})|(\d{1,4}) Engines Aggregated): \Z")
 _TAIL_PART = re.compile(
     rb", (?:([A-Z]+ KV cache usage): (\d{1,3}\.\d)%|(Preemptions): (\d{1,9})"
     rb"|([A-Z][A-Za-z ()/-]{2,48}): (?:nan|\d{1,9}(?:\.\d{1,3})?)(?:%| reqs| tokens/s| ms| s)?)"
@@ -56,8 +61,7 @@ RATE_TOLERANCE = 0.0006
 """Printed fractions may be off by half of their last digit."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLine:
+class EngineLine(NamedTuple):
     """Throughput of one interval; `engines` is over 1 on an aggregated line."""
 
     engine: int | None
@@ -70,8 +74,7 @@ class EngineLine:
     preemptions: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpecLine:
+class SpecLine(NamedTuple):
     """Drafting of one interval.
 
     `accept_length` includes the bonus token; `drafts` are request-rounds; None where neither can
@@ -104,10 +107,47 @@ class V0Line:
 
 def parse_engine_line(line: bytes) -> EngineLine | str:
     """Read an ``Avg generation throughput`` line, or say why not."""
-    found = _ENGINE.search(line)
+    start = line.find(PROMPT_MARK)
+    found = _ENGINE.match(line, max(start, 0))
     if found is None:
         return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
-    usage, preemptions, at = None, 0, found.end()
+    usage, preemptions = None, 0
+    if found[6]:
+        usage = float(found[5]) / 100
+    else:
+        tail = _tail(line, found.end())
+        if isinstance(tail, str):
+            return tail
+        usage, preemptions = tail
+    if line.count(ENGINE_MARK) != 1:
+        return "two lines written into one"
+    if usage is not None and usage > 1.0:
+        return "cache usage above 100 %"
+    engine, engines = _engine_name(line[max(start - 32, 0) : start])
+    return EngineLine(
+        engine=engine,
+        engines=engines,
+        prompt_tps=float(found[1]),
+        output_tps=float(found[2]),
+        running=int(found[3]),
+        waiting=int(found[4]),
+        usage=usage,
+        preemptions=preemptions,
+    )
+
+
+@lru_cache(1024)
+def _engine_name(before: bytes) -> tuple[int | None, int]:
+    """Return (number of the engine, engines aggregated) from the text before a line."""
+    found = _NAME.search(before)
+    if found is None:
+        return None, 1
+    return (int(found[1]), 1) if found[1] else (None, int(found[2]))
+
+
+def _tail(line: bytes, at: int) -> tuple[float | None, int] | str:
+    """Read the optional fields: fraction of the KV cache in use, and preemptions."""
+    usage, preemptions = None, 0
     while part := _TAIL_PART.match(line, at):
         if part[1] and part[1] != b"CPU KV cache usage":
             usage = float(part[2]) / 100
@@ -116,20 +156,7 @@ def parse_engine_line(line: bytes) -> EngineLine | str:
         at = part.end()
     if not _END.match(line, at):
         return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
-    if line.count(ENGINE_MARK) != 1:
-        return "two lines written into one"
-    if usage is not None and usage > 1.0:
-        return "cache usage above 100 %"
-    return EngineLine(
-        engine=int(found[1]) if found[1] else None,
-        engines=int(found[2] or 1),
-        prompt_tps=float(found[3]),
-        output_tps=float(found[4]),
-        running=int(found[5]),
-        waiting=int(found[6]),
-        usage=usage,
-        preemptions=preemptions,
-    )
+    return usage, preemptions
 
 
 def parse_spec_line(line: bytes) -> SpecLine | str:

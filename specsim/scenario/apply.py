@@ -1,0 +1,341 @@
+"""Overrides put to a profile: the setup changes, and with it what the old numbers still say.
+
+A number that was fitted on other hardware or another model says nothing here: it goes back to its
+prior, median and error. Numbers of the software (CPU time, what a drafting round pays) keep their
+value but take the prior's error, for they rest partly on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specsim.acceptance import Acceptance, accept_table
+from specsim.errors import InputError
+from specsim.profile import (
+    FitRecord,
+    Parameter,
+    Profile,
+    acceptance_name,
+    acceptance_priors,
+    cost_priors,
+    default_acceptance,
+)
+from specsim.scenario.override import (
+    ACCEPT_LENGTH,
+    PARAMETERS,
+    SETUP_COUNT,
+    SETUP_NUMBER,
+    SETUP_TEXT,
+    Override,
+)
+from specsim.setting import SpecSetting
+from specsim.setup import Setup, setup_from_mapping, setup_to_mapping
+from specsim.system import assemble
+
+RESET: dict[str, frozenset[str]] = {
+    name: frozenset(groups.split())
+    for name, groups in {
+        "bandwidth": "gpu",
+        "compute": "gpu",
+        "target_fixed": "gpu model",
+        "attention": "gpu model backend kv_dtype",
+        "attention_fill": "gpu model backend",
+        "verify_fill": "gpu model backend",
+        "kv_reads": "backend engine",
+        "per_request": "gpu engine",
+        "host": "gpu engine",
+        "prefill": "gpu model quantisation",
+        "kv_pool": "gpu count model quantisation kv_dtype draft engine kv_tokens",
+        "allreduce_latency": "link count allreduce",
+        "allreduce_bandwidth": "link count allreduce",
+        "coverage": "model",
+        "expert_sharing": "model",
+        "round_overhead": "gpu model engine",
+        "draft": "gpu model draft",
+        "correction": "gpu model quantisation link count allreduce backend engine",
+        "acceptance": "model draft",
+    }.items()
+}
+"""What a changed part of the setup makes of each parameter: back to its prior."""
+
+KEPT_MEDIAN = ("host", "per_request", "round_overhead")
+
+NEW_SERVER = ("gpu", "model")
+CHANGED_SERVER = ("link", "count", "quantisation", "allreduce")
+NEW_MODEL_ERROR, CHANGED_MODEL_ERROR = 0.10, 0.05
+"""Assumed: model error of a server that nobody has measured, and of one that was rebuilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A changed profile, and what the change means."""
+
+    profile: Profile
+    notes: tuple[str, ...] = ()
+
+
+def apply_overrides(profile: Profile, overrides: Iterable[Override]) -> Applied:
+    """Return the profile under the overrides: first the setup's, then parameters, then acceptance.
+
+    Raises
+    ------
+    InputError, UnknownNameError, FormatError
+        If a value is impossible, or a name unknown.
+    """
+    changes = tuple(overrides)
+    if not changes:
+        return Applied(profile)
+    notes: list[str] = []
+    setup = _changed_setup(profile.setup, changes, notes)
+    result = profile if setup == profile.setup else _moved(profile, setup, notes)
+    for change in changes:
+        if change.key in PARAMETERS:
+            result = _with_parameter(result, change)
+        elif change.key == ACCEPT_LENGTH:
+            result = _with_accept_length(result, change, notes)
+    label = " ".join(change.label for change in changes)
+    return Applied(replace(result, name=f"{profile.name} [{label}]"), tuple(notes))
+
+
+def _changed_setup(setup: Setup, changes: Sequence[Override], notes: list[str]) -> Setup:
+    mapping: dict[str, Any] = setup_to_mapping(setup)
+    places = SETUP_TEXT | SETUP_COUNT | SETUP_NUMBER
+    for change in changes:
+        if change.key not in places:
+            continue
+        section, field = places[change.key]
+        table = mapping.setdefault(section, {})
+        if change.key in SETUP_TEXT:
+            table[field] = change.text
+            continue
+        value = change.changed(table.get(field))
+        if change.key in SETUP_COUNT:
+            if value != round(value):
+                raise InputError(
+                    f"--set {change.label}", "must give a whole number", "give another factor"
+                )
+            value = round(value)
+        if change.key == "context" and table.get("input_cached"):
+            table["input_cached"] = value * table["input_cached"] / table["input_len"]
+        table[field] = value
+    _follow(setup, mapping, {change.key for change in changes}, notes)
+    return setup_from_mapping(mapping, "--set")
+
+
+def _follow(setup: Setup, mapping: dict[str, Any], keys: set[str], notes: list[str]) -> None:
+    """Change what goes with what was changed: GPUs and tp, sizes that no longer hold."""
+    engine, hardware, model = mapping["engine"], mapping["hardware"], mapping["model"]
+    if "tp" in keys and "gpus" not in keys:
+        hardware["gpu_count"] = engine["tp"] * engine.get("dp", 1)
+    elif "gpus" in keys and "tp" not in keys:
+        ranks = engine.get("dp", 1)
+        engine["tp"] = max(1, hardware["gpu_count"] // ranks)
+    if "engine" in keys and engine["name"] != setup.engine.name:
+        if "engine.version" not in keys:
+            from specsim.profile.other_engine import NEWEST_READ, parse_engine
+
+            engine["version"] = NEWEST_READ[parse_engine(engine["name"])]
+        for key in ("max_running_requests", "cuda_graph_max_bs", "chunked_prefill_size"):
+            if key not in keys:
+                engine.pop(key, None)
+    if "model" in keys:
+        model.pop("config", None)
+        if "quantisation" not in keys:
+            model.pop("quantisation", None)
+        if "draft" not in keys and mapping.get("draft"):
+            mapping["draft"]["id"] = "mtp" if mapping["draft"]["id"] == "mtp" else "eagle3"
+    stale_size = bool(keys & {"model", "quantisation"}) and "weight_bytes" not in keys
+    if stale_size and model.pop("weight_bytes", None) is not None:
+        notes.append("the stated size of the weights belonged to the old ones: derived now")
+    sizes = {"gpu", "gpus", "tp", "dp", "model", "quantisation", "kv_dtype", "mem_fraction_static"}
+    if keys & sizes and "kv_tokens" not in keys and engine.pop("kv_tokens", None) is not None:
+        notes.append("the KV pool of the start-up log belonged to the old server: derived now")
+    if "gpu" in keys and "link" not in keys and hardware.get("gpu_count", 1) > 1:
+        notes.append(f"the link stays {hardware.get('link', 'none')}; --set link=... changes it")
+
+
+def _groups(old: Setup, new: Setup) -> frozenset[str]:
+    """Return which parts of the setup differ."""
+    a, b = old.hardware, new.hardware
+    e, f = old.engine, new.engine
+    differs = {
+        "gpu": a.gpu != b.gpu,
+        "count": (e.tp, e.dp, e.ep) != (f.tp, f.dp, f.ep),
+        "link": a.link != b.link,
+        "allreduce": a.allreduce != b.allreduce,
+        "model": (old.model.id, old.model.config) != (new.model.id, new.model.config),
+        "quantisation": (old.model.quantisation, old.model.weight_bytes)
+        != (new.model.quantisation, new.model.weight_bytes),
+        "draft": old.draft != new.draft,
+        "engine": e.name != f.name,
+        "backend": e.attention_backend != f.attention_backend,
+        "kv_dtype": e.kv_dtype != f.kv_dtype,
+        "kv_tokens": (e.kv_tokens, e.mem_fraction_static) != (f.kv_tokens, f.mem_fraction_static),
+    }
+    return frozenset(name for name, different in differs.items() if different)
+
+
+def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
+    """Put a profile on another setup: what does not carry over goes back to its prior."""
+    groups = _groups(profile.setup, setup)
+    system = assemble(setup)
+    system.kv_pool_tokens(system.plan(SpecSetting.none()))  # says if the weights do not fit
+    if profile.setup.engine.version != setup.engine.version:
+        notes.append(f"times were fitted under {_release(profile.setup)}, not {_release(setup)}")
+    if not groups:
+        return replace(profile, setup=setup)
+    acceptances = profile.acceptances
+    if groups & RESET["acceptance"]:
+        acceptances = tuple(
+            default_acceptance(system, profile.default_algorithm, a.dataset, a.temperature)
+            for a in acceptances
+        )
+    wanted = [*cost_priors(system)]
+    wanted += [p for p in profile.parameters if p.name.startswith("correction_")]
+    if any(p.name.startswith("accept_level") for p in profile.parameters):
+        names = tuple(acceptance_name(a) for a in acceptances)
+        wanted += acceptance_priors(names, any(len(a.accept_prob) > 1 for a in acceptances))
+    old = {p.name: (i, p) for i, p in enumerate(profile.parameters)}
+    chosen: list[Parameter] = []
+    kept: list[int | None] = []
+    reset = []
+    for prior in wanted:
+        index, known = old.get(prior.name, (None, None))
+        if known is None or not groups & RESET[_family(prior.name)]:
+            chosen.append(known or prior)
+            kept.append(index)
+        elif not prior.name.startswith("correction_"):
+            chosen.append(_back_to(prior, known))
+            kept.append(None)
+            reset += [prior.name] if known.driven == "data" else []
+    if reset:
+        notes.append(f"fitted on the old server, back to the prior here: {', '.join(reset)}")
+    return replace(
+        profile,
+        setup=setup,
+        parameters=tuple(chosen),
+        correlation=_correlation(profile, kept),
+        acceptances=acceptances,
+        fit=_fit_record(profile.fit, groups),
+    )
+
+
+def _back_to(prior: Parameter, known: Parameter) -> Parameter:
+    """Return the prior, around the known value where that is the software's."""
+    if prior.name not in KEPT_MEDIAN:
+        return prior
+    shift = known.value / prior.prior_median
+    return replace(
+        prior,
+        value=known.value,
+        prior_median=known.value,
+        low=prior.low * min(shift, 1.0),
+        high=prior.high * max(shift, 1.0),
+    )
+
+
+def _release(setup: Setup) -> str:
+    return f"{setup.engine.name} {setup.engine.version}"
+
+
+def _family(name: str) -> str:
+    if name.startswith("correction_"):
+        return "correction"
+    return name if name in RESET else "acceptance"
+
+
+def _correlation(profile: Profile, kept: Sequence[int | None]) -> tuple[tuple[float, ...], ...]:
+    """Return the correlation of the kept parameters; the others stand alone."""
+    result = np.eye(len(kept))
+    old = np.array(profile.correlation)
+    for i, a in enumerate(kept):
+        for j, b in enumerate(kept):
+            if a is not None and b is not None:
+                result[i, j] = old[a, b]
+    return tuple(map(tuple, result.tolist()))
+
+
+def _fit_record(fit: FitRecord, groups: frozenset[str]) -> FitRecord:
+    """Return how well the changed server is known: nobody has measured it."""
+    if groups & set(NEW_SERVER):
+        return replace(fit, observations=0, model_error=max(fit.model_error, NEW_MODEL_ERROR))
+    if groups & set(CHANGED_SERVER):
+        return replace(fit, observations=0, model_error=max(fit.model_error, CHANGED_MODEL_ERROR))
+    return fit
+
+
+def _with_parameter(profile: Profile, change: Override) -> Profile:
+    """Set or multiply a parameter; its error stays."""
+    name = PARAMETERS[change.key]
+    names = [p.name for p in profile.parameters]
+    if name not in names:
+        raise InputError(
+            f"--set {change.label}",
+            f"changes {name}, which this server does not have",
+            f"change one of {', '.join(n for n in names if '[' not in n)}",
+        )
+    i = names.index(name)
+    old = profile.parameters[i]
+    value = change.changed(old.value)
+    if old.scale == "log" and value <= 0:
+        raise InputError(f"--set {change.label}", "must be positive", "give a factor above 0")
+    shift = value / old.value if old.scale == "log" else 1.0
+    new = replace(
+        old,
+        value=value,
+        prior_median=old.prior_median * shift if old.scale == "log" else value,
+        low=min(old.low * shift, value),
+        high=max(old.high * shift, value),
+        source=f"--set {change.label}",
+    )
+    return replace(profile, parameters=(*profile.parameters[:i], new, *profile.parameters[i + 1 :]))
+
+
+def _with_accept_length(profile: Profile, change: Override, notes: list[str]) -> Profile:
+    """Shift the level of the first acceptance until the current setting has that accept length."""
+    setting = profile.setup.current
+    if setting is None or not setting.speculates:
+        setting = SpecSetting.of(1, 3, algorithm="EAGLE3")
+        notes.append("no current setting: the accept length is taken to be that of a chain of 3")
+    acceptance = profile.acceptance()
+    wanted = change.changed(accept_table(acceptance, setting).accept_length)
+    most = 1 + min(setting.num_steps, setting.num_draft_tokens - 1)
+    if not 1 < wanted < most:
+        raise InputError(
+            f"--set {change.label}",
+            f"must lie between 1 and {most}, the bonus token included ({setting.label})",
+            "give tokens per request and round",
+        )
+    level = solve_level(acceptance, setting, wanted)
+    name = f"accept_level[{acceptance_name(acceptance)}]"
+    parameters = tuple(replace(p, sd=0.0) if p.name == name else p for p in profile.parameters)
+    shift = next((p.value for p in parameters if p.name == name), 0.0)
+    first = replace(
+        profile.acceptances[0],
+        level=level - shift,
+        evidence="assumed",
+        source=f"--set {change.label}",
+    )
+    return replace(profile, parameters=parameters, acceptances=(first, *profile.acceptances[1:]))
+
+
+def solve_level(acceptance: Acceptance, setting: SpecSetting, accept_length: float) -> float:
+    """Return the level at which a setting has an accept length (bisection).
+
+    Examples
+    --------
+    >>> chain = SpecSetting.of(1, 2)
+    >>> level = solve_level(Acceptance(), chain, 2.4)
+    >>> round(accept_table(replace(Acceptance(), level=level), chain).accept_length, 6)
+    2.4
+    """
+    low, high = -19.0, 19.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        reached = accept_table(replace(acceptance, level=middle), setting).accept_length
+        low, high = (middle, high) if reached < accept_length else (low, middle)
+    return (low + high) / 2

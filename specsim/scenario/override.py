@@ -1,0 +1,187 @@
+"""One override as it is typed: ``KEY=VALUE``, or ``KEY=*FACTOR`` for numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from specsim.cost import CostParameters
+from specsim.errors import InputError, UnknownNameError
+
+SETUP_TEXT = {
+    "gpu": ("hardware", "gpu"),
+    "link": ("hardware", "link"),
+    "allreduce": ("hardware", "allreduce"),
+    "model": ("model", "id"),
+    "quantisation": ("model", "quantisation"),
+    "draft": ("draft", "id"),
+    "engine": ("engine", "name"),
+    "engine.version": ("engine", "version"),
+    "attention_backend": ("engine", "attention_backend"),
+    "kv_dtype": ("engine", "kv_dtype"),
+}
+"""Keys of setup.toml that hold a text: section and field."""
+
+SETUP_COUNT = {
+    "gpus": ("hardware", "gpu_count"),
+    "tp": ("engine", "tp"),
+    "dp": ("engine", "dp"),
+    "ep": ("engine", "ep"),
+    "max_running_requests": ("engine", "max_running_requests"),
+    "cuda_graph_max_bs": ("engine", "cuda_graph_max_bs"),
+    "kv_tokens": ("engine", "kv_tokens"),
+    "chunked_prefill_size": ("engine", "chunked_prefill_size"),
+    "page_size": ("engine", "page_size"),
+}
+"""Keys that hold a whole number."""
+
+SETUP_NUMBER = {
+    "mem_fraction_static": ("engine", "mem_fraction_static"),
+    "weight_bytes": ("model", "weight_bytes"),
+    "input_len": ("workload", "input_len"),
+    "output_len": ("workload", "output_len"),
+    "input_cached": ("workload", "input_cached"),
+    "context": ("workload", "input_len"),
+}
+"""Keys that hold a number; ``context`` keeps the cached share of the prompt."""
+
+PARAMETERS = {
+    "allreduce.latency": "allreduce_latency",
+    "allreduce.bandwidth": "allreduce_bandwidth",
+    "draft.cost": "draft",
+    "overhead": "round_overhead",
+    "gpu.bandwidth": "bandwidth",
+    "gpu.compute": "compute",
+    **{f.name: f.name for f in fields(CostParameters) if f.name not in ("correction", "draft")},
+    "rank_scale": "rank_scale",
+    "confidence_shift": "confidence_shift",
+    "accept_decay": "accept_decay",
+}
+"""Keys that change a parameter of the profile."""
+
+ACCEPT_LENGTH = "accept_length"
+
+ALIASES = {
+    "quantization": "quantisation",
+    "gpu_count": "gpus",
+    "gpu_name": "gpu",
+    "engine_version": "engine.version",
+    "version": "engine.version",
+    "engine.name": "engine",
+    "engine.max_running_requests": "max_running_requests",
+    "engine.attention_backend": "attention_backend",
+    "engine.kv_tokens": "kv_tokens",
+    "engine.tp": "tp",
+    "context_len": "context",
+    "isl": "input_len",
+    "osl": "output_len",
+    "allreduce.alpha": "allreduce.latency",
+}
+
+
+def override_keys() -> tuple[str, ...]:
+    """Return every key that an override may have."""
+    return tuple(sorted({*SETUP_TEXT, *SETUP_COUNT, *SETUP_NUMBER, *PARAMETERS, ACCEPT_LENGTH}))
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One change.
+
+    Parameters
+    ----------
+    key
+        One of :func:`override_keys`.
+    text
+        What stands behind ``=``, or behind ``=*``.
+    factor
+        Whether it multiplies.
+    """
+
+    key: str
+    text: str
+    factor: bool = False
+
+    @property
+    def label(self) -> str:
+        """As it is typed."""
+        return f"{self.key}={'*' if self.factor else ''}{self.text}"
+
+    @property
+    def number(self) -> float:
+        """The value as a number.
+
+        Raises
+        ------
+        InputError
+            If it is none, or not finite, or negative.
+        """
+        try:
+            value = float(self.text)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < math.inf:
+            raise InputError(
+                f"--set {self.label}", "needs a number that is not negative", f"{self.key}=*0.5"
+            )
+        return value
+
+    def changed(self, old: float | None) -> float:
+        """Return the new value of a number.
+
+        Raises
+        ------
+        InputError
+            If a number that is not set is to be multiplied.
+        """
+        if not self.factor:
+            return self.number
+        if old is None:
+            raise InputError(
+                f"--set {self.label}", "multiplies a number that is not set", "give a value instead"
+            )
+        return old * self.number
+
+
+def parse_override(text: str) -> Override:
+    """Read ``KEY=VALUE`` or ``KEY=*FACTOR``; ``parameter NAME=...`` and ``parameter.NAME`` too.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If it is not of that form, or the key is unknown; names the nearest one.
+
+    Examples
+    --------
+    >>> parse_override("allreduce.latency=*0.5")
+    Override(key='allreduce.latency', text='0.5', factor=True)
+    """
+    raw, equals, value = text.partition("=")
+    key, value = raw.strip().lower().replace("-", "_"), value.strip()
+    for prefix in ("parameter.", "parameter "):
+        key = key.removeprefix(prefix).strip()
+    key = ALIASES.get(key, key)
+    if not equals or not value:
+        raise InputError(f"--set {text}", "is not KEY=VALUE", "write e.g. allreduce.latency=*0.5")
+    if key not in override_keys():
+        raise UnknownNameError("--set key", raw.strip(), (*override_keys(), *ALIASES))
+    factor = value.startswith("*")
+    if factor and key in SETUP_TEXT:
+        raise InputError(f"--set {text}", "multiplies a text", f"write {key}=NAME")
+    return Override(key, value.removeprefix("*").strip(), factor)
+
+
+def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
+    """Read several; one text may hold more, parted by spaces or semicolons.
+
+    >>> [o.label for o in parse_overrides(["tp=4 link=nvlink4"])]
+    ['tp=4', 'link=nvlink4']
+    """
+    parts = []
+    for text in texts:
+        for piece in text.split(";"):
+            words = piece.split()
+            joined = words and words[0].lower() == "parameter"
+            parts += [" ".join(words)] if joined else words
+    return tuple(parse_override(part) for part in parts)
