@@ -144,7 +144,7 @@ def fit_chains(row: pd.Series, request_spread: float) -> Acceptance:
         fitted = acceptance(numbers)
         return np.log(np.array([accept_length(fitted, key) for key in CHAINS]) / measured)
 
-    return acceptance(least_squares(error, [0.6, 0.95], diff_step=1e-4).x)
+    return acceptance(least_squares(error, [0.6, 0.95], diff_step=1e-4, xtol=1e-5, ftol=1e-6).x)
 
 
 def textbook(row: pd.Series, steps: int) -> float:

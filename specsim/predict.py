@@ -18,7 +18,7 @@ from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
 from specsim.evidence import Evidence, weakest
-from specsim.profile import Profile
+from specsim.profile import Profile, cost_parameters
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Z90, Spread, normal_cdf, stacked_spread
 from specsim.workload import Lengths, Load, Workload
@@ -124,7 +124,8 @@ def predict(
     def log_output(coordinates: Floats) -> Floats:
         """ln(throughput) under each row of coordinates, all solved in one go."""
         sets = [at(row) for row in coordinates]
-        stacked = sets[0][0].stacked([cost.parameters for cost, _ in sets], len(points))
+        parameters = [cost_parameters(profile.parameters, row) for row in coordinates]
+        stacked = sets[0][0].stacked(parameters, len(points))
         flat = [case for _, cases in sets for case in cases]
         tps = solve(stacked, flat, with_limit=False).output_tps
         return np.asarray(np.log(tps).reshape(len(sets), len(points)), dtype=np.float64)

@@ -2,10 +2,10 @@
 
 The grid: every timeline and prefill policy x none, chains, trees x C = 1..250 x lengths of 128 to
 4096 tokens, some of it bound by slots, some by the KV pool. Each point is simulated until its own
-standard error is at most 0.6 %, mostly 0.2 %; the bars leave the closed form's error at least
-three times that. What is left is known: a prefill step's time is not linear in its prompts, and a
-closed form that keeps the fraction of a slot is up to 1 / B too large where equal lengths fill
-the pool.
+standard error is at most 0.7 %, mostly 0.2 %: the bars are three to ten of them. Answers vary by
+10 %, for requests of exactly one length that meet once stay together for ever, and a run is then
+one sample of who met. What is left is known: a prefill step's time is not linear in its prompts,
+and the closed form keeps the fraction of a slot where the KV pool binds, up to 1 / B too much.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ def simulated(system: System, case: Case, requests: int | None = None) -> Simula
 
 def prefill_share(result: SimulationResult) -> float:
     busy = (result.prefills["end_s"] - result.prefills["start_s"]).sum()
-    return float(
-        busy / result.requests["finished_s"][~np.isnan(result.requests["finished_s"])].max()
-    )
+    return float(busy / np.nanmax(result.requests["finished_s"]))
 
 
-def check(point: tuple[str, SpecSetting, int, tuple[int, int]], cv: float = 0.0) -> None:
+def check(point: tuple[str, SpecSetting, int, tuple[int, int]], cv: float = 0.1) -> None:
     name, setting, clients, (input_len, output_len) = point
     system = SERVERS[name][0]
     case = case_of(system, setting, clients, input_len, output_len, cv)
     closed = solve(system.cost, [case], with_limit=False)
-    result = simulated(system, case, max(400, 3 * clients) if clients > 4 else 800)
-    assert result.output_tps_se <= 0.006 * result.output_tps
+    least = 512 if setting.speculates and clients <= 32 else 96
+    requests = max(2 * clients, least, 150_000 // output_len)
+    result = simulated(system, case, requests)
+    assert result.output_tps_se <= 0.007 * result.output_tps
     bar = 0.04 if prefill_share(result) > 0.3 else 0.02
     assert closed.output_tps[0] == pytest.approx(result.output_tps, rel=bar)
     assert closed.batch_size[0] == pytest.approx(result.batch_size, rel=0.04)

@@ -16,6 +16,7 @@ from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost import (
+    CORRECTION_KNOTS,
     SEQUENTIAL,
     CostModel,
     CostParameters,
@@ -33,6 +34,7 @@ NONE = SpecSetting.none()
 CHAIN = SpecSetting.of(1, 3, scheduler="overlap")
 TREE = SpecSetting.of(2, 2, scheduler="sequential")
 CHAT = Workload(Lengths(1024), Lengths(512, 0.5))
+PLAIN = set(CostParameters.__dataclass_fields__) - {"correction", "kv_reads", "expert_sharing"}
 
 
 def case(
@@ -141,7 +143,7 @@ def test_a_finite_run_drains() -> None:
 # --- open loop
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(rate=st.floats(0.05, 5), setting=st.sampled_from([NONE, CHAIN, TREE]))
 def test_open_loop_obeys_littles_law(rate: float, setting: SpecSetting) -> None:
     """B = rate x time in the batch; what arrives also leaves, as far as the server can.
@@ -255,6 +257,26 @@ def test_all_at_once_is_one_by_one() -> None:
             expected = float(getattr(alone, name)[0])
             got = float(getattr(together, name)[i])
             assert got == pytest.approx(expected, rel=1e-9, nan_ok=True), (i, name)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_stacked_parameters_are_one_set_after_the_other(corrected: bool) -> None:
+    """What derivatives are taken with: every field differs between the sets."""
+    sets = [
+        CostParameters(
+            **dict.fromkeys(PLAIN, factor),
+            expert_sharing=0.7 * factor,
+            kv_reads=0.2 * factor,
+            correction=tuple(0.01 * factor * j for j in range(CORRECTION_KNOTS) if corrected),
+        )
+        for factor in (0.8, 1.0, 1.3)
+    ]
+    cases = mixed_bag()
+    flat = solve(kimi().cost.stacked(sets, len(cases)), cases * len(sets), with_limit=False)
+    for k, parameters in enumerate(sets):
+        alone = solve(kimi().with_parameters(parameters).cost, cases, with_limit=False)
+        part = flat.output_tps[k * len(cases) : (k + 1) * len(cases)]
+        assert part == pytest.approx(alone.output_tps, rel=1e-9)
 
 
 def test_the_limit_is_worked_out_only_if_asked() -> None:

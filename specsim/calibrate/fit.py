@@ -250,7 +250,7 @@ class _Problem:
     @property
     def root(self) -> Floats:
         """Cholesky factor of the prior correlation."""
-        return np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior)))
+        return np.asarray(np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior))))
 
     def jacobian(self, coordinates: Floats, noise: float) -> Floats:
         """Differentiate the plain residuals by central differences."""

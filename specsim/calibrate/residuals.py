@@ -97,7 +97,7 @@ class Rows:
         """
         sets = [self._cases(parameters, row) for row in coordinates]
         flat = [case for _, cases in sets for case in cases]
-        plain = [cost.parameters for cost, _ in sets]
+        plain = [cost_parameters(parameters, row) for row in coordinates]
         stacked = sets[0][0].stacked(plain, len(self.observations))
         solution = solve(stacked, flat, with_limit=False)
         shape = (len(sets), len(self.observations))

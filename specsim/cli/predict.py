@@ -11,9 +11,13 @@ from specsim.cli import options as opt
 
 if TYPE_CHECKING:
     from specsim.curve import Curve
+    from specsim.predict import Question
 
 WIDTH = 100
 """Columns when piped and COLUMNS is not set."""
+
+MOST_SIMULATED = {"concurrency": 20_000, "request rate": 300, "output length": 100_000}
+"""Beyond them a simulation takes minutes and gigabytes."""
 
 
 def predict_command(
@@ -102,6 +106,8 @@ def predict_command(
         temperature=temperature,
         what_if=what_if,
     )
+    if chosen_solver == "simulate":
+        _check_simulation(question)
     with progress_bar("simulating") as advance:
         curve = predict(loaded, question, solver=chosen_solver, seed=seed, progress=advance)
     curve = replace(curve, notes=(*notes, *asked.notes, *curve.notes))
@@ -164,6 +170,30 @@ def _check_loads(
         )
     if not 0 <= seed < 2**63:
         raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
+
+
+def _check_simulation(question: Question) -> None:
+    """Refuse loads that take minutes and gigabytes to simulate, and not to solve.
+
+    Raises
+    ------
+    InputError
+        If a number is beyond `MOST_SIMULATED`.
+    """
+    from specsim.errors import InputError
+
+    asked = {
+        "concurrency": max(question.concurrency),
+        "request rate": question.request_rate,
+        "output length": question.output_len,
+    }
+    for name, value in asked.items():
+        if value is not None and value > MOST_SIMULATED[name]:
+            raise InputError(
+                f"{name} {value:g}",
+                f"is too much to simulate (at most {MOST_SIMULATED[name]})",
+                "use --solver analytic",
+            )
 
 
 def _emit(

@@ -82,18 +82,19 @@ def _raise_cap(profile: Profile, contest: Contest, choices: Sequence[LoadChoice]
                 capped.setdefault(i, []).append(j)
     result = []
     for i, loads in sorted(capped.items()):
-        asked, raised = _doubled(profile, grid.plans[i])
+        plan = grid.plans[i]
+        asked, raised = _doubled(profile, plan)
         new = Grid((raised,), grid.loads, grid.workload, grid.dataset, grid.temperature)
         gains = np.exp(new.solve(profile).log_tps[0] - cells.log_tps[i]) - 1.0
         best = max(loads, key=lambda j: float(gains[j]))
         if gains[best] < CAP_GAIN:
             continue
-        flag = CAP_FLAGS.get(grid.plans[i].engine, "the cap of running requests")
+        flag = CAP_FLAGS.get(plan.engine, "the cap of running requests")
         against = float(new.solve(profile).log_tps[0][best] - contest.outlook.mean[0, best])
         result.append(
             Advice(
                 "raise-max-running-requests",
-                f"{plan_name(grid.plans[i])}: its cap of {grid.plans[i].max_running_requests} running "
+                f"{plan_name(plan)}: its cap of {plan.max_running_requests} running "
                 f"requests binds from {grid.loads[loads[0]].concurrency} clients on; "
                 f"{flag} {asked} would give {_percent(float(gains[best]))} at "
                 f"{grid.loads[best].concurrency} clients "

@@ -28,6 +28,7 @@ from specsim.profile.toml import (
     write_bytes,
     write_text,
 )
+from specsim.profile.uncalibrated import at_accept_length, uncalibrated_profile
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -38,6 +39,7 @@ __all__ = [
     "acceptance_of",
     "acceptance_priors",
     "assembled",
+    "at_accept_length",
     "correction_correlation",
     "correction_priors",
     "cost_parameters",
@@ -49,6 +51,7 @@ __all__ = [
     "profile_names",
     "profile_to_toml",
     "save_profile",
+    "uncalibrated_profile",
     "with_acceptances",
     "write_bytes",
     "write_text",

@@ -317,7 +317,9 @@ def _praised(view: View, i: int, first: int, last: int, where: str = "") -> str:
     gain = " to ".join(dict.fromkeys([percent(min(gains)), percent(max(gains))]))
     low, high = sure(min(sures)), sure(max(sures))
     how = low if low == high else f"{low.removesuffix(' sure')} to {high}"
-    close = ": close to a tie" if min(sures) < CLOSE_SURENESS else ""
+    close = ""
+    if min(sures) < CLOSE_SURENESS:
+        close = ": close to a tie" if max(sures) < CLOSE_SURENESS else ": in places close to a tie"
     return f"{view.names[i]}{today}{where} ({gain}, {how}{close})"
 
 

@@ -1,0 +1,116 @@
+"""A profile of a server that nobody has measured: library physics with the priors' errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specsim.acceptance import Acceptance, accept_table
+from specsim.errors import InputError
+from specsim.profile.parameter import Parameter
+from specsim.profile.priors import acceptance_priors, cost_priors, default_acceptance
+from specsim.profile.profile import FitRecord, Profile, acceptance_name
+from specsim.setting import SpecSetting
+from specsim.setup import Setup
+from specsim.system import assemble
+
+MODEL_ERROR = 0.15
+"""Error of ln(throughput) beyond the priors: median error of 884 public cells was 13 %."""
+
+ASSUMED_LEVEL_SD = 0.15
+"""Error of an accept length that the user states, in log-odds: about 5 % of the length."""
+
+
+def uncalibrated_profile(
+    setup: Setup,
+    name: str = "uncalibrated",
+    accept_length: float | None = None,
+    setting: SpecSetting | None = None,
+) -> Profile:
+    """Build a profile from the library and the priors alone.
+
+    Parameters
+    ----------
+    setup
+        The server.
+    name
+        Name of the profile.
+    accept_length
+        Accept length that `setting` is assumed to have; None keeps the drafter's prior.
+    setting
+        The setting it belongs to; the setup's current one if None.
+
+    Raises
+    ------
+    InputError
+        If the accept length is out of what the setting can give, or belongs to none.
+    """
+    system = assemble(setup)
+    current = setup.current
+    algorithm = current.algorithm if current is not None else "EAGLE3"
+    acceptance = default_acceptance(
+        system, algorithm, setup.workload.dataset, setup.workload.temperature
+    )
+    parameters = [*cost_priors(system)]
+    levels = acceptance_priors((acceptance_name(acceptance),), False)
+    if accept_length is not None:
+        wanted = setting or current
+        if wanted is None or not wanted.speculates:
+            raise InputError(
+                f"accept length {accept_length:g}",
+                "belongs to no setting",
+                "name the setting with --steps (and --topk, --draft-tokens)",
+            )
+        acceptance = at_accept_length(acceptance, wanted, accept_length)
+        levels = tuple(_known_level(p) for p in levels)
+    parameters += levels
+    size = len(parameters)
+    identity = tuple(tuple(float(i == j) for j in range(size)) for i in range(size))
+    record = FitRecord(model_error=MODEL_ERROR, source="library and priors, nothing measured")
+    return Profile(name, setup, tuple(parameters), identity, (acceptance,), record)
+
+
+def _known_level(parameter: Parameter) -> Parameter:
+    if not parameter.name.startswith("accept_level"):
+        return parameter
+    return replace(parameter, prior_sd=ASSUMED_LEVEL_SD, sd=ASSUMED_LEVEL_SD)
+
+
+def at_accept_length(
+    acceptance: Acceptance, setting: SpecSetting, accept_length: float
+) -> Acceptance:
+    """Move the level until `setting` has the given accept length (bisection).
+
+    >>> chain = SpecSetting.of(1, 3)
+    >>> moved = at_accept_length(Acceptance(), chain, 2.4)
+    >>> round(accept_table(moved, chain).accept_length, 6)
+    2.4
+
+    Raises
+    ------
+    InputError
+        If no level gives it: it must lie strictly between 1 and min(S, n - 1) + 1.
+    """
+    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
+    if not 1.0 < accept_length < most:
+        raise InputError(
+            f"accept length {accept_length:g}",
+            f"cannot be had: {setting.label} emits between 1 and {most} tokens per round",
+            "give the mean tokens per round, bonus included",
+        )
+    low, high = -15.0, 15.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        moved = replace(acceptance, level=middle)
+        if accept_table(moved, setting).accept_length < accept_length:
+            low = middle
+        else:
+            high = middle
+    found = replace(acceptance, level=(low + high) / 2, source="accept length as stated")
+    reached = accept_table(found, setting).accept_length
+    if abs(reached - accept_length) > 1e-3:
+        raise InputError(
+            f"accept length {accept_length:g}",
+            f"cannot be had by {setting.label} (nearest {reached:.2f})",
+            "give another setting or length",
+        )
+    return found

@@ -1,0 +1,232 @@
+"""From windows to rows: means, standard errors, accounts; fast and strict parsing agree."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+import reader_samples as samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specsim.calibrate.readers import read_sglang
+from specsim.calibrate.readers.durations import Durations
+from specsim.calibrate.readers.levels import Levels, Windows
+from specsim.calibrate.readers.ranks import group_starts
+from specsim.calibrate.readers.rows import level_rows
+from specsim.calibrate.readers.sglang_lines import DecodeLine, parse_decode_line
+from specsim.calibrate.readers.sglang_matrix import one_line, read_lines
+
+approx = pytest.approx
+
+
+def windows(
+    tps: np.ndarray,
+    running: np.ndarray | float = 16.0,
+    accept: np.ndarray | float = 2.5,
+    reason: np.ndarray | int = 0,
+) -> Windows:
+    n = len(tps)
+    full = lambda value: np.broadcast_to(np.asarray(value, dtype=float), (n,)).copy()  # noqa: E731
+    return Windows(
+        time_s=np.arange(n, dtype=float),
+        running=full(running),
+        queue=full(math.nan),
+        usage=full(0.5),
+        output_tps=np.asarray(tps, dtype=float),
+        accept_length=full(accept),
+        weight=full(running),
+        graph=np.full(n, 1, dtype=np.int8),
+        reason=np.broadcast_to(np.asarray(reason, dtype=np.int8), (n,)).copy(),
+    )
+
+
+def autoregressive(rng: np.random.Generator, n: int, rho: float, sd: float) -> np.ndarray:
+    noise = rng.normal(0, sd * math.sqrt(1 - rho**2), n)
+    series = np.empty(n)
+    series[0] = rng.normal(0, sd)
+    for i in range(1, n):
+        series[i] = rho * series[i - 1] + noise[i]
+    return series
+
+
+def test_throughput_of_equal_rounds_is_tokens_over_time() -> None:
+    # Two windows of 40 rounds each, at 1 000 and 3 000 tokens/s: 2 tokens in 1/1000 + 1/3000 s.
+    levels = Levels()
+    levels.add(windows(np.array([1000.0, 3000.0])))
+    (row,), _ = level_rows(levels)
+    assert row.output_tps == approx(1500)
+    assert row.round_time_s == approx(2.5 * 16 * (1 / 1000 + 1 / 3000) / 2)
+
+
+def test_throughput_of_equal_times_is_the_plain_mean() -> None:
+    levels = Levels(equal_time=True)
+    levels.add(windows(np.array([1000.0, 3000.0])))
+    (row,), _ = level_rows(levels)
+    assert row.output_tps == approx(2000)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6])
+def test_standard_error_knows_autocorrelation(rho: float) -> None:
+    # Over 300 series the spread of their means must be the mean stated error. The error of a
+    # standard deviation from 300 values is 4 %; 15 % also covers the bias of lag 1 at n = 200.
+    rng = np.random.default_rng(7)
+    means, errors = [], []
+    for _ in range(300):
+        levels = Levels()
+        levels.add(windows(3000 + autoregressive(rng, 200, rho, 60.0)))
+        (row,), _ = level_rows(levels)
+        means.append(row.output_tps)
+        errors.append(row.output_tps_sem)
+    assert np.mean(errors) == approx(np.std(means), rel=0.15)
+
+
+def test_quantisation_bounds_the_error_from_below() -> None:
+    levels = Levels(tps_quantum=0.1, accept_quantum=0.01)
+    levels.add(windows(np.full(25, 3000.0)))
+    (row,), _ = level_rows(levels)
+    assert row.output_tps_sem == approx(0.1 / math.sqrt(12) / 5)
+    assert row.accept_length_sem == approx(0.01 / math.sqrt(12) / 5)
+
+
+def test_one_window_has_no_error() -> None:
+    levels = Levels()
+    levels.add(windows(np.array([3000.0])))
+    (row,), _ = level_rows(levels)
+    assert (row.output_tps_sem, row.accept_length_sem) == (None, None)
+
+
+def test_neighbouring_batches_are_one_level() -> None:
+    running = np.array([48.0, 47.0, 48.0, 47.0, 24.0, 24.0, 25.0, 3.0, 4.0])
+    levels = Levels()
+    levels.add(windows(running * 60, running))
+    rows, _ = level_rows(levels)
+    assert [r.batch_size for r in rows] == approx([3, 4, 73 / 3, 47.5])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 200), st.floats(1, 1e5), st.floats(1, 8), st.integers(0, 6)),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(0, 59),
+)
+@settings(max_examples=100, deadline=None)
+def test_account_is_complete_and_batching_does_not_matter(
+    drawn: list[tuple[int, float, float, int]], cut: int
+) -> None:
+    running, tps, accept, reason = (np.array(column) for column in zip(*drawn, strict=True))
+    whole, parts = Levels(), Levels()
+    whole.add(windows(tps, running, accept, reason))
+    for piece in (slice(None, cut), slice(cut, None)):
+        parts.add(windows(tps[piece], running[piece], accept[piece], reason[piece]))
+    rows, count = level_rows(whole)
+    assert count.read == len(drawn)
+    assert count.read == count.used + sum(count.dropped.values())
+    rows_, count_ = level_rows(parts)
+    assert count_ == count
+    for row, row_ in zip(rows, rows_, strict=True):
+        assert row_.output_tps == approx(row.output_tps, rel=1e-9)
+        assert row_.autocorrelation == (
+            None if row.autocorrelation is None else approx(row.autocorrelation, abs=1e-6)
+        )
+
+
+@given(st.permutations(range(4)), st.integers(2, 20))
+def test_ranks_are_grouped_in_any_order(order: list[int], ticks: int) -> None:
+    slots = np.array(list(order) * ticks)
+    starts = group_starts(slots, np.repeat(np.arange(ticks, dtype=float), 4), 4)
+    assert starts.tolist() == list(range(0, 4 * ticks, 4))
+
+
+DIGITS = st.integers(0, 99)
+
+
+@st.composite
+def decode_line(draw: st.DrawFn) -> str:
+    """A decode line with fields of any version in any order."""
+    fields = [
+        f"#running-req: {draw(st.integers(0, 10**6))}",
+        f"#token: {draw(st.integers(0, 10**9 - 1))}",
+        f"token usage: 0.{draw(DIGITS):02d}",
+        f"gen throughput (token/s): {draw(st.integers(0, 10**6))}.{draw(DIGITS):02d}",
+        f"cuda graph: {draw(st.booleans())}",
+        f"accept len: {draw(st.integers(1, 20))}.{draw(DIGITS):02d}",
+        f"accept rate: 0.{draw(DIGITS):02d}",
+    ]
+    chosen = [f for f in fields if "running" in f or "through" in f or draw(st.booleans())]
+    chosen = [*draw(st.permutations(chosen)), f"#queue-req: {draw(st.integers(0, 10**6))}"]
+    mark = draw(st.sampled_from([".", ","]))
+    tail = draw(st.sampled_from(["", ", ", ","]))
+    second = draw(st.integers(0, 59))
+    return f"[2026-03-04 05:06:{second:02d} TP0] Decode batch{mark} {', '.join(chosen)}{tail}\n"
+
+
+@given(decode_line())
+@settings(max_examples=300)
+def test_strict_and_fast_parsing_agree(line: str) -> None:
+    data = line.encode()
+    parsed = parse_decode_line(data)
+    assert isinstance(parsed, DecodeLine)
+    assert parsed.layout is not None
+    strict = one_line(parsed)
+    fast, ok = read_lines([data] * 2, [data.index(b"Decode")] * 2, parsed.layout)
+    assert ok.all()
+    assert fast.tails == list(strict.tails) * 2
+    np.testing.assert_array_equal(fast.values[:, 0], strict.values[:, 0])
+    np.testing.assert_array_equal(fast.time_s[:1], strict.time_s)
+
+
+@given(decode_line(), st.integers(0, 300), st.binary(min_size=1, max_size=3), st.integers(0, 3))
+@settings(max_examples=300)
+def test_fast_parsing_takes_no_line_that_strict_parsing_refuses(
+    line: str, at: int, piece: bytes, dropped: int
+) -> None:
+    good = line.encode()
+    parsed = parse_decode_line(good)
+    assert isinstance(parsed, DecodeLine)
+    assert parsed.layout is not None
+    at %= len(good)
+    bad = good[:at] + piece + good[at + dropped :]
+    start = bad.find(b"Decode batch")
+    if start < 0:
+        return
+    fast, ok = read_lines([good, bad], [good.index(b"Decode"), start], parsed.layout)
+    assert ok[0]
+    if ok[1]:
+        again = parse_decode_line(bad)
+        assert isinstance(again, DecodeLine), again
+        np.testing.assert_array_equal(fast.values[:, 1], one_line(again).values[:, 0])
+
+
+def test_result_does_not_depend_on_how_lines_are_batched() -> None:
+    rng = random.Random(3)
+    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    lines = []
+    for i in range(9000):
+        text = body.replace("2880.00", f"{2800 + rng.randrange(200)}.{rng.randrange(100):02d}")
+        lines.append(f"[2026-03-04 05:{i // 60 % 60:02d}:{i % 60:02d} TP0] {text}\n")
+        if rng.random() < 0.2:
+            lines.append(f"[2026-03-04 05:06:00 TP0] {samples.PREFILL['0.5.9']}\n")
+        if rng.random() < 0.01:
+            lines.append(lines[-1][:60] + "\n")
+    whole = read_sglang(line for line in lines if True)
+    noisy = [noise for line in lines for noise in (line, "INFO: something else\n")]
+    (again,) = read_sglang(noisy)[:1]
+    assert whole[0].rows == again.rows
+    assert whole[0].windows == again.windows
+
+
+def test_durations() -> None:
+    values = np.random.default_rng(1).lognormal(-5, 0.3, 2000)
+    durations = Durations()
+    for value in [*values, 9.0]:
+        durations.add(float(value))
+    # A bin is 1 % wide, so a quantile is within 1 %.
+    assert durations.quantile(0.5) == approx(np.median(values), rel=0.01)
+    assert durations.quantile(0.1) == approx(np.quantile(values, 0.1), rel=0.01)
+    assert durations.typical < durations.mean
+    assert durations.least == values.min()
