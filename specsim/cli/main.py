@@ -58,9 +58,10 @@ class LazyGroup(TyperGroup):
             if cmd_name.startswith("-"):  # an option in the wrong place: typer knows what to say
                 return None
             raise UnknownNameError("command", cmd_name, COMMANDS)
-        module = import_module(f"specsim.cli.{cmd_name}")
+        name = cmd_name.replace("-", "_")
+        module = import_module(f"specsim.cli.{name}")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(cmd_name, cls=PlainCommand)(getattr(module, f"{cmd_name}_command"))
+        app.command(cmd_name, cls=PlainCommand)(getattr(module, f"{name}_command"))
         return get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

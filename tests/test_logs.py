@@ -1,0 +1,149 @@
+"""From what readers found to a setup and observations, and what is asked for when it is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from specsim.calibrate.log_setup import Stated
+from specsim.calibrate.logs import gather
+from specsim.calibrate.readers import LogEntry, LogRow, Timing, WindowCount
+from specsim.errors import CalibrationError, InputError
+from specsim.setup import setup_from_mapping
+
+STATED = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, engine_version="0.5.9")
+
+
+def server(
+    *rows: LogRow, settings: dict[str, object] | None = None, path: str = "a.log"
+) -> LogEntry:
+    return LogEntry(path, "sglang_log", "sglang", None, settings or {}, rows)
+
+
+def plain(batch: float, tps: float, **more: object) -> LogRow:
+    return LogRow(batch_size=batch, concurrency=batch, output_tps=tps, windows=30, **more)  # type: ignore[arg-type]
+
+
+CHAIN = {"algorithm": "EAGLE3", "topk": 1, "num_steps": 3, "num_draft_tokens": 4}
+
+
+def test_a_log_fills_the_setup() -> None:
+    entry = server(
+        plain(4.0, 400.0, accept_length=2.4, kv_usage=0.1),
+        settings={
+            **CHAIN,
+            "model": "meta-llama/Llama-3.1-8B-Instruct",
+            "tp": 1,
+            "kv_tokens": 400_000,
+            "max_running_requests": 48,
+            "attention_backend": "fa3",
+            "kv_dtype": "fp8_e4m3",
+        },
+    )
+    found = gather([entry], Stated(gpu="h100-sxm", engine_version="0.5.9"))
+    engine = found.setup.engine
+    assert found.setup.model.id == "llama-3.1-8b"
+    assert (engine.kv_tokens, engine.max_running_requests) == (400_000, 48)
+    assert (engine.attention_backend, engine.kv_dtype) == ("fa3", "fp8")
+    assert found.setup.current is not None
+    assert found.setup.current.key == (3, 1, 4)
+    row = found.observations[0]
+    assert row.context_len == pytest.approx(0.1 * 400_000 / 4)
+    assert row.accept_length == 2.4
+
+
+def test_what_is_missing_is_named_exactly() -> None:
+    with pytest.raises(InputError) as caught:
+        gather([server(plain(1.0, 100.0))], Stated(tp=1))
+    message = str(caught.value)
+    for flag in ("--model", "--gpu", "--engine-version"):
+        assert flag in message
+    assert "--tp" not in message
+    assert "\n" not in message
+
+
+def test_a_plain_log_beside_a_speculating_one_stays_plain() -> None:
+    none = server(plain(1.0, 100.0), settings={"algorithm": "none", "scheduler": "overlap"})
+    fast = server(plain(1.0, 150.0, accept_length=2.4), settings=CHAIN, path="b.log")
+    found = gather([none, fast], STATED)
+    algorithms = [o.setting.algorithm for o in found.observations]
+    assert algorithms == ["none", "EAGLE3"]
+    assert found.setup.current is not None
+    assert found.setup.draft is not None
+
+
+def test_a_speculating_row_without_its_setting_is_not_guessed() -> None:
+    fast = server(plain(1.0, 150.0, accept_length=2.4))
+    slow = server(plain(1.0, 100.0), settings={"algorithm": "none"})
+    found = gather([slow, fast], STATED)
+    assert len(found.observations) == 1
+    assert any("--steps" in note for note in found.notes)
+    said = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, engine_version="0.5.9", num_steps=3)
+    assert len(gather([slow, fast], said).observations) == 2
+
+
+def test_weights_follow_the_standard_error() -> None:
+    sure = server(plain(1.0, 100.0, output_tps_sem=0.1))
+    noisy = server(plain(1.0, 100.0, output_tps_sem=6.0))
+    a = gather([sure], STATED).observations[0].weight
+    b = gather([noisy], STATED).observations[0].weight
+    assert a == pytest.approx(1.0, abs=0.01)
+    # 6 % of scatter on a base of 3 %: variance 0.0009 of 0.0045
+    assert b == pytest.approx(0.2, abs=0.01)
+
+
+def test_nccl_tests_become_the_allreduce() -> None:
+    timings = tuple(
+        Timing("allreduce", seconds, size_bytes=size, ranks=8)
+        for size, seconds in ((1024, 20e-6), (65536, 40e-6), (1048576, 150e-6))
+    )
+    nccl = LogEntry("n.txt", "nccl_tests", timings=timings)
+    stated = Stated(model="llama-3.1-70b", gpu="h100-sxm", tp=8, engine_version="0.5.9")
+    found = gather([server(plain(1.0, 100.0)), nccl], stated)
+    assert found.setup.hardware.allreduce == (
+        (1024, 20e-6),
+        (65536, 40e-6),
+        (1048576, 150e-6),
+    )
+
+
+def test_dropped_windows_are_told() -> None:
+    entry = LogEntry(
+        "a.log",
+        "sglang_log",
+        "sglang",
+        "0.5.9",
+        {},
+        (plain(1.0, 100.0),),
+        WindowCount(10, 6, {"prefill": 3, "ramp": 1}),
+    )
+    notes = gather([entry], STATED).notes
+    assert any("6 windows used, dropped: 3 prefill, 1 ramp" in note for note in notes)
+
+
+def test_a_trace_gives_round_times() -> None:
+    timings = (
+        Timing("draft", 1e-3, batch_size=4),
+        Timing("verify", 9e-3, batch_size=4),
+        Timing("extend", 0.5e-3, batch_size=4),
+    )
+    trace = LogEntry("t.json", "chrome_trace", "sglang", "0.5.13", CHAIN, timings=timings)
+    rows = gather([server(plain(1.0, 100.0)), trace], STATED).observations
+    assert rows[-1].round_time_s == pytest.approx(10.5e-3)
+    assert rows[-1].concurrency == 4
+
+
+def test_nothing_usable() -> None:
+    with pytest.raises(CalibrationError, match="no usable"):
+        gather([server()], STATED)
+
+
+def test_a_given_setup_is_taken_as_it_is() -> None:
+    base = setup_from_mapping(
+        {
+            "schema": "specsim.setup/1",
+            "hardware": {"gpu": "a100-sxm"},
+            "model": {"id": "llama-3.1-8b"},
+            "engine": {"name": "sglang", "version": "0.5.9"},
+        }
+    )
+    assert gather([server(plain(1.0, 100.0))], Stated(), base).setup is base
