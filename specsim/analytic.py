@@ -122,7 +122,7 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
         0.0,
         np.maximum(points.clients - batch, 0.0) * cycle / np.maximum(batch, 1e-12),
     )
-    first = _first_token_s(prefill, points, batch, time)
+    first = _first_token_s(cost, points, batch, time)
     wait = np.where(is_open, 0.5 * time.round_s, 0.0)  # for the end of the round of its arrival
     ttft = np.where(points.steady, np.nan, queue_s + wait + first)
     decode = cycle - first - points.lag * time.round_s
@@ -236,7 +236,7 @@ def _per_round(points: _Points, batch: Floats) -> Floats:
 
 
 def _prompt_rounds(points: _Points, batch: Floats) -> Floats:
-    """Rounds that a prompt takes in mixed prefill, alone and with those that it shares with."""
+    """Count the rounds of a prompt in mixed prefill, alone and with those that it shares with."""
     alone = np.ceil(points.input_new / points.chunk)
     shared = (1.0 + _per_round(points, batch)) * points.input_new / points.chunk
     return np.maximum(1.0, np.maximum(alone, shared))
@@ -266,6 +266,11 @@ def _prefill_per_request(cost: CostModel, points: _Points, batch: Floats) -> Flo
     """F: prefill time per request when prompts of one round share a step."""
     per_round = _per_round(points, batch)
     together = per_round / -np.expm1(-per_round)
+    return _prefill_step_s(cost, points, batch, together) / together
+
+
+def _prefill_step_s(cost: CostModel, points: _Points, batch: Floats, together: Floats) -> Floats:
+    """Time that `together` prompts take at once, in as many steps as their chunks need."""
     tokens = together * points.input_new
     steps = np.maximum(1.0, tokens / points.chunk)
     context = points.input_len - points.input_new / 2
@@ -275,8 +280,7 @@ def _prefill_per_request(cost: CostModel, points: _Points, batch: Floats) -> Flo
         mixed = prefill_s(cost, step_tokens, context, points.speculates, mixed=True)
         alone = _alone(points, batch)
         first = np.where(points.mixed, mixed * (1.0 - alone) + first * alone, first)
-    per_request: Floats = np.where(points.steady, 0.0, first * steps / together)
-    return per_request
+    return np.where(points.steady, 0.0, first * steps)
 
 
 def _evaluate(
@@ -322,10 +326,11 @@ def _open_batch(cost: CostModel, cases: Sequence[Case], points: _Points) -> Floa
     return np.sqrt(low * high)
 
 
-def _first_token_s(prefill: Floats, points: _Points, batch: Floats, time: RoundTime) -> Floats:
+def _first_token_s(cost: CostModel, points: _Points, batch: Floats, time: RoundTime) -> Floats:
     """Prefill of the prompts that share a step with a request, and the rounds it joins."""
     together = 1.0 + np.minimum(_per_round(points, batch), batch - 1.0).clip(0.0)
-    return np.asarray(prefill * together + _joined_rounds(points, batch) * time.round_s)
+    step_s = _prefill_step_s(cost, points, batch, together)
+    return np.asarray(step_s + _joined_rounds(points, batch) * time.round_s)
 
 
 def _limits(

@@ -110,26 +110,18 @@ def _result(record: Mapping[str, Any]) -> list[Result] | str:
 
 def _speculative(record: Mapping[str, Any]) -> Result | str:
     """SGLang's bench_speculative: speed = acc_length / step_time, per request."""
-    keys = ("batch_size", "steps", "topk", "num_draft_tokens", "acc_length", "step_time", "speed")
-    found = [number(record, key) for key in keys]
-    if any(v is None for v in found):
-        return "a field is missing or damaged"
-    batch, steps, topk, n, accept, step_s, speed = (float(v or 0.0) for v in found)
-    if (
-        batch < 1
-        or batch % 1
-        or steps % 1
-        or topk % 1
-        or n % 1
-        or step_s <= 0
-        or accept < 1
-        or speed <= 0
-    ):
+    batch, steps, topk, n = (
+        whole(record, key) for key in ("batch_size", "steps", "topk", "num_draft_tokens")
+    )
+    accept, step_s, speed = (number(record, k) for k in ("acc_length", "step_time", "speed"))
+    if not batch or steps is None or topk is None or n is None:
+        return "a count is missing or damaged"
+    if not accept or not step_s or not speed or accept < 1 or step_s <= 0 or speed <= 0:
         return "a number is out of range"
     if abs(accept / step_s - speed) > LOOSE * speed or (steps and accept > steps + 1 + LOOSE):
         return "numbers contradict each other"
-    chain = {"topk": int(topk), "num_steps": int(steps), "num_draft_tokens": int(n)}
-    settings: dict[str, object] = dict(chain) if steps else dict(NO_SPECULATION)
+    settings: dict[str, object] = {"topk": topk, "num_steps": steps, "num_draft_tokens": n}
+    settings = settings if steps else dict(NO_SPECULATION)
     row = LogRow(
         kind="steady_decode",
         batch_size=batch,
@@ -219,9 +211,9 @@ def _server_info(record: Mapping[str, Any]) -> list[Result] | str:
     accept = 1.0 if settings.get("algorithm") == "none" else accept
     if accept is not None and not 1 <= accept <= 129:
         return "accept length out of range"
-    cap = number(state, "effective_max_running_requests_per_dp")
+    cap = whole(state, "effective_max_running_requests_per_dp")
     if cap:
-        settings["max_running_requests"] = int(cap)
+        settings["max_running_requests"] = cap
     version = record.get("version")
     rows = [
         LogRow(

@@ -15,8 +15,9 @@ from specsim.calibrate.readers.settings import chain_settings
 from specsim.calibrate.readers.source import as_lines
 
 _PAIR = re.compile(
-    r"(?P<indent> *)(?:- )?(?P<key>[\w.\"' -]{1,64}):(?: +(?P<value>[^#]*?))? *(?:#.*)?"
+    r"(?P<indent> *)(?:- )?(?P<key>[\w.\"' -]{1,64}):(?: +(?P<value>[^#]*?))? *(?: #.*)?"
 )
+_DAMAGED = re.compile(r" *[\"']?\d{1,2}[\"']?:")
 _FLOW = re.compile(r"(\d{1,2})\"?'?: *(\d{1,2}\.\d{1,6})(?=[,} ])")
 _DEPTH = re.compile(r"(?:num_speculative_tokens|k|n|depth|mtp|draft)?[ _-]?(\d{1,2})")
 _DEPTH_KEYS = ("num_speculative_tokens", "speculative_tokens", "k", "depth")
@@ -44,6 +45,8 @@ def read_golden(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list
     for raw in as_lines(lines):
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         pair = _PAIR.fullmatch(line)
+        if pair is None and _DAMAGED.match(line):
+            unread["damaged field"] += 1
         if pair is None or line.lstrip().startswith("#"):
             continue
         if not raw.endswith((b"\n", b"\r")):

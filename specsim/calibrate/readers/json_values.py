@@ -12,6 +12,10 @@ MAX_VALUE_BYTES = 64 << 20
 """A longer value is not read: no benchmark result is that long."""
 
 
+MAX_WHOLE = 1e15
+"""No benchmark counts further; from here on floats skip whole numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
     """A value that could not be read, and why."""
@@ -108,7 +112,7 @@ def whole(record: Mapping[str, Any], key: str) -> int | None:
     (12, None)
     """
     value = number(record, key)
-    return int(value) if value is not None and value >= 0 and value % 1 == 0 else None
+    return int(value) if value is not None and 0 <= value <= MAX_WHOLE and value % 1 == 0 else None
 
 
 def text(record: Mapping[str, Any], key: str) -> str | None:

@@ -44,7 +44,7 @@ _ARG = re.compile(
 )
 _MEMORY = re.compile(
     rb"max_total_num_tokens=(\d{1,12}), chunked_prefill_size=(-?\d{1,9}|None), "
-    rb"max_prefill_tokens=\d{1,9}, max_running_requests=(\d{1,9}), context_len=(\d{1,9})"
+    rb"max_prefill_tokens=\d{1,9}, max_running_requests=(\d{1,9}), context_len=(\d{1,9})(?=, |\s)"
 )
 _KV = re.compile(rb"KV Cache is allocated\. #tokens: (\d{1,12}),")
 _GRAPH_SIZES = re.compile(rb"Capture cuda graph bs \[([\d, ]{1,4096})\]")
@@ -58,6 +58,9 @@ _ADAPTIVE = re.compile(rb"Adaptive spec params updated: steps (\d{1,3}) -> (\d{1
 _VERSION = re.compile(
     rb"sglang(?:==| version:? ?|=)v?(\d\.\d{1,2}\.\d{1,3}(?:\.post\d{1,2})?)(?!\w)"
 )
+
+MAX_COUNT, MAX_NUMBER = 10**6, 1e15
+"""Larger ones are damage."""
 
 ANY_FACT = re.compile(
     rb"server_args=|max_total_num_tokens=|KV Cache is allocated|Capture |Max running requests is"
@@ -182,9 +185,7 @@ class Facts:
 def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the settings in SGLang's launch arguments, as logged or in ``server_info``."""
     settings = {
-        key: arguments[name]
-        for name, key in SERVER_ARGS.items()
-        if isinstance(arguments.get(name), str | int | float)
+        key: arguments[name] for name, key in SERVER_ARGS.items() if _sane(key, arguments.get(name))
     }
     if "algorithm" in settings:
         settings["algorithm"] = algorithm_name(str(settings["algorithm"]))
@@ -193,6 +194,15 @@ def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:
     if settings.pop("disable_overlap_schedule", False):
         settings["scheduler"] = "sequential"
     return settings
+
+
+def _sane(key: str, value: object) -> bool:
+    """Whether a value can be a setting: the counts of speculation must be counts."""
+    if key in ("topk", "num_steps", "num_draft_tokens"):
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+    if isinstance(value, int | float):
+        return abs(value) <= MAX_NUMBER
+    return isinstance(value, str) and (key != "algorithm" or bool(value))
 
 
 def _literal(value: bytes) -> object:

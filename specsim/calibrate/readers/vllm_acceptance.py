@@ -15,8 +15,8 @@ MAX_POSITIONS = 64
 FULL_DRAFTING = 0.95
 """Drafted tokens per round below this fraction of the configured number are partial."""
 
-_DRAFTS, _DRAFTED, _ACCEPTED, _EMITTED = range(4)
-_FIXED = 4
+_DRAFTS, _DRAFTED, _ACCEPTED, _EMITTED, _POSITIONED = range(5)
+_FIXED = 5
 
 
 @dataclass(slots=True)
@@ -32,7 +32,8 @@ class Drafting:
     corrected
         Lines whose printed length lacked the bonus token.
     sums
-        Batch -> drafts, drafted, accepted, emitted, then survival x drafts by position.
+        Batch -> drafts, drafted, accepted, emitted, drafts of lines with positions, then survival
+        x drafts by position.
     """
 
     lines: int = 0
@@ -56,6 +57,7 @@ class Drafting:
         sums[_DRAFTED] += line.drafted
         sums[_ACCEPTED] += line.accepted
         sums[_EMITTED] += known * length
+        sums[_POSITIONED] += known if line.survival else 0.0
         for at, rate in enumerate(line.survival, start=_FIXED):
             sums[at] += known * rate
 
@@ -75,9 +77,9 @@ class Drafting:
     def survival(self, low: float = 0, high: float = np.inf) -> tuple[float, ...] | None:
         """P(at least d drafts accepted) where the batch was within ``low .. high``."""
         total = self._total(low, high)
-        if not total[_DRAFTS] or not self.positions:
+        if not total[_POSITIONED]:
             return None
-        rates = total[_FIXED : _FIXED + self.positions] / total[_DRAFTS]
+        rates = total[_FIXED : _FIXED + self.positions] / total[_POSITIONED]
         return tuple(float(rate) for rate in rates)
 
     def drafted_per_round(self, low: float = 0, high: float = np.inf) -> float | None:

@@ -183,6 +183,8 @@ def parse_spec_line(line: bytes) -> SpecLine | str:
             break
         at += 2
     ended = line.endswith((b"\n", b"\r"))
+    if not ended and not line.endswith(b"%"):
+        return "truncated"
     if not _END.match(line, at) or "accepted" not in fields or "drafted" not in fields:
         return "damaged field" if ended else "truncated"
     # Without positions only the newer order of fields tells that the bonus is in the length.
