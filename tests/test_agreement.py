@@ -5,7 +5,7 @@ The grid: every timeline and prefill policy x none, chains, trees x C = 1..250 x
 standard error is at most 0.7 %, mostly 0.2 %: the bars are three to ten of them. Answers vary by
 10 %, for requests of exactly one length that meet once stay together for ever, and a run is then
 one sample of who met. What is left is known: a prefill step's time is not linear in its prompts,
-and the closed form keeps the fraction of a slot where the KV pool binds, up to 1 / B too much.
+and a batch that the KV pool binds changes with the requests that happen to be in it.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ def test_names_tell_series_apart() -> None:
         "topk=4 steps=2",
         "topk=4 steps=2 tokens=16",
         "topk=4 steps=2 tokens=16 on sglang 0.5.13",
-        "topk=2 steps=2, overlap, MTP",
-        "topk=2 steps=2, overlap, EAGLE3",
+        "topk=2 steps=2, MTP",
+        "topk=2 steps=2, EAGLE3",
     )
 
 

@@ -28,8 +28,8 @@ STYLES: tuple[Style, ...] = (
     ("#0072B2", "--", "s"),
     ("#D55E00", "-.", "^"),
     ("#56B4E9", ":", "D"),
-    ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    ("#CC79A7", (0, (1, 1)), "P"),
+    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#009E73", (0, (1, 1)), "P"),
     ("#E69F00", (0, (7, 2)), "X"),
 )
 """Colour (Okabe and Ito 2008, seven of eight), line and marker: each alone tells series apart."""

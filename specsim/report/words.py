@@ -125,9 +125,11 @@ def series_names(curve: Curve) -> tuple[str, ...]:
         if head.role == "alternative":
             names[i] += f" on {head.engine} {head.engine_version}"
     for tell in (_scheduler, _algorithm, _version):
-        doubled = {name for name in names if names.count(name) > 1}
+        told: dict[str, set[str]] = {}
+        for name, head in zip(names, heads, strict=True):
+            told.setdefault(name, set()).add(tell(head))
         names = [
-            f"{name}, {tell(head)}" if name in doubled else name
+            f"{name}, {tell(head)}" if len(told[name]) > 1 else name
             for name, head in zip(names, heads, strict=True)
         ]
     return tuple(names)

@@ -48,6 +48,8 @@ def _lines(data: bytes, rng: random.Random) -> bytes:
         del lines[i]
     else:
         at = rng.randrange(len(lines[i]) + 1)
+        if data[:1] in b"{[" and lines[i][at - 1 : at].isdigit():
+            return data  # what is before a line put into a number of JSON would be JSON
         lines[i] = lines[i][:at] + lines[j] + lines[i][at:]
     return b"".join(lines)
 

@@ -81,6 +81,14 @@ class _Dump:
                 break
         return total
 
+    def scrapes(self, replica: bytes) -> set[int]:
+        """How often the drafting counters of a replica were scraped; more than one is damage."""
+        return {
+            series.scrapes
+            for key, series in self.series.items()
+            if key[1] == replica and key[0].startswith("spec_decode")
+        }
+
     def replicas(self) -> int:
         """Replicas that labels tell apart."""
         return len({key[1] for key in self.series if key[1].strip(b"/")}) or 1
@@ -162,6 +170,9 @@ def _increase(series: _Series) -> float:
 def _latency(dump: _Dump, name: str) -> float | None:
     """Mean of a histogram over the replicas that export both its sum and its count."""
     totals, counts = dump.counter(name + "_sum"), dump.counter(name + "_count")
+    if len({s.scrapes for k, s in dump.series.items() if k[0].startswith(name)}) > 1:
+        dump.unread["scrapes are incomplete"] += 1
+        return None
     both = totals.keys() & counts.keys()
     count = sum(counts[r] for r in both)
     return sum(totals[r] for r in both) / count if count else None
@@ -211,14 +222,12 @@ def _drafting(dump: _Dump) -> list[_Drafting]:
     found = []
     for replica in sorted(drafts.keys() | drafted.keys() | accepted.keys() | positions.keys()):
         by_position = positions.get(replica, {})
-        lacks = replica not in drafts or (drafted and replica not in drafted)
-        if (
-            lacks
-            or (accepted and replica not in accepted)
-            or len(by_position) < dump.depth
-            or not sure
-        ):
+        lacks = any(counters and replica not in counters for counters in (drafted, accepted))
+        if lacks or replica not in drafts or len(by_position) < dump.depth or not sure:
             dump.unread["a counter is missing"] += 1
+            continue
+        if len(dump.scrapes(replica)) > 1:
+            dump.unread["scrapes are incomplete"] += 1
             continue
         if not drafts[replica]:
             continue

@@ -1,0 +1,111 @@
+"""The plot: what it says, what tells its lines apart, and that it is the same file twice."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from made_curves import made_curve, made_series
+from matplotlib.colors import to_rgb
+
+from specsim.curve import Curve
+from specsim.errors import InputError
+from specsim.observations import Observation
+from specsim.report.plots import FORMATS, STYLES, drawn, plot_format, throughput_figure
+from specsim.setting import SpecSetting
+
+CHAIN = SpecSetting.of(1, 2)
+
+
+@pytest.fixture
+def curve() -> Curve:
+    return made_curve(
+        made_series("current", [0.1, 0.1, 0.1], setting=CHAIN),
+        made_series("asked", [-0.1, -0.2, -0.3], scheduler="sequential", evidence="assumed"),
+    )
+
+
+def test_lines_bands_units_and_caption(curve: Curve) -> None:
+    figure = throughput_figure(curve)
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "clients in flight (requests)"
+    assert "tokens/s" in axes.get_ylabel()
+    assert axes.get_xscale() == "log"  # two decades of load
+    assert axes.get_ylim()[0] == 0
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels == ["no speculation", "topk=1 steps=2 (runs today)", "topk=2 steps=2"]
+    assert len(axes.collections) == 3  # a band each
+    middle = next(line for line in axes.lines if line.get_label() == "topk=2 steps=2")
+    assert list(middle.get_ydata()) == pytest.approx([90, 800, 7000], rel=1e-12)
+    told = figure.get_supxlabel()
+    for word in ("Profile made", "sglang 0.5.9", "1024 tokens in, 512 out", "90 %", "assumed"):
+        assert word in told
+
+
+def test_each_of_colour_line_and_marker_tells_series_apart() -> None:
+    """In grey too: no two of the first five colours are closer than 5 % in luminance.
+
+    Luminance as in Rec. 709; beyond five settings, line and marker have to do.
+    """
+    colours, lines, markers = zip(*STYLES, strict=True)
+    for one in (colours, lines, markers):
+        assert len(set(map(str, one))) == len(STYLES)
+    grey = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in map(to_rgb, colours[:5]))
+    assert all(b - a > 0.05 for a, b in pairwise(grey))
+
+
+def test_measured_cells_take_the_colour_of_their_setting(curve: Curve) -> None:
+    cells = [
+        Observation(
+            kind="closed_loop",
+            setting=CHAIN.with_scheduler("overlap"),
+            concurrency=10,
+            output_tps=1080.0,
+        ),
+        Observation(
+            kind="closed_loop", setting=SpecSetting.of(4, 2), concurrency=1, output_tps=1.0
+        ),
+    ]
+    (axes,) = throughput_figure(curve, measured=cells).axes
+    assert axes.get_legend_handles_labels()[1][-1] == "measured"
+    drawn_cells = axes.collections[-1]
+    assert drawn_cells.get_offsets().tolist() == [[10.0, 1080.0]]
+    assert tuple(drawn_cells.get_edgecolor()[0][:3]) == pytest.approx(to_rgb(STYLES[1][0]))
+
+
+def test_one_load_stands_side_by_side() -> None:
+    curve = made_curve(made_series("asked", [0.1], loads=[30]))
+    (axes,) = throughput_figure(curve).axes
+    assert axes.get_xlabel() == "at 30 clients"
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        "no speculation",
+        "topk=2 steps=2",
+    ]
+
+
+def test_open_loop_and_steady_decode_name_their_loads() -> None:
+    asked = made_series("asked", [0.1], loads=[1])
+    (axes,) = throughput_figure(made_curve(asked), 2.5).axes
+    assert axes.get_xlabel() == "at 2.5 requests/s"
+    steady = made_series("asked", [0.1] * 3, context_len=16384.0)
+    figure = throughput_figure(made_curve(steady))
+    assert figure.axes[0].get_xlabel() == "held batch (requests)"
+    assert "16384 tokens of context" in figure.get_supxlabel()
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_the_same_curve_gives_the_same_file(curve: Curve, file_format: str) -> None:
+    first, second = (drawn(throughput_figure(curve), file_format) for _ in range(2))
+    assert first == second
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[file_format]
+    assert first.startswith(start)
+
+
+@pytest.mark.parametrize("name", ["x", "x.gif", "x.png.txt", ""])
+def test_unknown_formats_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"\.png, \.svg or \.pdf"):
+        plot_format(name)
+
+
+def test_format_in_any_case() -> None:
+    assert plot_format("folder.d/X.PNG") == "png"
