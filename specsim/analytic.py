@@ -166,7 +166,7 @@ def _points(cases: Sequence[Case]) -> _Points:
         accept=accept,
         rounds=array(rounds),
         lag=array([c.plan.finish_lag_rounds for c in cases]),
-        running_cap=array([c.plan.max_running_requests for c in cases]),
+        running_cap=array([c.running_cap for c in cases]),
         pool_cap=_admitted(pool_cap, output_cv, steady),
         clients=array([c.load.concurrency for c in cases]),
         input_new=input_len - array([c.workload.input_cached for c in cases]),
@@ -204,13 +204,17 @@ def _cap(points: _Points) -> Floats:
 def _round(cost: CostModel, cases: Sequence[Case], points: _Points, batch: Floats) -> RoundTime:
     """Round at the mean context; steady decode at the middle of its window."""
     whole = np.where(np.isfinite(points.open_rate), batch, np.floor(batch + 1e-9))
+    whole = np.maximum(whole, 1.0)
     padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
     by_plan: dict[int, list[int]] = {}
     for i, case in enumerate(cases):
         by_plan.setdefault(id(case.plan), []).append(i)
     for rows in by_plan.values():
-        padded[rows], eager[rows] = padded_batch(cases[rows[0]].plan, whole[rows])
-    batch = batch * _decoding_share(points, batch)
+        ranks = cases[rows[0]].ranks
+        of_rank, eager[rows] = padded_batch(cases[rows[0]].plan, whole[rows] / ranks)
+        padded[rows] = of_rank * ranks
+    # a round that runs has at least one request, however rarely it does
+    batch = np.maximum(batch * _decoding_share(points, batch), 1.0)
     context = points.context
     for _ in range(3 if points.window_s.any() else 1):
         shape = RoundShape(

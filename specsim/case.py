@@ -16,7 +16,21 @@ TIMELINES = {"sequential": SEQUENTIAL, "overlap": OVERLAP, "run_ahead": RUN_AHEA
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One point to solve: how the engine runs it, what a round buys, and the load."""
+    """One point to solve: how the engine runs it, what a round buys, and the load.
+
+    Parameters
+    ----------
+    plan
+        Setting and engine rules, per data-parallel rank.
+    table
+        Distribution of accepted tokens.
+    workload, load
+        Requests, and how they come.
+    request_kv_tokens, pool_tokens
+        KV tokens that a mean running request holds, and that all ranks have.
+    ranks
+        Data-parallel ranks; batches are of all ranks together.
+    """
 
     plan: RunPlan
     table: AcceptTable
@@ -24,6 +38,12 @@ class Case:
     load: Load
     request_kv_tokens: float
     pool_tokens: float
+    ranks: int = 1
+
+    @property
+    def running_cap(self) -> int:
+        """Most requests that run at once, all data-parallel ranks together."""
+        return self.plan.max_running_requests * self.ranks
 
     @classmethod
     def of(
@@ -38,10 +58,17 @@ class Case:
         if load.kind == "steady_decode":
             context, output = load.context_len or 0.0, 0.0
         need = system.kv_tokens_per_request(plan, context, output)
-        return cls(plan, table, workload, load, need, system.kv_pool_tokens(plan))
+        pool = system.kv_pool_tokens(plan)
+        return cls(plan, table, workload, load, need, pool, system.engine.dp)
 
     def at(self, load: Load) -> Case:
         """Return the same case under another load of the same kind and context."""
         return Case(
-            self.plan, self.table, self.workload, load, self.request_kv_tokens, self.pool_tokens
+            self.plan,
+            self.table,
+            self.workload,
+            load,
+            self.request_kv_tokens,
+            self.pool_tokens,
+            self.ranks,
         )

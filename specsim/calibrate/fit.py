@@ -47,6 +47,8 @@ STUDENT_NU = 4.0
 MAX_FITTED = 9
 PRIOR_NOISE, PRIOR_NOISE_CELLS = 0.03, 6
 """Noise of a cell before the data speak, worth this many cells."""
+PRIOR_MODEL_ERROR, PRIOR_MODEL_CELLS = 0.06, 4
+"""Error of a prediction of an unseen cell before the data speak, worth this many cells."""
 FLOOR_MODEL_ERROR = 0.03
 """No prediction of an unseen cell is surer than this."""
 STARTS = 3
@@ -127,7 +129,7 @@ def fit_profile(
     record = FitRecord(
         observations=len(rows.observations),
         noise=round(noise, 6),
-        model_error=round(max(noise, FLOOR_MODEL_ERROR), 6),
+        model_error=round(_model_error(noise, int(data.noise.sum())), 6),
         data_sha256=fingerprint(rows.observations),
         source=setup.source.text,
     )
@@ -316,7 +318,7 @@ def _search(
             return problem.objective(full(values), noise, robust)
 
         def slope(values: Floats) -> Floats:
-            return differences(distance, values, 1e-3)
+            return differences(distance, values, 0.02)  # the contexts' lattice is rough
 
         found = least_squares(distance, x0, jac=slope, x_scale=1.0, xtol=1e-7, ftol=1e-9)
         return float(found.cost), found.x
@@ -347,6 +349,12 @@ def _noise(problem: _Problem, mode: Floats, free: NDArray[np.bool_], noise: floa
     weight = (STUDENT_NU + 1) / (STUDENT_NU + (r / noise) ** 2)
     total = PRIOR_NOISE_CELLS * PRIOR_NOISE**2 + float((weight * r**2).sum())
     return float(np.clip(np.sqrt(total / (PRIOR_NOISE_CELLS + cells)), 0.005, 0.3))
+
+
+def _model_error(noise: float, cells: int) -> float:
+    """Error of unseen cells: the residuals' scatter, shrunk to the prior error."""
+    total = PRIOR_MODEL_CELLS * PRIOR_MODEL_ERROR**2 + cells * noise**2
+    return max(float(np.sqrt(total / (PRIOR_MODEL_CELLS + cells))), FLOOR_MODEL_ERROR)
 
 
 def _laplace(problem: _Problem, mode: Floats, noise: float) -> Floats:

@@ -80,9 +80,7 @@ def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
                 str(pair.concurrency),
                 _tps(pair.first),
                 _tps(pair.second),
-                ""
-                if change is None
-                else f"{100 * change.value:+.0f} % ({100 * change.low:+.0f}..{100 * change.high:+.0f})",
+                "" if change is None else _percent(change),
                 " / ".join(pair.limits),
             )
         out.print(grid)
@@ -105,6 +103,10 @@ def _tps(value: Range | None) -> str:
     if value is None:
         return "refused"
     return f"{value.value:.0f} ({value.low:.0f}..{value.high:.0f})"
+
+
+def _percent(change: Range) -> str:
+    return f"{100 * change.value:+.0f} % ({100 * change.low:+.0f}..{100 * change.high:+.0f})"
 
 
 def _document(result: ServerComparison) -> str:

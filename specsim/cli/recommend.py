@@ -191,8 +191,9 @@ def _ties(choices: tuple[LoadChoice, ...]) -> str:
     """Name the settings that are as good somewhere in the band, the best two."""
     tied: dict[str, Option] = {}
     for choice in choices:
-        for option in choice.tied:
-            tied.setdefault(option.label, option)
+        for option in choice.tied:  # the same setting under another scheduler is no news
+            if option.plan.setting.key != choice.choice.plan.setting.key:
+                tied.setdefault(option.label, option)
     if not tied:
         return ""
     names = list(tied)[:SHOWN_TIES]

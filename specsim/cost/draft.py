@@ -11,10 +11,10 @@ from specsim.cost.model import CostModel, active_experts, roofline_s
 
 Floats = NDArray[np.float64]
 
-DRAFT_FORWARD_S = 120e-6
-"""Assumed: launches, top-k and small kernels of one draft forward in a CUDA graph (a draft step on
-small targets is bound by launches: PHYSICS 4)."""
-EXTEND_S = 250e-6
+DRAFT_FORWARD_S = 250e-6
+"""Assumed: launches, top-k and small kernels of one draft forward: 0.3 ms guessed for a captured
+step (PHYSICS 4), 0.9-1.1 ms measured in vLLM of 2025 whose drafts ran eager."""
+EXTEND_S = 350e-6
 """Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
 TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6

@@ -134,6 +134,23 @@ def candidate_plans(
     return tuple(plans.values())
 
 
+def with_current(
+    profile: Profile, plans: Sequence[RunPlan], max_running_requests: int | None = None
+) -> tuple[tuple[RunPlan, ...], int | None]:
+    """Return the plans with what runs today among them, and its index.
+
+    None if that is not known, or does not draft.
+    """
+    current = profile.setup.current
+    if current is None or not current.speculates:
+        return tuple(plans), None
+    today = profile.system().plan(current, max_running_requests=max_running_requests, what_if=True)
+    for i, plan in enumerate(plans):
+        if replace(plan, notes=()) == replace(today, notes=()):
+            return tuple(plans), i
+    return (*plans, today), len(plans)
+
+
 def _schedulers(setting: SpecSetting, own: bool) -> Iterator[SpecSetting]:
     """Yield the default first; chains of the own version also under the other scheduler."""
     yield setting

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specsim.decide.candidates import with_current
 from specsim.decide.contest import ratio_range
 from specsim.decide.outlook import Grid, Outlook, outlook
-from specsim.decide.recommend import Wish, current_plan, possible_plans
+from specsim.decide.recommend import Wish, possible_plans
 from specsim.decide.recommendation import Range
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
@@ -108,11 +109,11 @@ def _side(profile: Profile, settings: Sequence[SpecSetting], loads: tuple[Load, 
     """Solve the settings that the engine runs: as today if it runs today, else by its default."""
     plans: list[RunPlan] = []
     place: dict[tuple[int, int, int], int] = {}
-    today = current_plan(profile)
+    known, index = with_current(profile, ())
     for setting in settings:
         try:
-            same = today is not None and today.setting.key == setting.key
-            plan = today if same and today else profile.system().plan(setting)
+            same = index is not None and known[index].setting.key == setting.key
+            plan = known[0] if same else profile.system().plan(setting)
         except EngineRefusal:
             continue
         place[setting.key] = len(plans)

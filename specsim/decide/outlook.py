@@ -6,8 +6,10 @@ m is the closed-form solution, J its derivative by the profile's parameters, C t
 the profile's model error. How much of e two settings share is not known; assumed is one half of
 its variance. The other half belongs to a setting at a load, and neighbours share it:
 
-    K = exp(-d^2 / 2),  d^2 = (dlog2 n)^2 + (dlog2 topk)^2 + (dlog2(S+1))^2 + (scheduler)^2
-                              + (dlog2 C / 2)^2,   0 between drafting and not drafting   (SPECIFIC)
+    K = exp(-d^2 / 2),  d^2 = (dlog2 n)^2 + (dlog2 topk)^2 + (dlog2(S+1))^2 + (dlog2 C / 2)^2
+                              + 1/4 under another scheduler                              (SPECIFIC)
+
+and K = 0 between drafting and not drafting.
 
 For no speculation against a setting that drafts this is equation (DELTA) of
 `specsim.uncertainty`, but for one more term. What a drafting round pays beyond the derived times
@@ -284,7 +286,7 @@ def setting_likeness(plans: Sequence[RunPlan]) -> Floats:
                 np.log2(s.num_draft_tokens),
                 np.log2(s.topk),
                 np.log2(s.num_steps + 1),
-                float(s.scheduler == "overlap"),
+                0.5 * (s.scheduler == "overlap"),
             ]
             for s in settings
         ]

@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.decide.advice import advice_of, notes_of
-from specsim.decide.candidates import Limits, algorithm_of, candidate_plans, candidate_settings
+from specsim.decide.candidates import (
+    Limits,
+    algorithm_of,
+    candidate_plans,
+    candidate_settings,
+    with_current,
+)
 from specsim.decide.contest import Contest
 from specsim.decide.outlook import Grid, outlook
 from specsim.decide.recommendation import Band, Launch, LoadChoice, MixChoice, Recommendation
@@ -152,21 +158,17 @@ def _contest(profile: Profile, levels: Sequence[int], wish: Wish) -> tuple[Conte
     """Return the settings that could win, compared, and how many were looked at."""
     loads = tuple(Load("closed_loop", c) for c in levels)
     workload = wish.workload or profile.setup.workload.workload
-    plans = possible_plans(profile, wish)
-    today = current_plan(profile, wish.max_running_requests)
-    if today is not None and today not in plans:
-        plans = (*plans, today)
+    plans, today = with_current(profile, possible_plans(profile, wish), wish.max_running_requests)
     whole = Grid(plans, loads, workload, wish.dataset, wish.temperature)
-    must = [0] if today is None else [0, plans.index(today)]
-    kept = promising(whole.solve(profile).log_tps, must)
+    kept = promising(whole.solve(profile).log_tps, [0] if today is None else [0, today])
     grid = whole.only(kept)
     view = outlook(profile, grid)
-    current = None if today is None else grid.plans.index(today)
+    current = None if today is None else kept.index(today)
     allowed = np.ones(grid.shape, dtype=np.bool_)
     if wish.targets:
         always = [0] if current is None else [0, current]
         allowed = latencies(profile, grid, view.cells, wish.targets, always, wish.seed).met
-    if today is not None and wish.engine_version not in (None, today.version):
+    if current is not None and wish.engine_version not in (None, grid.plans[current].version):
         allowed[current] = False  # it is shown for comparison, another release was asked for
     known = profile.fit.observations > 0
     contest = Contest(
@@ -195,19 +197,11 @@ def possible_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
     )
 
 
-def current_plan(profile: Profile, max_running_requests: int | None = None) -> RunPlan | None:
-    """Return what runs today, as it runs today; None if that is not known, or does not draft."""
-    current = profile.setup.current
-    if current is None or not current.speculates:
-        return None
-    return profile.system().plan(current, max_running_requests=max_running_requests, what_if=True)
-
-
-def promising(log_tps: NDArray[np.float64], must: Sequence[int]) -> list[int]:
-    """Return the settings that could win somewhere: the nearest to the best, at most `KEEP`."""
+def promising(log_tps: NDArray[np.float64], must: Sequence[int], most: int = KEEP) -> list[int]:
+    """Return the settings that could win somewhere: the nearest to the best, at most `most`."""
     gap = (log_tps.max(axis=0) - log_tps).min(axis=1)
     near = [int(i) for i in np.argsort(gap, kind="stable") if gap[i] < MARGIN]
-    return sorted({*must, *near[: KEEP - len(must)]})
+    return sorted({*must, *near[: most - len(must)]})
 
 
 def _steadied(choices: Sequence[LoadChoice]) -> list[LoadChoice]:

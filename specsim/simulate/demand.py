@@ -117,7 +117,7 @@ class Demand:
         trace: Trace | None = None,
     ) -> None:
         self._workload, self._table, self._streams, self._trace = workload, table, streams, trace
-        self._counting = np.arange(0)
+        self._counting = np.arange(0.0)
         self._ones = np.ones(0, dtype=np.int8)
         self.input_len: list[int] = []
         self.new_tokens: list[int] = []
@@ -125,7 +125,7 @@ class Demand:
         self.given: list[int] = []
         self.rounds: list[int] = []
         self.tokens: list[NDArray[np.int8]] = []
-        self.kv: list[Ints] = []
+        self.kv: list[Floats] = []
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -213,11 +213,11 @@ class Demand:
         total -= tokens
         self.rounds += rounds.tolist()
         self.tokens += list(tokens[:, :keep].astype(np.int8))
-        self.kv += list(total[:, :keep] + start[:, None])
+        self.kv += list((total[:, :keep] + start[:, None]).astype(np.float64))
 
     def _lengthen(self, counting: int, ones: int) -> None:
         if counting > len(self._counting):
-            self._counting = np.arange(2 * counting)
+            self._counting = np.arange(2.0 * counting)
         if ones > len(self._ones):
             self._ones = np.ones(2 * ones, dtype=np.int8)
 

@@ -93,11 +93,13 @@ class RoundPricer:
     timeline
         Of the plan, as `cost` numbers it.
     linear
-        Whether attention is linear in the KV tokens and is in `front`.
-    front, extend
-        Base and slope per batch (index batch - 1), seconds and seconds per KV token.
-    host
-        Per batch, seconds.
+        Whether attention is linear in the KV tokens and is in the lines.
+    gpu, cpu
+        A round is as long as the longer of two lines over KV tokens, base and slope of each per
+        batch (index batch - 1): what it takes if the host hides, and if the extend (overlap) or
+        all of the GPU (run ahead) hides under the host.
+    decided
+        Per batch: 0 or 1 where one of the lines is the longer one whatever the KV tokens, else 2.
     """
 
     cost: CostModel
@@ -105,9 +107,9 @@ class RoundPricer:
     accept_length: float
     timeline: int
     linear: bool
-    front: tuple[list[float], list[float]]
-    extend: tuple[list[float], list[float]]
-    host: list[float]
+    gpu: tuple[list[float], list[float]]
+    cpu: tuple[list[float], list[float]]
+    decided: list[int]
 
     @classmethod
     def of(
@@ -121,21 +123,33 @@ class RoundPricer:
         linear = all(np.allclose(t, unit, rtol=1e-12, atol=0.0) for t in tried)
         none = round_time(cost, round_shape(plan, accept_length, batch, 0.0 * batch))
         far = round_time(cost, round_shape(plan, accept_length, batch, FAR * batch))
-        base = front_s(none, with_attention=linear)
-        slope = (front_s(far, with_attention=linear) - base) / (FAR * batch)
-        extend_slope = (far.draft.extend_s - none.draft.extend_s) / (FAR * batch)
+        front = front_s(none, with_attention=linear)
+        slope = (front_s(far, with_attention=linear) - front) / (FAR * batch)
+        extend, host = none.draft.extend_s, none.host_s
+        extend_slope = (far.draft.extend_s - extend) / (FAR * batch)
+        timeline = TIMELINES[plan.timeline]
+        gpu, gpu_slope = front + extend, slope + extend_slope
+        if timeline == SEQUENTIAL:
+            gpu = gpu + host
+            cpu, cpu_slope = 0.0 * host, 0.0 * slope
+        elif timeline == OVERLAP:
+            cpu, cpu_slope = front + host, slope
+        else:
+            cpu, cpu_slope = host, 0.0 * slope
+        first = (gpu >= cpu) & (gpu_slope >= cpu_slope)
+        second = (cpu >= gpu) & (cpu_slope >= gpu_slope) & linear
         return cls(
             cost,
             plan,
             accept_length,
-            TIMELINES[plan.timeline],
+            timeline,
             linear,
-            (base.tolist(), slope.tolist()),
-            (none.draft.extend_s.tolist(), extend_slope.tolist()),
-            none.host_s.tolist(),
+            (gpu.tolist(), gpu_slope.tolist()),
+            (cpu.tolist(), cpu_slope.tolist()),
+            np.where(first, 0, np.where(second, 1, 2)).tolist(),
         )
 
-    def round_s(self, batch: int, kv_tokens: NDArray[np.int64] | Floats) -> Floats:
+    def round_s(self, batch: int, kv_tokens: Floats) -> Floats:
         """Lengths of rounds of one batch, seconds (ROUND-SEQ, ROUND-OVL, ROUND-RUN).
 
         Parameters
@@ -146,17 +160,19 @@ class RoundPricer:
             Tokens in the KV cache at the start of each round, all requests together.
         """
         at = batch - 1
-        front = self.front[0][at] + kv_tokens * self.front[1][at]
+        decided = self.decided[at]
+        if decided == 1:
+            return self.cpu[0][at] + kv_tokens * self.cpu[1][at]
+        gpu = self.gpu[0][at] + kv_tokens * self.gpu[1][at]
+        attention: Floats | float = 0.0
         if not self.linear:
-            front = front + attention_s(
-                self.cost, float(batch), self.plan.setting.num_draft_tokens, kv_tokens
-            )
-        extend, slope, host = self.extend[0][at], self.extend[1][at], self.host[at]
-        if self.timeline == SEQUENTIAL:
-            return np.asarray(front + (extend + host) + kv_tokens * slope)
-        if self.timeline == OVERLAP:
-            return np.asarray(front + np.maximum(extend + kv_tokens * slope, host))
-        return np.asarray(np.maximum(front + (extend + kv_tokens * slope), host))
+            width = self.plan.setting.num_draft_tokens
+            attention = attention_s(self.cost, float(batch), width, kv_tokens)
+            gpu = gpu + attention
+        if decided == 0:
+            return gpu
+        cpu = self.cpu[0][at] + kv_tokens * self.cpu[1][at]
+        return np.maximum(gpu, cpu + attention if self.timeline == OVERLAP else cpu)
 
     def shape(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundShape:
         """Return the counts of such rounds."""

@@ -27,7 +27,6 @@ from specsim.simulate.pricing import PrefillPricer, RoundPricer
 from specsim.system import ADMITTED_OUTPUT_SHARE
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Pieces = list[tuple[Prompt, int]]
 
 SLACK = 1e-6
@@ -76,7 +75,7 @@ class Server:
         self.batch: dict[int, None] = {}  # in order of admission
         self.ends: list[tuple[int, int]] = []  # heap of (round after its last, request)
         self.round = 0
-        self.kv: Ints = np.zeros(4096, dtype=np.int64)  # of the whole batch, by round
+        self.kv: Floats = np.zeros(4096)  # tokens of the whole batch, by round
         self.reserved = 0.0
         self.prompt_kv = 0
         self.clock = 0.0
@@ -144,7 +143,7 @@ class Server:
         if self.reserved + self._need(request) > self.pool + SLACK:
             return False
         given = self.lives[request].given if request < len(self.lives) else 0
-        used = int(self.kv[self.round]) + self.prompt_kv + (slots + 1) * self.held
+        used = float(self.kv[self.round]) + self.prompt_kv + (slots + 1) * self.held
         return used + self.demand.input_len[request] + given <= self.pool + SLACK
 
     def _take_prompts(self) -> Pieces:
@@ -202,7 +201,8 @@ class Server:
         yield from self._settle(ready)
 
     def _decode(self, pieces: Pieces) -> Steps:
-        self._make_room()
+        if self.kv[self.round] > self._room():
+            self._make_room()
         batch, start = len(self.batch), self.clock
         last = self.round + 1 if pieces or self.by_round else self._next_change()
         kv = self.kv[self.round : last]
@@ -244,7 +244,7 @@ class Server:
         """Round before which the batch stays as it is: an end, or the pool overflows."""
         last = self.ends[0][0]
         room = self._room()
-        if len(self.batch) > 1 and self.kv[last - 1] > room:
+        if self.kv[last - 1] > room and len(self.batch) > 1:
             fits = int(np.searchsorted(self.kv[self.round : last], room, side="right"))
             return self.round + fits if fits else last
         return last
@@ -328,7 +328,7 @@ class Server:
         lag = self.plan.finish_lag_rounds
         end = self.round + life.rounds
         if end + lag >= len(self.kv):
-            self.kv = np.concatenate([self.kv, np.zeros(end + lag, dtype=np.int64)])
+            self.kv = np.concatenate([self.kv, np.zeros(end + lag)])
         self._add_course(request, self.round, end, 1, 0)
         self.batch[request] = None
         if life.rounds + lag == 0:
@@ -350,7 +350,7 @@ class Server:
         course = demand.kv[request][at : at + end - first]
         if life.retractions and end > first:  # its course starts at what it has now
             start = demand.input_len[request] + life.given
-            course = course + (start - int(demand.kv[request][life.offset]))
+            course = course + (start - demand.kv[request][life.offset])
         self.kv[first:end] += course if sign > 0 else -course
         lag = self.plan.finish_lag_rounds
         if lag:

@@ -7,8 +7,9 @@ import io
 import sys
 from pathlib import Path
 
+import log_samples as logs
 import pytest
-import reader_samples as samples
+import result_samples as results
 import zstandard
 
 from specsim.calibrate.readers import (
@@ -23,50 +24,50 @@ from specsim.calibrate.readers import (
 from specsim.calibrate.readers.source import split_lines
 from specsim.errors import FormatError, InputError, SpecsimError
 
-LOG = samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"])
+LOG = logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
 
 FORMAT_OF = {
     "sglang_log": [
         LOG,
-        samples.AB_PASTE,
-        samples.SPEC_OFF,
-        samples.PREFILL_ONLY,
-        samples.STARTUP,
-        samples.KV_BOUND,
-        samples.WARNINGS,
+        logs.AB_PASTE,
+        logs.SPEC_OFF,
+        logs.PREFILL_ONLY,
+        logs.STARTUP,
+        logs.KV_BOUND,
+        logs.WARNINGS,
     ],
     "vllm_log": [
-        samples.VLLM,
-        samples.VLLM_085,
-        samples.VLLM_V0,
-        samples.VLLM_FIRST,
-        samples.VLLM_AB,
-        samples.VLLM_UNUSED,
-        samples.VLLM_STALLED,
-        samples.VLLM_STARTUP,
+        logs.VLLM,
+        logs.VLLM_085,
+        logs.VLLM_V0,
+        logs.VLLM_FIRST,
+        logs.VLLM_AB,
+        logs.VLLM_UNUSED,
+        logs.VLLM_STALLED,
+        logs.VLLM_STARTUP,
     ],
-    "trtllm_log": [samples.TRT_LOG, samples.TRT_OLD],
-    "trtllm_stats": [samples.json_lines(samples.TRT_RECORD)],
-    "prometheus": [samples.SGLANG_PROM, samples.VLLM_PROM],
+    "trtllm_log": [results.TRT_LOG, results.TRT_OLD],
+    "trtllm_stats": [results.json_lines(results.TRT_RECORD)],
+    "prometheus": [results.SGLANG_PROM, results.VLLM_PROM],
     "bench_json": [
-        samples.json_lines(samples.SERVING_RECORD),
-        samples.json_lines(samples.VLLM_RECORD),
-        samples.json_lines(samples.ONE_BATCH_RECORD),
-        samples.json_lines(samples.OFFLINE_RECORD),
-        samples.json_lines(*samples.SPECULATIVE_RECORDS),
-        samples.json_lines(*samples.HISTOGRAM_RECORDS),
+        results.json_lines(results.SERVING_RECORD),
+        results.json_lines(results.VLLM_RECORD),
+        results.json_lines(results.ONE_BATCH_RECORD),
+        results.json_lines(results.OFFLINE_RECORD),
+        results.json_lines(*results.SPECULATIVE_RECORDS),
+        results.json_lines(*results.HISTOGRAM_RECORDS),
     ],
     "table": [
-        samples.SERVING_TABLE,
-        samples.VLLM_QUEUED_TABLE,
-        samples.SEND_ONE,
-        samples.EVALSCOPE_CUT,
+        results.SERVING_TABLE,
+        results.VLLM_QUEUED_TABLE,
+        results.SEND_ONE,
+        results.EVALSCOPE_CUT,
     ],
-    "nccl_tests": [samples.NCCL_NEW, samples.NCCL_OLD],
-    "nsys_kernel_summary": [samples.NSYS_TEXT, samples.NSYS_CSV],
-    "chrome_trace": [samples.trace_text(), samples.trace_text(indent=2)],
-    "llamacpp": [samples.LLAMA_TOOL, samples.LLAMA_SERVER],
-    "golden_acceptance": [samples.GOLDEN],
+    "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
+    "nsys_kernel_summary": [results.NSYS_TEXT, results.NSYS_CSV],
+    "chrome_trace": [results.trace_text(), results.trace_text(indent=2)],
+    "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER],
+    "golden_acceptance": [results.GOLDEN],
 }
 
 
@@ -116,9 +117,9 @@ def test_members_of_gzip_are_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
 def test_packed_file_that_is_cut(kind: str, tmp_path: Path) -> None:
     # Incompressible lines, so that half of the packed bytes is about half of the text.
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     text = "".join(
-        samples.decode_lines(body.replace("30720", str(10_000 + 7919 * i % 90_000)), 1, start=i)
+        logs.decode_lines(body.replace("30720", str(10_000 + 7919 * i % 90_000)), 1, start=i)
         for i in range(60_000)
     )
     data = packed(kind, text.encode())
@@ -191,11 +192,14 @@ def test_names_that_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (samples.PREFILL_ONLY, "6 prefill lines"),
-        (samples.STARTUP, "algorithm EAGLE3"),
+        (logs.PREFILL_ONLY, "6 prefill lines"),
+        (logs.STARTUP, "algorithm EAGLE3"),
         (LOG.replace("#running-req: 24", "#running-req: 0"), "8 idle"),
         (LOG.replace("2880.00", "2880.0"), "8 lines unread"),
-        (samples.json_lines({**samples.SERVING_RECORD, "completed": 0}), "no request completed"),
+        (
+            results.json_lines({**results.SERVING_RECORD, "completed": 0}),
+            "no request completed",
+        ),
     ],
 )
 def test_nothing_usable(text: str, message: str, tmp_path: Path) -> None:

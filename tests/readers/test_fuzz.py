@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import log_samples as logs
 import mutate
 import pytest
-import reader_samples as samples
+import result_samples as results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,55 +58,68 @@ def by_samples(data: bytes) -> list[LogEntry]:
     return read_sglang(split_lines([data]), "file", samples=1000)
 
 
-BODY = samples.DECODE_SPEC["0.5.9-0.5.23"]
-SGLANG = samples.STARTUP + "".join(
-    samples.decode_lines(BODY, 4, start=10 * i)
-    + f"[2026-03-04 05:06:{10 * i + 5:02d} TP0] {samples.PREFILL['0.5.11-0.5.23']}\n"
+BODY = logs.DECODE_SPEC["0.5.9-0.5.23"]
+SGLANG = logs.STARTUP + "".join(
+    logs.decode_lines(BODY, 4, start=10 * i)
+    + f"[2026-03-04 05:06:{10 * i + 5:02d} TP0] {logs.PREFILL['0.5.11-0.5.23']}\n"
     for i in range(4)
 )
 RANKS = "".join(
-    samples.decode_lines(BODY, 1, f"[2026-03-04 05:06:{i:02d} DP{dp} TP0] ")
+    logs.decode_lines(BODY, 1, f"[2026-03-04 05:06:{i:02d} DP{dp} TP0] ")
     for i in range(8)
     for dp in range(2)
 )
 SEEDS: dict[str, tuple[Reader, list[str]]] = {
-    "sglang": (by_samples, [SGLANG, RANKS, samples.AB_PASTE, samples.KV_BOUND, samples.SPEC_OFF]),
+    "sglang": (
+        by_samples,
+        [SGLANG, RANKS, logs.AB_PASTE, logs.KV_BOUND, logs.SPEC_OFF],
+    ),
     "vllm": (
         by_lines(read_vllm),
-        [samples.VLLM_STARTUP + samples.VLLM, samples.VLLM_085, samples.VLLM_V0 * 2],
+        [
+            logs.VLLM_STARTUP + logs.VLLM,
+            logs.VLLM_085,
+            logs.VLLM_V0 * 2,
+        ],
     ),
-    "trtllm_log": (by_lines(read_trtllm_log), [samples.TRT_LOG, samples.TRT_OLD]),
+    "trtllm_log": (by_lines(read_trtllm_log), [results.TRT_LOG, results.TRT_OLD]),
     "trtllm_stats": (
         by_lines(read_trtllm_stats),
-        [samples.json_lines(*[samples.TRT_RECORD] * 3)],
+        [results.json_lines(*[results.TRT_RECORD] * 3)],
     ),
-    "prometheus": (by_lines(read_prometheus), [samples.SGLANG_PROM, samples.VLLM_PROM_TOTAL]),
+    "prometheus": (
+        by_lines(read_prometheus),
+        [results.SGLANG_PROM, results.VLLM_PROM_TOTAL],
+    ),
     "bench_json": (
         by_lines(read_bench_json),
         [
-            samples.json_lines(samples.SERVING_RECORD, samples.VLLM_RECORD),
-            json.dumps(samples.VLLM_RECORD, indent=2),
-            samples.json_lines(samples.ONE_BATCH_RECORD, samples.OFFLINE_RECORD),
-            samples.json_lines(*samples.SPECULATIVE_RECORDS),
-            samples.json_lines(*[samples.HISTOGRAM_RECORDS[0]] * 3),
+            results.json_lines(results.SERVING_RECORD, results.VLLM_RECORD),
+            json.dumps(results.VLLM_RECORD, indent=2),
+            results.json_lines(results.ONE_BATCH_RECORD, results.OFFLINE_RECORD),
+            results.json_lines(*results.SPECULATIVE_RECORDS),
+            results.json_lines(*[results.HISTOGRAM_RECORDS[0]] * 3),
         ],
     ),
     "tables": (
         by_lines(read_tables),
         [
-            samples.SERVING_TABLE,
-            samples.VLLM_QUEUED_TABLE,
-            samples.SEND_ONE,
-            samples.EVALSCOPE_CUT,
+            results.SERVING_TABLE,
+            results.VLLM_QUEUED_TABLE,
+            results.SEND_ONE,
+            results.EVALSCOPE_CUT,
         ],
     ),
-    "nccl": (by_lines(read_nccl), [samples.NCCL_NEW, samples.NCCL_OLD]),
-    "nsys": (by_lines(read_kernel_summary), [samples.NSYS_TEXT, samples.NSYS_CSV]),
-    "llamacpp": (by_lines(read_llamacpp), [samples.LLAMA_TOOL, samples.LLAMA_SERVER * 2]),
-    "golden": (by_lines(read_golden), [samples.GOLDEN]),
+    "nccl": (by_lines(read_nccl), [results.NCCL_NEW, results.NCCL_OLD]),
+    "nsys": (by_lines(read_kernel_summary), [results.NSYS_TEXT, results.NSYS_CSV]),
+    "llamacpp": (
+        by_lines(read_llamacpp),
+        [results.LLAMA_TOOL, results.LLAMA_SERVER * 2],
+    ),
+    "golden": (by_lines(read_golden), [results.GOLDEN]),
     "chrome_trace": (
         lambda data: read_chrome_trace([data[:500], data[500:]], "file"),
-        [samples.trace_text(), samples.trace_text(indent=1)],
+        [results.trace_text(), results.trace_text(indent=1)],
     ),
 }
 

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-import reader_samples as samples
+import result_samples as results
 
 from specsim.calibrate.readers import (
     Timing,
@@ -32,7 +32,7 @@ def by_phase(timings: tuple[Timing, ...]) -> dict[str, Timing]:
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("size", [7, 1000, 1 << 20])
 def test_trace_in_chunks_of_any_size(indent: int | None, size: int) -> None:
-    data = samples.trace_text(indent=indent).encode()
+    data = results.trace_text(indent=indent).encode()
     chunks = [data[i : i + size] for i in range(0, len(data), size)]
     (entry,) = read_chrome_trace(chunks, "run-TP-3.trace.json")
     found = by_phase(entry.timings)
@@ -47,7 +47,7 @@ def test_trace_in_chunks_of_any_size(indent: int | None, size: int) -> None:
 
 
 def test_trace_that_is_cut_or_damaged() -> None:
-    data = samples.trace_text().encode()
+    data = results.trace_text().encode()
     (cut,) = read_chrome_trace([data[:-300]])
     assert cut.codes == ("truncated",)
     assert by_phase(cut.timings)["extend"].count == 2
@@ -60,7 +60,7 @@ def test_trace_that_is_cut_or_damaged() -> None:
 
 def test_least_allreduce_over_ranks() -> None:
     entries = [
-        read_chrome_trace([samples.trace_text(r).encode()], f"x-TP-{r}.json")[0] for r in (2, 0, 1)
+        read_chrome_trace([results.trace_text(r).encode()], f"x-TP-{r}.json")[0] for r in (2, 0, 1)
     ]
     found = by_phase(minimum_over_ranks(entries))
     assert found["allreduce"].seconds == approx(12.5e-6)
@@ -76,7 +76,7 @@ def test_vllm_trace() -> None:
     assert entry.engine == "vllm"
 
 
-@pytest.mark.parametrize("text", [samples.NSYS_TEXT, samples.NSYS_CSV])
+@pytest.mark.parametrize("text", [results.NSYS_TEXT, results.NSYS_CSV])
 def test_kernel_summary(text: str) -> None:
     (entry,) = read_kernel_summary(lines(text))
     found = by_phase(entry.timings)
@@ -86,13 +86,13 @@ def test_kernel_summary(text: str) -> None:
 
 
 def test_kernel_summary_with_grid_columns() -> None:
-    text = samples.NSYS_TEXT.replace("4000.0  nccl", "4000.0     8    1    1   256    1    1  nccl")
+    text = results.NSYS_TEXT.replace("4000.0  nccl", "4000.0     8    1    1   256    1    1  nccl")
     (entry,) = read_kernel_summary(lines(text))
     assert by_phase(entry.timings)["allreduce"].name.startswith("nccl")
 
 
 def test_kernel_summary_that_contradicts_itself() -> None:
-    (entry,) = read_kernel_summary(lines(samples.NSYS_CSV.replace("20000000", "29000000")))
+    (entry,) = read_kernel_summary(lines(results.NSYS_CSV.replace("20000000", "29000000")))
     assert entry.unread == {"numbers contradict each other": 1}
     assert len(entry.timings) == 1
 
@@ -138,7 +138,7 @@ def test_nsys_sqlite_that_is_damaged(tmp_path: Path) -> None:
 
 
 def test_nccl_new_layout() -> None:
-    (entry,) = read_nccl(lines(samples.NCCL_NEW))
+    (entry,) = read_nccl(lines(results.NCCL_NEW))
     assert [(t.size_bytes, t.seconds) for t in entry.timings] == [
         (65536, approx(50e-6)),
         (1048576, approx(400e-6)),
@@ -148,7 +148,7 @@ def test_nccl_new_layout() -> None:
 
 
 def test_nccl_old_layout() -> None:
-    (entry,) = read_nccl(lines(samples.NCCL_OLD))
+    (entry,) = read_nccl(lines(results.NCCL_OLD))
     assert [t.seconds for t in entry.timings] == approx([20e-6, 100e-6])
     assert entry.timings[0].ranks == 2  # bus and algorithm bandwidth are equal
 
@@ -156,7 +156,7 @@ def test_nccl_old_layout() -> None:
 def test_nccl_size_column_of_another_unit() -> None:
     # A pasted table whose size column is twice what bandwidth and time say: sizes are kept as
     # they stand, and the factor is told.
-    first, second, *rest = lines(samples.NCCL_OLD)
+    first, second, *rest = lines(results.NCCL_OLD)
     middle = second.replace("1048576", "1048577")
     text = "".join([first, second, middle, *rest])
     text = text.replace(" 65536 ", "131072 ").replace("1048576", "2097152")
@@ -166,12 +166,12 @@ def test_nccl_size_column_of_another_unit() -> None:
 
 
 def test_nccl_row_that_contradicts_itself() -> None:
-    (entry,) = read_nccl(lines(samples.NCCL_NEW.replace("   400.00", "   900.00")))
+    (entry,) = read_nccl(lines(results.NCCL_NEW.replace("   400.00", "   900.00")))
     assert len(entry.timings) == 1
     assert entry.unread == {"numbers contradict each other": 1}
 
 
 def test_nccl_cut() -> None:
-    (entry,) = read_nccl(lines(samples.NCCL_NEW[: samples.NCCL_NEW.index("   390.00")]))
+    (entry,) = read_nccl(lines(results.NCCL_NEW[: results.NCCL_NEW.index("   390.00")]))
     assert len(entry.timings) == 1
     assert entry.unread_lines == 1

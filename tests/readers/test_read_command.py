@@ -7,8 +7,9 @@ import io
 import json
 from pathlib import Path
 
+import log_samples as logs
 import pytest
-import reader_samples as samples
+import result_samples as results
 import typer
 from typer.testing import CliRunner, Result
 
@@ -17,7 +18,7 @@ from specsim.documents import LogDocument
 from specsim.errors import FormatError, InputError
 from specsim.observations import COLUMNS
 
-LOG = samples.STARTUP + samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"])
+LOG = logs.STARTUP + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
@@ -61,7 +62,7 @@ def test_json(log: str) -> None:
 
 def test_several_files_give_several_entries(log: str, tmp_path: Path) -> None:
     other = tmp_path / "paste.txt"
-    other.write_text(samples.AB_PASTE)
+    other.write_text(logs.AB_PASTE)
     files = json.loads(run(log, str(other), "--json").stdout)["files"]
     assert [f["accept_length"] for f in files] == [2.4, 1.0, 2.75]
     assert [f["settings"].get("label") for f in files] == [None, "without eagle", "with eagle"]
@@ -69,7 +70,7 @@ def test_several_files_give_several_entries(log: str, tmp_path: Path) -> None:
 
 def test_timings_are_in_the_document(tmp_path: Path) -> None:
     path = tmp_path / "x-TP-0.trace.json"
-    path.write_text(samples.trace_text())
+    path.write_text(results.trace_text())
     result = run(str(path), "--json")
     LogDocument.model_validate_json(result.stdout)
     timings = json.loads(result.stdout)["files"][0]["timings"]
@@ -100,7 +101,13 @@ def test_output_file(log: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\0" * 64, b"hello\n" * 99, samples.PREFILL_ONLY.encode(), LOG.encode()[:900] + b"\xc3"],
+    [
+        b"",
+        b"\0" * 64,
+        b"hello\n" * 99,
+        logs.PREFILL_ONLY.encode(),
+        LOG.encode()[:900] + b"\xc3",
+    ],
 )
 def test_nothing_is_written_for_a_file_that_measures_nothing(data: bytes, tmp_path: Path) -> None:
     path, out = tmp_path / "log", tmp_path / "out.json"

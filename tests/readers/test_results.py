@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-import reader_samples as samples
+import result_samples as results
 
 from specsim.calibrate.readers import (
     LogEntry,
@@ -27,11 +27,11 @@ def lines(text: str) -> list[str]:
 
 
 def bench(*records: object) -> list[LogEntry]:
-    return read_bench_json(lines(samples.json_lines(*records)))
+    return read_bench_json(lines(results.json_lines(*records)))
 
 
 def test_sglang_bench_serving() -> None:
-    (entry,) = bench(samples.SERVING_RECORD)
+    (entry,) = bench(results.SERVING_RECORD)
     (row,) = entry.rows
     assert (row.concurrency, row.output_tps, row.accept_length) == (12, 1200, 2.4)
     assert (row.tpot_s, row.ttft_s) == approx((0.0095, 0.12))
@@ -44,14 +44,14 @@ def test_sglang_bench_serving() -> None:
 
 
 def test_sweep_of_one_server_is_one_entry() -> None:
-    other = {**samples.SERVING_RECORD, "max_concurrency": 24}
-    (entry,) = bench(samples.SERVING_RECORD, other)
+    other = {**results.SERVING_RECORD, "max_concurrency": 24}
+    (entry,) = bench(results.SERVING_RECORD, other)
     assert [r.concurrency for r in entry.rows] == [12, 24]
-    assert len(bench(samples.SERVING_RECORD, samples.SERVING_RECORD)) == 2
+    assert len(bench(results.SERVING_RECORD, results.SERVING_RECORD)) == 2
 
 
 def test_vllm_bench_serve() -> None:
-    (entry,) = bench(samples.VLLM_RECORD)
+    (entry,) = bench(results.VLLM_RECORD)
     (row,) = entry.rows
     assert entry.format == "vllm_bench_serve"
     assert (row.accept_length, row.accept_length_scope) == (2.6, "run")
@@ -62,13 +62,13 @@ def test_vllm_bench_serve() -> None:
 
 
 def test_open_loop() -> None:
-    (entry,) = bench({**samples.VLLM_RECORD, "request_rate": 5.0, "max_concurrency": None})
+    (entry,) = bench({**results.VLLM_RECORD, "request_rate": 5.0, "max_concurrency": None})
     (row,) = entry.rows
     assert (row.kind, row.request_rate, row.concurrency) == ("open_loop", 5.0, None)
 
 
 def test_one_batch_server() -> None:
-    (entry,) = bench(samples.ONE_BATCH_RECORD)
+    (entry,) = bench(results.ONE_BATCH_RECORD)
     (row,) = entry.rows
     assert (row.kind, row.batch_size, row.output_tps) == ("steady_decode", 8, 1600)
     assert row.round_time_s == approx(2.0 * 8 / 1600)
@@ -76,19 +76,19 @@ def test_one_batch_server() -> None:
 
 def test_one_batch_server_of_0_4_6() -> None:
     record = {
-        k: v for k, v in samples.ONE_BATCH_RECORD.items() if "ttft" not in k and k != "acc_length"
+        k: v for k, v in results.ONE_BATCH_RECORD.items() if "ttft" not in k and k != "acc_length"
     }
     (entry,) = bench({**record, "output_throughput": 8 * 400 / 2.2})
     assert entry.rows[0].kind == "closed_loop"  # prefill is in its latency
 
 
 def test_offline_throughput() -> None:
-    (entry,) = bench(samples.OFFLINE_RECORD)
+    (entry,) = bench(results.OFFLINE_RECORD)
     assert (entry.rows[0].concurrency, entry.rows[0].output_tps) == (50, 900)
 
 
 def test_bench_speculative() -> None:
-    none, tree = bench(*samples.SPECULATIVE_RECORDS)
+    none, tree = bench(*results.SPECULATIVE_RECORDS)
     assert none.settings["algorithm"] == "none"
     assert (none.rows[0].output_tps, none.rows[0].round_time_s) == (100, 0.01)
     assert (tree.settings["topk"], tree.settings["num_steps"]) == (2, 3)
@@ -99,7 +99,7 @@ def test_bench_speculative() -> None:
 
 
 def test_server_info() -> None:
-    info: dict[str, Any] = dict(samples.SERVING_RECORD["server_info"])  # type: ignore[call-overload]
+    info: dict[str, Any] = dict(results.SERVING_RECORD["server_info"])  # type: ignore[call-overload]
     state = {"avg_spec_accept_length": 2.4, "step_time_dict": {"8": [0.02] * 9 + [0.9]}}
     (entry,) = bench({**info, "internal_states": [state]})
     (row,) = entry.rows
@@ -107,7 +107,7 @@ def test_server_info() -> None:
 
 
 def test_histograms() -> None:
-    (entry,) = bench(*samples.HISTOGRAM_RECORDS)
+    (entry,) = bench(*results.HISTOGRAM_RECORDS)
     (row,) = entry.rows
     # 20 rounds: 6 accepted none, 7 one, 7 two.
     assert row.accept_length == approx(1 + (7 + 14) / 20)
@@ -117,7 +117,7 @@ def test_histograms() -> None:
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_indented_json_with_comments(indent: int | None) -> None:
-    text = "# a comment\n" + json.dumps(samples.VLLM_RECORD, indent=indent) + "\n# more\n"
+    text = "# a comment\n" + json.dumps(results.VLLM_RECORD, indent=indent) + "\n# more\n"
     (entry,) = read_bench_json(lines(text))
     assert entry.rows[0].output_tps == 1200
 
@@ -125,20 +125,23 @@ def test_indented_json_with_comments(indent: int | None) -> None:
 @pytest.mark.parametrize(
     ("record", "changes"),
     [
-        (samples.SERVING_RECORD, {"output_throughput": 1300.0}),
-        (samples.SERVING_RECORD, {"total_output_tokens": 2400}),
-        (samples.SERVING_RECORD, {"request_throughput": 48.0}),
-        (samples.SERVING_RECORD, {"duration": "20"}),
-        (samples.SERVING_RECORD, {"accept_length": 0.4}),
-        (samples.SERVING_RECORD, {"completed": 0}),
-        (samples.VLLM_RECORD, {"spec_decode_acceptance_length": 3.6}),
-        (samples.VLLM_RECORD, {"spec_decode_num_drafts": 923}),
-        (samples.VLLM_RECORD, {"spec_decode_per_position_acceptance_rates": [0.8, 0.9, 0.3]}),
-        (samples.ONE_BATCH_RECORD, {"output_throughput": 2600.0}),
-        (samples.ONE_BATCH_RECORD, {"latency": 22.0}),
-        (samples.OFFLINE_RECORD, {"output_throughput": 90.0}),
-        (samples.SPECULATIVE_RECORDS[1], {"step_time": 0.125}),
-        (samples.SPECULATIVE_RECORDS[1], {"acc_length": 9.5, "speed": 760.0}),
+        (results.SERVING_RECORD, {"output_throughput": 1300.0}),
+        (results.SERVING_RECORD, {"total_output_tokens": 2400}),
+        (results.SERVING_RECORD, {"request_throughput": 48.0}),
+        (results.SERVING_RECORD, {"duration": "20"}),
+        (results.SERVING_RECORD, {"accept_length": 0.4}),
+        (results.SERVING_RECORD, {"completed": 0}),
+        (results.VLLM_RECORD, {"spec_decode_acceptance_length": 3.6}),
+        (results.VLLM_RECORD, {"spec_decode_num_drafts": 923}),
+        (
+            results.VLLM_RECORD,
+            {"spec_decode_per_position_acceptance_rates": [0.8, 0.9, 0.3]},
+        ),
+        (results.ONE_BATCH_RECORD, {"output_throughput": 2600.0}),
+        (results.ONE_BATCH_RECORD, {"latency": 22.0}),
+        (results.OFFLINE_RECORD, {"output_throughput": 90.0}),
+        (results.SPECULATIVE_RECORDS[1], {"step_time": 0.125}),
+        (results.SPECULATIVE_RECORDS[1], {"acc_length": 9.5, "speed": 760.0}),
     ],
 )
 def test_contradicting_record_is_unread(record: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -148,7 +151,7 @@ def test_contradicting_record_is_unread(record: dict[str, Any], changes: dict[st
 
 
 def test_cut_json_line() -> None:
-    text = samples.json_lines(samples.VLLM_RECORD, samples.SERVING_RECORD)
+    text = results.json_lines(results.VLLM_RECORD, results.SERVING_RECORD)
     (entry,) = read_bench_json(lines(text[:-40]))
     assert entry.format == "vllm_bench_serve"
     assert entry.unread == {"truncated": 1}
@@ -156,7 +159,7 @@ def test_cut_json_line() -> None:
 
 
 def test_serving_table() -> None:
-    (entry,) = read_tables(lines(samples.SERVING_TABLE))
+    (entry,) = read_tables(lines(results.SERVING_TABLE))
     (row,) = entry.rows
     assert (row.concurrency, row.output_tps, row.accept_length) == (12, 1200, 2.4)
     assert (row.ttft_s, row.itl_s) == approx((0.12, 0.0095))
@@ -165,7 +168,7 @@ def test_serving_table() -> None:
 
 
 def test_serving_table_that_is_cut() -> None:
-    text = samples.SERVING_TABLE[: samples.SERVING_TABLE.index("Mean ITL") + 6]
+    text = results.SERVING_TABLE[: results.SERVING_TABLE.index("Mean ITL") + 6]
     (entry,) = read_tables(lines(text))
     assert entry.rows[0].output_tps == 1200
     assert entry.codes == ("truncated",)
@@ -173,7 +176,7 @@ def test_serving_table_that_is_cut() -> None:
 
 
 def test_queue_dominated_table() -> None:
-    (entry,) = read_tables(lines(samples.VLLM_QUEUED_TABLE))
+    (entry,) = read_tables(lines(results.VLLM_QUEUED_TABLE))
     (row,) = entry.rows
     assert (row.kind, row.request_rate, row.concurrency) == ("open_loop", 10, None)
     assert (row.output_tps, row.tpot_s) == (500, 0.02)
@@ -182,20 +185,20 @@ def test_queue_dominated_table() -> None:
 
 
 def test_send_one() -> None:
-    v1, v2 = read_tables(lines(samples.SEND_ONE))
+    v1, v2 = read_tables(lines(results.SEND_ONE))
     assert (v1.label, v1.rows[0].output_tps, v1.rows[0].accept_length) == ("EAGLE V1", 100, 2.5)
     assert (v2.label, v2.rows[0].output_tps, v2.rows[0].accept_length) == ("EAGLE V2", 125, 2.5)
     assert [e.rows[0].round_time_s for e in (v1, v2)] == approx([0.025, 0.02])
 
 
 def test_send_one_that_contradicts_itself() -> None:
-    (entry,) = read_tables(lines(samples.SEND_ONE.replace("5.000 ", "6.000 ", 1)))
+    (entry,) = read_tables(lines(results.SEND_ONE.replace("5.000 ", "6.000 ", 1)))
     assert entry.rows[0].output_tps == 125
     assert entry.unread_lines == 1
 
 
 def test_evalscope_that_is_cut() -> None:
-    (entry,) = read_tables(lines(samples.EVALSCOPE_CUT))
+    (entry,) = read_tables(lines(results.EVALSCOPE_CUT))
     (row,) = entry.rows
     assert (row.concurrency, row.num_requests, row.duration_s) == (16, 80, 50)
     assert row.output_tps is None
@@ -203,7 +206,7 @@ def test_evalscope_that_is_cut() -> None:
 
 
 def test_golden_acceptance() -> None:
-    entries = read_golden(lines(samples.GOLDEN))
+    entries = read_golden(lines(results.GOLDEN))
     found = {
         (e.label, e.settings["num_steps"]): e.accept_length or e.rows[0].accept_length
         for e in entries
@@ -234,7 +237,7 @@ def test_golden_acceptance_that_cannot_be() -> None:
 
 
 def test_trtllm_iteration_log() -> None:
-    (entry,) = read_trtllm_log(lines(samples.TRT_LOG))
+    (entry,) = read_trtllm_log(lines(results.TRT_LOG))
     (row,) = entry.rows
     # 9 requests; num_generation_tokens is 16 because CUDA graphs are padded.
     assert (row.batch_size, row.round_time_s, row.windows) == (9, approx(0.006), 5)
@@ -243,23 +246,23 @@ def test_trtllm_iteration_log() -> None:
 
 
 def test_trtllm_old_line_has_no_batch() -> None:
-    old, new = read_trtllm_log(lines(samples.TRT_OLD))
+    old, new = read_trtllm_log(lines(results.TRT_OLD))
     assert (old.rows[0].batch_size, old.rows[0].round_time_s) == (None, approx(0.004))
     assert (new.rows[0].batch_size, new.rows[0].round_time_s) == (7, approx(0.004))
 
 
 def test_trtllm_prefill_and_ranks() -> None:
-    prefill = samples.TRT_LOG.replace("'num_ctx_requests': 0", "'num_ctx_requests': 2", 1)
+    prefill = results.TRT_LOG.replace("'num_ctx_requests': 0", "'num_ctx_requests': 2", 1)
     (entry,) = read_trtllm_log(lines(prefill))
     assert entry.windows.dropped == {"prefill": 1}
-    double = "".join(line + line.replace("rank = 0", "rank = 1") for line in lines(samples.TRT_LOG))
+    double = "".join(line + line.replace("rank = 0", "rank = 1") for line in lines(results.TRT_LOG))
     (entry,) = read_trtllm_log(lines(double))
     assert entry.windows.dropped == {"duplicate_rank": 5}
     assert entry.rows[0].windows == 5
 
 
 def test_trtllm_statistics() -> None:
-    (entry,) = read_trtllm_stats(lines(samples.json_lines(*[samples.TRT_RECORD] * 3)))
+    (entry,) = read_trtllm_stats(lines(results.json_lines(*[results.TRT_RECORD] * 3)))
     (row,) = entry.rows
     assert (row.batch_size, row.round_time_s, row.queue) == (16, approx(0.008), 2)
     assert (row.output_tps, row.accept_length) == (approx(2000), 1)
@@ -268,13 +271,13 @@ def test_trtllm_statistics() -> None:
 
 def test_trtllm_statistics_with_drafts() -> None:
     stats = {"numDraftTokens": 48, "numAcceptedTokens": 24, "numRequestsWithDraftTokens": 16}
-    record = {**samples.TRT_RECORD, "specDecodingStats": stats}
-    (entry,) = read_trtllm_stats(lines(samples.json_lines(record)))
+    record = {**results.TRT_RECORD, "specDecodingStats": stats}
+    (entry,) = read_trtllm_stats(lines(results.json_lines(record)))
     assert (entry.rows[0].accept_length, entry.rows[0].output_tps) == (2.5, approx(5000))
 
 
 def test_llama_speculative() -> None:
-    (entry,) = read_llamacpp(lines(samples.LLAMA_TOOL))
+    (entry,) = read_llamacpp(lines(results.LLAMA_TOOL))
     (row,) = entry.rows
     assert (row.output_tps, row.accept_length, row.drafted_per_round) == (10, 4, 8)
     assert row.round_time_s == approx(0.4)
@@ -285,7 +288,7 @@ def test_llama_speculative() -> None:
 
 
 def test_llama_server() -> None:
-    (entry,) = read_llamacpp(lines(samples.LLAMA_SERVER))
+    (entry,) = read_llamacpp(lines(results.LLAMA_SERVER))
     (row,) = entry.rows
     # 200 tokens, 120 of them drafts: 80 rounds.
     assert (row.accept_length, row.drafted_per_round) == (2.5, 3)
@@ -293,8 +296,8 @@ def test_llama_server() -> None:
 
 
 def test_llama_server_with_several_slots_has_no_total() -> None:
-    other = samples.LLAMA_SERVER.replace("id  0", "id  1")
-    (entry,) = read_llamacpp(lines(samples.LLAMA_SERVER + other))
+    other = results.LLAMA_SERVER.replace("id  0", "id  1")
+    (entry,) = read_llamacpp(lines(results.LLAMA_SERVER + other))
     assert (entry.rows[0].output_tps, entry.rows[0].tpot_s) == (None, approx(0.01))
 
 
@@ -303,26 +306,26 @@ def test_llama_server_with_several_slots_has_no_total() -> None:
     [("10.00 ms per", "11.00 ms per"), ("  100.00 tok", "  900.00 tok"), ("0.50000", "0.70000")],
 )
 def test_llama_server_that_contradicts_itself(old: str, new: str) -> None:
-    (entry,) = read_llamacpp(lines(samples.LLAMA_SERVER.replace(old, new)))
+    (entry,) = read_llamacpp(lines(results.LLAMA_SERVER.replace(old, new)))
     assert entry.unread_lines >= 1
 
 
 def test_sglang_prometheus() -> None:
-    (entry,) = read_prometheus(lines(samples.SGLANG_PROM))
+    (entry,) = read_prometheus(lines(results.SGLANG_PROM))
     (row,) = entry.rows
     assert (row.batch_size, row.output_tps, row.accept_length) == (20, 1500, 2.25)
     assert (row.queue, row.round_time_s) == (6, approx(2.25 * 20 / 1500))
 
 
 def test_sglang_prometheus_relayed_and_idle() -> None:
-    relayed = samples.SGLANG_PROM.replace("sglang:", "sglang_")
+    relayed = results.SGLANG_PROM.replace("sglang:", "sglang_")
     assert read_prometheus(lines(relayed))[0].rows[0].output_tps == 1500
-    idle = samples.SGLANG_PROM.replace("} 20.0", "} 0.0")
+    idle = results.SGLANG_PROM.replace("} 20.0", "} 0.0")
     assert read_prometheus(lines(idle))[0].rows[0].output_tps is None  # the gauge is stale
 
 
 def test_vllm_prometheus_of_two_engines() -> None:
-    (entry,) = read_prometheus(lines(samples.VLLM_PROM))
+    (entry,) = read_prometheus(lines(results.VLLM_PROM))
     (row,) = entry.rows
     assert row.accept_length == approx(1 + 220 / 200)
     assert row.survival == approx((0.7, 0.4))
@@ -331,12 +334,12 @@ def test_vllm_prometheus_of_two_engines() -> None:
 
 
 def test_counters_are_differenced() -> None:
-    later = samples.VLLM_PROM.replace("| 100.0", "| 300.0").replace("| 70.0", "| 230.0")
-    (entry,) = read_prometheus(lines(samples.VLLM_PROM + later.replace("| 40.0", "| 100.0")))
+    later = results.VLLM_PROM.replace("| 100.0", "| 300.0").replace("| 70.0", "| 230.0")
+    (entry,) = read_prometheus(lines(results.VLLM_PROM + later.replace("| 40.0", "| 100.0")))
     assert entry.rows[0].survival == approx((160 / 200, 60 / 200))
 
 
 def test_engine_with_a_lost_counter_is_left_out() -> None:
-    (entry,) = read_prometheus(lines(samples.VLLM_PROM.replace("| 100.0", "| 1x0.0", 1)))
+    (entry,) = read_prometheus(lines(results.VLLM_PROM.replace("| 100.0", "| 1x0.0", 1)))
     assert entry.rows[0].accept_length == approx(2.1)
     assert entry.unread == {"damaged sample": 1, "a counter is missing": 1}

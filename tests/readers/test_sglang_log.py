@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import math
 
+import log_samples as logs
 import pytest
-import reader_samples as samples
 
 from specsim.calibrate.readers import LogEntry, read_sglang
 
 approx = pytest.approx
 
 ALL_LAYOUTS = [
-    *((f"plain {k}", v, 1.0) for k, v in samples.DECODE_PLAIN.items()),
-    *((f"spec {k}", v, 2.4) for k, v in samples.DECODE_SPEC.items()),
-    *((f"pd {k}", v, 2.4) for k, v in samples.DECODE_PD.items()),
-    *((f"hybrid {k}", v, 2.4) for k, v in samples.DECODE_HYBRID.items()),
+    *((f"plain {k}", v, 1.0) for k, v in logs.DECODE_PLAIN.items()),
+    *((f"spec {k}", v, 2.4) for k, v in logs.DECODE_SPEC.items()),
+    *((f"pd {k}", v, 2.4) for k, v in logs.DECODE_PD.items()),
+    *((f"hybrid {k}", v, 2.4) for k, v in logs.DECODE_HYBRID.items()),
 ]
 PREFIXES = {
-    "sglang": "[" + samples.STAMP + " TP0] ",
-    "ranks": "[" + samples.STAMP + " TP0 EP0] ",
-    "no rank": "[" + samples.STAMP + "] ",
-    "logger": samples.STAMP + " INFO 154867 [scheduler_metrics_mixin.py:287] ",
-    "colour": "\x1b[32m[" + samples.STAMP + " TP0]\x1b[0m ",
-    "docker": "sglang-1  | [" + samples.STAMP + " TP0] ",
-    "kubernetes": "2026-03-04T05:06:07.123456Z stdout F [" + samples.STAMP + " TP0] ",
-    "quote": "> [" + samples.STAMP + " TP0] ",
+    "sglang": "[" + logs.STAMP + " TP0] ",
+    "ranks": "[" + logs.STAMP + " TP0 EP0] ",
+    "no rank": "[" + logs.STAMP + "] ",
+    "logger": logs.STAMP + " INFO 154867 [scheduler_metrics_mixin.py:287] ",
+    "colour": "\x1b[32m[" + logs.STAMP + " TP0]\x1b[0m ",
+    "docker": "sglang-1  | [" + logs.STAMP + " TP0] ",
+    "kubernetes": "2026-03-04T05:06:07.123456Z stdout F [" + logs.STAMP + " TP0] ",
+    "quote": "> [" + logs.STAMP + " TP0] ",
     "none": "",
 }
 
@@ -43,7 +43,7 @@ def only(text: str) -> LogEntry:
     ("body", "tau"), [c[1:] for c in ALL_LAYOUTS], ids=[c[0] for c in ALL_LAYOUTS]
 )
 def test_each_layout(body: str, tau: float) -> None:
-    entry = only(samples.decode_lines(body))
+    entry = only(logs.decode_lines(body))
     (row,) = entry.rows
     figures = (row.batch_size, row.queue, row.output_tps, row.accept_length)
     assert figures == approx((24, 7, 2880, tau))
@@ -55,14 +55,14 @@ def test_each_layout(body: str, tau: float) -> None:
     assert (entry.settings.get("algorithm") == "none") == (tau == 1)
 
 
-@pytest.mark.parametrize("name", [*samples.DECODE_SPEC])
+@pytest.mark.parametrize("name", [*logs.DECODE_SPEC])
 def test_version_from_layout(name: str) -> None:
-    assert only(samples.decode_lines(samples.DECODE_SPEC[name])).settings["version_range"] == name
+    assert only(logs.decode_lines(logs.DECODE_SPEC[name])).settings["version_range"] == name
 
 
-@pytest.mark.parametrize("name", [*samples.PREFILL])
+@pytest.mark.parametrize("name", [*logs.PREFILL])
 def test_prefill_layouts(name: str) -> None:
-    line = "[2026-03-04 05:06:00 TP0] " + samples.PREFILL[name] + "\n"
+    line = "[2026-03-04 05:06:00 TP0] " + logs.PREFILL[name] + "\n"
     entry = only(line)
     assert entry.settings["prefill_batches"] == 1
     assert entry.settings["prefill_tokens_per_sequence"] == 1000
@@ -74,12 +74,12 @@ def test_prefill_layouts(name: str) -> None:
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES.keys())
 def test_prefixes(prefix: str) -> None:
-    entry = only(samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"], prefix=prefix))
+    entry = only(logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"], prefix=prefix))
     assert (entry.windows.used, entry.rows[0].output_tps) == approx((8, 2880))
 
 
 def test_json_log() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     entry = only(f'{{"log":"[2026-03-04 05:06:00 TP0] {body}\\n","stream":"stdout"}}\n' * 5)
     assert (entry.windows.used, entry.rows[0].queue) == (5, 7)
 
@@ -94,7 +94,7 @@ def test_json_log() -> None:
 )
 def test_accept_rate_definition(layout: str, formula: str) -> None:
     # 0.47 = 1.4/3 fits n = 4 by the new definition only: 2.4/0.47 = 5.1 is no whole number.
-    entry = only(samples.decode_lines(samples.DECODE_SPEC[layout]))
+    entry = only(logs.decode_lines(logs.DECODE_SPEC[layout]))
     (message,) = [d.message for d in entry.diagnoses if d.code == "accept_rate_definition"]
     assert formula in message
     assert entry.settings["num_draft_tokens"] == 4
@@ -102,7 +102,7 @@ def test_accept_rate_definition(layout: str, formula: str) -> None:
 
 
 def test_startup() -> None:
-    entry = only(samples.STARTUP + samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"]))
+    entry = only(logs.STARTUP + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"]))
     expected = {
         "algorithm": "EAGLE3",
         "topk": 1,
@@ -121,18 +121,18 @@ def test_startup() -> None:
 
 
 def test_startup_from_0_5_14() -> None:
-    entry = only(samples.STARTUP_NEW + samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"]))
+    entry = only(logs.STARTUP_NEW + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"]))
     assert entry.settings["num_draft_tokens"] == 6
     assert entry.settings["cuda_graph_max_bs"] == 16
 
 
 def test_no_speculation_by_arguments() -> None:
-    text = samples.STARTUP.replace("'EAGLE3'", "None")
+    text = logs.STARTUP.replace("'EAGLE3'", "None")
     assert only(text).settings["algorithm"] == "none"
 
 
 def test_warnings() -> None:
-    entry = only(samples.WARNINGS + samples.decode_lines(samples.DECODE_SPEC["0.5.4-0.5.8"]))
+    entry = only(logs.WARNINGS + logs.decode_lines(logs.DECODE_SPEC["0.5.4-0.5.8"]))
     assert entry.settings["max_running_requests"] == 48
     assert entry.settings["scheduler"] == "overlap"
     (message,) = [d.message for d in entry.diagnoses if d.code == "retraction"]
@@ -150,18 +150,18 @@ def test_warnings() -> None:
     ],
 )
 def test_sequential_scheduler(line: str) -> None:
-    text = line + "\n" + samples.decode_lines(samples.DECODE_SPEC["0.5.4-0.5.8"])
+    text = line + "\n" + logs.decode_lines(logs.DECODE_SPEC["0.5.4-0.5.8"])
     assert only(text).settings["scheduler"] == "sequential"
 
 
 def test_adaptive_speculation() -> None:
     text = "Adaptive spec params updated: steps 3 -> 1 (ema_accept_len=1.20)\n"
-    entry = only(text + samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"]))
+    entry = only(text + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"]))
     assert "partial_drafting" in entry.codes
 
 
 def test_two_servers_in_one_paste() -> None:
-    plain, eagle = read(samples.AB_PASTE)
+    plain, eagle = read(logs.AB_PASTE)
     assert (plain.rows[0].output_tps, plain.label) == (88.5, "without eagle")
     assert plain.settings["algorithm"] == "none"
     assert (eagle.rows[0].output_tps, eagle.accept_length) == (55.0, 2.75)
@@ -169,28 +169,26 @@ def test_two_servers_in_one_paste() -> None:
 
 
 def test_two_like_servers_in_one_paste() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     other = body.replace("2880.00", "1440.00").replace("#token: 30720", "#token: 900")
     later = "[2026-03-04 06:06:%02d TP0] "
-    text = (
-        f"topk=1:\n{samples.decode_lines(body)}topk=4:\n{samples.decode_lines(other, prefix=later)}"
-    )
+    text = f"topk=1:\n{logs.decode_lines(body)}topk=4:\n{logs.decode_lines(other, prefix=later)}"
     assert [e.rows[0].output_tps for e in read(text)] == approx([2880, 1440])
 
 
 def test_restart_begins_a_new_entry() -> None:
-    lines = samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"])
-    assert len(read(samples.STARTUP + lines + samples.STARTUP + lines)) == 2
+    lines = logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
+    assert len(read(logs.STARTUP + lines + logs.STARTUP + lines)) == 2
 
 
 def test_time_running_backwards_begins_a_new_entry() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
-    early = samples.decode_lines(body, prefix="[2026-03-04 01:06:%02d TP0] ")
-    assert [e.windows.used for e in read(samples.decode_lines(body) + early)] == [8, 8]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
+    early = logs.decode_lines(body, prefix="[2026-03-04 01:06:%02d TP0] ")
+    assert [e.windows.used for e in read(logs.decode_lines(body) + early)] == [8, 8]
 
 
 def test_speculation_switched_off() -> None:
-    entry = only(samples.SPEC_OFF)
+    entry = only(logs.SPEC_OFF)
     assert [(r.cuda_graph, r.output_tps) for r in entry.rows] == [(False, 4000), (True, 5000)]
     assert entry.settings["num_draft_tokens"] == 7
     assert {"speculation_off", "eager"} <= set(entry.codes)
@@ -198,18 +196,18 @@ def test_speculation_switched_off() -> None:
 
 
 def test_drafter_that_fails() -> None:
-    body = samples.DECODE_SPEC["0.4.9-0.5.2"].replace("accept len: 2.40", "accept len: 1.02")
-    assert "zero_acceptance" in only(samples.decode_lines(body)).codes
+    body = logs.DECODE_SPEC["0.4.9-0.5.2"].replace("accept len: 2.40", "accept len: 1.02")
+    assert "zero_acceptance" in only(logs.decode_lines(body)).codes
 
 
 def test_prefill_only() -> None:
-    entry = only(samples.PREFILL_ONLY)
+    entry = only(logs.PREFILL_ONLY)
     assert (entry.rows, entry.windows.read) == ((), 0)
     assert entry.settings["prefill_batches"] == 6
 
 
 def test_kv_bound_and_cut() -> None:
-    entry = only(samples.KV_BOUND)
+    entry = only(logs.KV_BOUND)
     (row,) = entry.rows
     assert (row.batch_size, row.output_tps, row.windows) == (5, 400, 7)
     assert entry.unread == {"truncated": 1}
@@ -219,28 +217,26 @@ def test_kv_bound_and_cut() -> None:
 
 
 def test_default_cap() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"].replace("req: 24", "req: 48")
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"].replace("req: 24", "req: 48")
     body = body.replace("#queue-req: 7", "#queue-req: 52")
-    (message,) = [
-        d.message for d in only(samples.decode_lines(body)).diagnoses if d.code == "capped"
-    ]
+    (message,) = [d.message for d in only(logs.decode_lines(body)).diagnoses if d.code == "capped"]
     assert "48 of 100 requests run: the default cap" in message
 
 
 def test_eager_above_a_batch() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     large = body.replace("req: 24", "req: 80").replace("graph: True", "graph: False")
-    text = samples.decode_lines(body) + samples.decode_lines(large, start=20)
+    text = logs.decode_lines(body) + logs.decode_lines(large, start=20)
     (message,) = [d.message for d in only(text).diagnoses if d.code == "eager"]
     assert "above 24 running" in message
 
 
 def test_windows_with_prefill_are_dropped() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     slow = body.replace("2880.00", "1000.00")
-    prefill = "[2026-03-04 05:06:20 TP0] " + samples.PREFILL["0.5.11-0.5.23"] + "\n"
-    text = samples.decode_lines(body) + prefill + samples.decode_lines(slow, 1, start=20)
-    text += samples.decode_lines(body, start=30)
+    prefill = "[2026-03-04 05:06:20 TP0] " + logs.PREFILL["0.5.11-0.5.23"] + "\n"
+    text = logs.decode_lines(body) + prefill + logs.decode_lines(slow, 1, start=20)
+    text += logs.decode_lines(body, start=30)
     entry = only(text)
     (row,) = entry.rows
     assert (row.output_tps, row.mixed, row.windows) == (approx(2880), False, 16)
@@ -249,9 +245,9 @@ def test_windows_with_prefill_are_dropped() -> None:
 
 
 def test_only_windows_with_prefill() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
-    prefill = "[2026-03-04 05:06:00 TP0] " + samples.PREFILL["0.5.9"] + "\n"
-    text = "".join(prefill + samples.decode_lines(body, 1, start=i) for i in range(6))
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
+    prefill = "[2026-03-04 05:06:00 TP0] " + logs.PREFILL["0.5.9"] + "\n"
+    text = "".join(prefill + logs.decode_lines(body, 1, start=i) for i in range(6))
     entry = only(text)
     (row,) = entry.rows
     assert (row.mixed, row.kind, row.output_tps) == (True, "closed_loop", approx(2880))
@@ -260,10 +256,10 @@ def test_only_windows_with_prefill() -> None:
 
 
 def test_ramp_and_idle_windows_are_dropped() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     counts = [24] * 6 + [16] + [16] * 6 + [0]
     text = "".join(
-        samples.decode_lines(body.replace("req: 24", f"req: {n}"), 1, start=i)
+        logs.decode_lines(body.replace("req: 24", f"req: {n}"), 1, start=i)
         for i, n in enumerate(counts)
     )
     entry = only(text)
@@ -272,8 +268,8 @@ def test_ramp_and_idle_windows_are_dropped() -> None:
 
 
 def test_windows_slowed_by_idle_time_are_dropped() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
-    text = samples.decode_lines(body, 20) + samples.decode_lines(
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
+    text = logs.decode_lines(body, 20) + logs.decode_lines(
         body.replace("2880.00", "90.00"), 1, start=50
     )
     entry = only(text)
@@ -281,9 +277,9 @@ def test_windows_slowed_by_idle_time_are_dropped() -> None:
 
 
 def test_data_parallel_ranks_are_summed() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     text = "".join(
-        samples.decode_lines(body, 1, f"[2026-03-04 05:06:{i:02d} DP{dp} TP{dp}] ")
+        logs.decode_lines(body, 1, f"[2026-03-04 05:06:{i:02d} DP{dp} TP{dp}] ")
         for i in range(10)
         for dp in range(4)
     )
@@ -295,9 +291,9 @@ def test_data_parallel_ranks_are_summed() -> None:
 
 
 def test_missing_rank_drops_the_window() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     text = "".join(
-        samples.decode_lines(body, 1, f"[2026-03-04 05:06:{i:02d} DP{dp} TP0] ")
+        logs.decode_lines(body, 1, f"[2026-03-04 05:06:{i:02d} DP{dp} TP0] ")
         for i in range(10)
         for dp in range(2)
         if (i, dp) != (5, 1)
@@ -308,9 +304,9 @@ def test_missing_rank_drops_the_window() -> None:
 
 
 def test_tensor_parallel_copies_are_dropped() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     text = "".join(
-        samples.decode_lines(body, 1, f"[2026-03-04 05:06:{i:02d} TP{tp}] ")
+        logs.decode_lines(body, 1, f"[2026-03-04 05:06:{i:02d} TP{tp}] ")
         for i in range(5)
         for tp in range(2)
     )
@@ -320,7 +316,7 @@ def test_tensor_parallel_copies_are_dropped() -> None:
 
 
 def test_queue_of_an_unended_line_is_not_trusted() -> None:
-    line = samples.decode_lines(samples.DECODE_SPEC["0.5.9-0.5.23"], 1)
+    line = logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"], 1)
     assert only(line).rows[0].queue == 7
     assert only(line[:-1]).rows[0].queue is None
     assert only(line[:-1]).rows[0].output_tps == approx(2880)
@@ -341,13 +337,13 @@ def test_queue_of_an_unended_line_is_not_trusted() -> None:
     ],
 )
 def test_damaged_line_is_unread(old: str, new: str, reason: str) -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
-    good = samples.decode_lines(body)
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
+    good = logs.decode_lines(body)
     entry = only(
         good
-        + samples.decode_lines(body.replace(old, new), 1, start=20)
+        + logs.decode_lines(body.replace(old, new), 1, start=20)
         + good[:0]
-        + samples.decode_lines(body, start=30)
+        + logs.decode_lines(body, start=30)
     )
     assert sum(entry.unread.values()) == 1
     assert reason in next(iter(entry.unread))
@@ -355,15 +351,15 @@ def test_damaged_line_is_unread(old: str, new: str, reason: str) -> None:
 
 
 def test_length_above_the_chain_is_unread() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
-    text = samples.STARTUP + samples.decode_lines(body)
-    text += samples.decode_lines(body.replace("2.40", "6.40"), 1, start=20)
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
+    text = logs.STARTUP + logs.decode_lines(body)
+    text += logs.decode_lines(body.replace("2.40", "6.40"), 1, start=20)
     assert only(text).unread == {"accept length above num_steps + 1": 1}
 
 
 def test_samples_are_single_windows() -> None:
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
-    (entry,) = read_sglang(samples.decode_lines(body).splitlines(keepends=True), samples=3)
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
+    (entry,) = read_sglang(logs.decode_lines(body).splitlines(keepends=True), samples=3)
     assert len(entry.samples) == 3
     window = entry.samples[0]
     assert (window.running, window.output_tps, window.accept_length) == (24, 2880, 2.4)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import log_samples as logs
 import pytest
-import reader_samples as samples
 
 from specsim.calibrate.readers import LogEntry, read_vllm
 
@@ -20,7 +20,7 @@ def only(text: str) -> LogEntry:
 
 
 def test_engine_and_drafting_lines() -> None:
-    entry = only(samples.VLLM)
+    entry = only(logs.VLLM)
     (row,) = entry.rows
     assert (row.batch_size, row.concurrency, row.output_tps) == approx((12, 15, 600))
     assert row.accept_length == approx(2.6)
@@ -60,9 +60,7 @@ def test_engine_line_variants(head: str, tail: str) -> None:
     assert ("retraction" in entry.codes) == ("Preemptions" in tail)
 
 
-@pytest.mark.parametrize(
-    ("text", "corrected"), [(samples.VLLM_085, True), (samples.VLLM_092, False)]
-)
+@pytest.mark.parametrize(("text", "corrected"), [(logs.VLLM_085, True), (logs.VLLM_092, False)])
 def test_bonus_token(text: str, corrected: bool) -> None:
     # Both versions drafted 250 chains and accepted 400 drafts: 2.60 tokens per round.
     entry = only(text)
@@ -71,15 +69,15 @@ def test_bonus_token(text: str, corrected: bool) -> None:
 
 
 def test_v0_counters_are_cumulative() -> None:
-    later = samples.VLLM_V0.replace("16000", "32000").replace("11400", "22800")
-    entry = only(samples.VLLM_V0 + later.replace("9600", "19200"))
+    later = logs.VLLM_V0.replace("16000", "32000").replace("11400", "22800")
+    entry = only(logs.VLLM_V0 + later.replace("9600", "19200"))
     assert entry.accept_length == approx(11400 / 4000)
     assert entry.settings["num_steps"] == 4
     assert "accept_rate_definition" in entry.codes
 
 
 def test_first_lines_give_no_length() -> None:
-    entry = only(samples.VLLM_FIRST)
+    entry = only(logs.VLLM_FIRST)
     assert entry.accept_length is None
     assert entry.rows[0].accept_rate == approx(0.5)
     assert entry.windows.dropped == {"idle": 1}
@@ -87,7 +85,7 @@ def test_first_lines_give_no_length() -> None:
 
 
 def test_two_servers_in_one_paste() -> None:
-    plain, mtp = read(samples.VLLM_AB)
+    plain, mtp = read(logs.VLLM_AB)
     assert (plain.rows[0].output_tps, plain.settings["algorithm"]) == (300, "none")
     assert (plain.label, plain.accept_length) == ("without mtp", 1)
     assert (mtp.rows[0].output_tps, mtp.accept_length) == (120, approx(1.95))
@@ -97,7 +95,7 @@ def test_two_servers_in_one_paste() -> None:
 
 
 def test_unused_positions() -> None:
-    entry = only(samples.VLLM_UNUSED)
+    entry = only(logs.VLLM_UNUSED)
     assert entry.accept_length == approx(1.9)
     assert len(entry.survival or ()) == 8
     (message,) = [d.message for d in entry.diagnoses if d.code == "zero_acceptance"]
@@ -106,7 +104,7 @@ def test_unused_positions() -> None:
 
 
 def test_stalled_scheduler() -> None:
-    entry = only(samples.VLLM_STALLED)
+    entry = only(logs.VLLM_STALLED)
     (row,) = entry.rows
     assert (row.batch_size, row.concurrency, row.output_tps) == (1, 1, 6)
     assert {"capped", "queue_dominated"} <= set(entry.codes)
@@ -114,7 +112,7 @@ def test_stalled_scheduler() -> None:
 
 
 def test_startup() -> None:
-    entry = only(samples.VLLM_STARTUP + samples.VLLM)
+    entry = only(logs.VLLM_STARTUP + logs.VLLM)
     expected = {
         "algorithm": "EAGLE3",
         "topk": 1,
@@ -132,7 +130,7 @@ def test_startup() -> None:
 
 
 def test_throughput_lines_alone_do_not_exclude_speculation() -> None:
-    line = samples.ENGINE % 0
+    line = logs.ENGINE % 0
     assert only(line).settings.get("algorithm") is None
     whole = 'INFO: "GET /metrics HTTP/1.1" 200 OK\n'
     assert only(line + whole + line + whole).settings["algorithm"] == "none"
@@ -140,7 +138,7 @@ def test_throughput_lines_alone_do_not_exclude_speculation() -> None:
 
 def test_engines_are_summed() -> None:
     text = "".join(
-        (samples.ENGINE + samples.SPEC_LINE).replace("Engine 000", f"Engine 00{e}") % (i, i)
+        (logs.ENGINE + logs.SPEC_LINE).replace("Engine 000", f"Engine 00{e}") % (i, i)
         for i in range(0, 50, 10)
         for e in range(2)
     )
@@ -153,17 +151,17 @@ def test_engines_are_summed() -> None:
 
 def test_partial_drafting() -> None:
     # 250 rounds of at most 3 drafts, but 600 drafted: 2.4 a round.
-    line = samples.SPEC_LINE % 0
+    line = logs.SPEC_LINE % 0
     line = line.replace("750 tokens", "600 tokens").replace("75.00", "60.00")
-    entry = only((samples.ENGINE % 0) + line.replace("53.3%", "66.7%"))
+    entry = only((logs.ENGINE % 0) + line.replace("53.3%", "66.7%"))
     assert "partial_drafting" in entry.codes
     assert entry.rows[0].drafted_per_round == approx(2.4)
 
 
 def test_idle_and_ramp() -> None:
-    idle = samples.ENGINE.replace("Running: 12", "Running: 0") % 50
-    small = samples.ENGINE.replace("Running: 12", "Running: 4").replace("600.0", "300.0")
-    text = "".join((samples.ENGINE + samples.SPEC_LINE) % (i, i) for i in range(0, 30, 10))
+    idle = logs.ENGINE.replace("Running: 12", "Running: 0") % 50
+    small = logs.ENGINE.replace("Running: 12", "Running: 4").replace("600.0", "300.0")
+    text = "".join((logs.ENGINE + logs.SPEC_LINE) % (i, i) for i in range(0, 30, 10))
     text += small % 30 + small % 40 + idle
     entry = only(text)
     assert entry.windows.dropped == {"idle": 1, "ramp": 1}
@@ -183,9 +181,9 @@ def test_idle_and_ramp() -> None:
     ],
 )
 def test_damaged_drafting_line_is_unread(old: str, new: str) -> None:
-    line = (samples.SPEC_LINE % 0).replace(old, new)
-    assert line != samples.SPEC_LINE % 0
-    entry = only(samples.VLLM + line)
+    line = (logs.SPEC_LINE % 0).replace(old, new)
+    assert line != logs.SPEC_LINE % 0
+    entry = only(logs.VLLM + line)
     assert sum(entry.unread.values()) == 1
     assert entry.accept_length == approx(2.6)
 
@@ -201,7 +199,7 @@ def test_damaged_drafting_line_is_unread(old: str, new: str) -> None:
     ],
 )
 def test_damaged_throughput_line_is_unread(old: str, new: str) -> None:
-    line = (samples.ENGINE % 0).replace(old, new)
-    entry = only(samples.VLLM + line)
+    line = (logs.ENGINE % 0).replace(old, new)
+    entry = only(logs.VLLM + line)
     assert sum(entry.unread.values()) == 1
     assert entry.windows.read == 6

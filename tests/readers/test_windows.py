@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import random
 
+import log_samples as logs
 import numpy as np
 import pytest
-import reader_samples as samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -204,13 +204,13 @@ def test_fast_parsing_takes_no_line_that_strict_parsing_refuses(
 
 def test_result_does_not_depend_on_how_lines_are_batched() -> None:
     rng = random.Random(3)
-    body = samples.DECODE_SPEC["0.5.9-0.5.23"]
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
     lines = []
     for i in range(9000):
         text = body.replace("2880.00", f"{2800 + rng.randrange(200)}.{rng.randrange(100):02d}")
         lines.append(f"[2026-03-04 05:{i // 60 % 60:02d}:{i % 60:02d} TP0] {text}\n")
         if rng.random() < 0.2:
-            lines.append(f"[2026-03-04 05:06:00 TP0] {samples.PREFILL['0.5.9']}\n")
+            lines.append(f"[2026-03-04 05:06:00 TP0] {logs.PREFILL['0.5.9']}\n")
         if rng.random() < 0.01:
             lines.append(lines[-1][:60] + "\n")
     whole = read_sglang(line for line in lines if True)

@@ -20,7 +20,6 @@ from specsim.calibrate.readers.vllm_lines import (
     ENGINE_MARK,
     OLD_SPEC_MARK,
     SPEC_MARK,
-    SpecLine,
     V0Line,
     parse_engine_line,
     parse_old_spec_line,
@@ -28,7 +27,7 @@ from specsim.calibrate.readers.vllm_lines import (
     parse_spec_line,
 )
 
-BATCH = 4096
+BATCH = 1024
 """Intervals that are turned into windows at once."""
 BACKWARDS_S = 120.0
 """Time that jumps back by more than this begins another run."""
@@ -55,8 +54,16 @@ def read_vllm(
         in a paste begins a new one.
     """
     reader = _Reader(samples)
+    throughput, drafting, other = reader.throughput, reader.drafting, reader.other
     for line in as_lines(lines):
-        reader.read(line)
+        if ENGINE_MARK in line:
+            throughput(line)
+        elif SPEC_MARK in line or OLD_SPEC_MARK in line:
+            drafting(line)
+        elif b"HTTP/1." in line:
+            reader.block.other_lines |= reader.block.is_open
+        else:
+            other(line)
     return reader.entries(path)
 
 
@@ -71,34 +78,22 @@ class _Reader:
         self.boundary = False
         self.label = ""
         self.prefix: tuple[bytes, bytes, bytes] = (b"", b"", b"")
+        self.home: Block | None = None
 
-    def read(self, line: bytes) -> None:
-        """Read one line."""
-        if b"metrics: " in line or ENGINE_MARK in line:
-            self.measure(line)
-        elif b"HTTP/1." in line:
-            self.block.other_lines |= self.block.is_open
-        else:
-            self.other(line)
+    def throughput(self, line: bytes) -> None:
+        """Read a throughput line."""
+        engine = parse_engine_line(line)
+        if isinstance(engine, str):
+            self.block.unread[engine] += 1
+            return
+        stamp = self._place(line)
+        self.block.add_engine(engine, stamp)
+        if len(self.block) >= BATCH:
+            self.block.flush(final=False)
 
-    def measure(self, line: bytes) -> None:
-        """Read a throughput or drafting line."""
-        if ENGINE_MARK in line:
-            engine = parse_engine_line(line)
-            if isinstance(engine, str):
-                self.block.unread[engine] += 1
-                return
-            stamp = self._place(line)
-            self.block.add_engine(engine, stamp)
-            if len(self.block) >= BATCH:
-                self.block.flush(final=False)
-            return
-        if SPEC_MARK in line:
-            spec: SpecLine | V0Line | str = parse_spec_line(line)
-        elif OLD_SPEC_MARK in line:
-            spec = parse_old_spec_line(line)
-        else:
-            return
+    def drafting(self, line: bytes) -> None:
+        """Read a drafting line of any version."""
+        spec = parse_spec_line(line) if SPEC_MARK in line else parse_old_spec_line(line)
         self.block.mentions_drafting = True
         if isinstance(spec, str):
             self.block.unread[spec] += 1
@@ -119,8 +114,9 @@ class _Reader:
     def _place(self, line: bytes) -> bytes:
         """Find the block of a line; return its time."""
         head = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
-        if head != self.prefix[0]:
-            self.prefix = (head, *parse_prefix(head))
+        if head == self.prefix[0] and self.block is self.home and not self.boundary:
+            return self.prefix[1]
+        self.prefix = (head, *parse_prefix(head))
         _, stamp, pid = self.prefix
         if pid:
             self._switch(pid)
@@ -133,7 +129,7 @@ class _Reader:
         if pid:
             self.by_pid[pid] = self.block
         self.block.label = self.block.label or self.label
-        self.label, self.boundary = "", False
+        self.label, self.boundary, self.home = "", False, self.block
         return stamp
 
     def _switch(self, pid: bytes) -> None:

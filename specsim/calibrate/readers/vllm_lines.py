@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 ENGINE_MARK = b"Avg generation throughput: "
@@ -57,6 +56,7 @@ _V0 = re.compile(
 _STAMP = re.compile(rb"(?<!\d)(?:(\d{4})-)?(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
 _PID = re.compile(rb"pid=(\d{1,9})\)")
 
+CONTRADICTION = "numbers contradict each other"
 RATE_TOLERANCE = 0.0006
 """Printed fractions may be off by half of their last digit."""
 
@@ -124,15 +124,16 @@ def parse_engine_line(line: bytes) -> EngineLine | str:
     if usage is not None and usage > 1.0:
         return "cache usage above 100 %"
     engine, engines = _engine_name(line[max(start - 32, 0) : start])
+    prompt_tps, output_tps, running, waiting = found.group(1, 2, 3, 4)
     return EngineLine(
-        engine=engine,
-        engines=engines,
-        prompt_tps=float(found[1]),
-        output_tps=float(found[2]),
-        running=int(found[3]),
-        waiting=int(found[4]),
-        usage=usage,
-        preemptions=preemptions,
+        engine,
+        engines,
+        float(prompt_tps),
+        float(output_tps),
+        int(running),
+        int(waiting),
+        usage,
+        preemptions,
     )
 
 
@@ -215,19 +216,28 @@ def parse_old_spec_line(line: bytes) -> SpecLine | V0Line | str:
         abs(efficiency - float(v0[2])) > RATE_TOLERANCE
         or abs(counters.accepted / counters.drafted - counters.rate) > RATE_TOLERANCE
     ):
-        return "numbers contradict each other"
+        return CONTRADICTION
     return counters
 
 
 def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
     """Return (time stamp with a year, process id); either may be empty.
 
-    >>> parse_prefix(b"(APIServer pid=7) INFO 04-10 11:27:20 [loggers.py:259] ")
+    >>> parse_prefix(b"(APIServer pid=7) INFO 04-10 11:27:20")
     (b'2000-04-10 11:27:20', b'7')
     """
-    stamp, pid = _STAMP.search(prefix), _PID.search(prefix)
+    clock = prefix[-14:]
+    if clock[2:3] == b"-" and clock[8:9] == b":" and prefix[-15:-14] == b" ":
+        return b"2000-" + clock, _pid(prefix[:-14])
+    stamp = _STAMP.search(prefix)
     text = b"%s-%s %s" % (stamp[1] or b"2000", stamp[2], stamp[3]) if stamp else b""
-    return text, pid[1] if pid else b""
+    return text, _pid(prefix)
+
+
+@lru_cache(1024)
+def _pid(text: bytes) -> bytes:
+    found = _PID.search(text)
+    return found[1] if found else b""
 
 
 def _fractions(text: bytes) -> tuple[float, ...]:
@@ -248,21 +258,22 @@ def _checked(
     if accepted > drafted or (
         rate is not None and abs(100 * accepted / drafted - rate) > tolerance
     ):
-        return "numbers contradict each other"
-    if any(later > earlier + 2e-9 for earlier, later in pairwise(survival)):
-        return "numbers contradict each other"
-    if not survival:
+        return CONTRADICTION
+    k = len(survival)
+    if not k:
         drafts = accepted / (length - 1) if length is not None and length > 1 and accepted else None
         return SpecLine(accepted, drafted, (), length, drafts)
     mean = sum(survival)
-    slack = RATE_TOLERANCE * len(survival) + 0.0051
-    drafts = accepted / mean if mean > 0 else drafted / len(survival)
-    if drafted / drafts > len(survival) * 1.05 + drafted * slack / max(accepted, 1):
-        return "numbers contradict each other"
-    if length is None or abs(length - 1 - mean) <= slack:
-        return SpecLine(
-            accepted, drafted, survival, 1 + (mean if length is None else length - 1), drafts
-        )
+    slack = RATE_TOLERANCE * k + 0.0051
+    if survival != tuple(sorted(survival, reverse=True)) or (not accepted and mean > slack):
+        return CONTRADICTION
+    drafts = accepted / mean if mean > 0 and accepted else drafted / k
+    if drafted / drafts > k * 1.05 + drafted * slack / max(accepted, 1):
+        return CONTRADICTION
+    if length is None:
+        return SpecLine(accepted, drafted, survival, 1 + mean, drafts)
+    if abs(length - 1 - mean) <= slack:
+        return SpecLine(accepted, drafted, survival, length, drafts)
     if abs(length - mean) <= slack:
-        return SpecLine(accepted, drafted, survival, length + 1, drafts, bonus_added=True)
-    return "numbers contradict each other"
+        return SpecLine(accepted, drafted, survival, length + 1, drafts, True)
+    return CONTRADICTION

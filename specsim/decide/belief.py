@@ -1,0 +1,147 @@
+"""What is believed of all cells, and what a measurement would make of it: linear and Gaussian.
+
+The state x holds the parameters' coordinates (and psi), the cells' own model errors and the loads'
+shared ones. ln X = base + view x. A measurement with rows A and noise R turns the covariance P into
+
+    P' = P - G V^-1 G',  G = P A',  V = A P A' + R                                     (UPDATE)
+
+whatever is measured, so that its worth is known before: the posterior mean of the cells will be
+normal around today's with covariance view G V^-1 G' view', and
+
+    worth = E[max_i m'_i] - max_i m_i                                                   (WORTH)
+
+is what the decision is expected to gain in ln(throughput): the cut of its expected regret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.decide.outlook import Outlook
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A Gaussian over the state.
+
+    Parameters
+    ----------
+    base
+        (settings, loads): ln X at state zero.
+    view
+        (cells, state): what the state adds to each cell, settings first.
+    shared
+        (cells, state): what a measurement sees besides, and no comparison does.
+    mean, covariance
+        Of the state.
+    parameters
+        How many of the state are coordinates of the profile, psi included; they come first.
+    """
+
+    base: Floats
+    view: Floats
+    shared: Floats
+    mean: Floats
+    covariance: Floats
+    parameters: int
+
+    @property
+    def cells(self) -> Floats:
+        """(settings, loads): expected ln X."""
+        return np.asarray(self.base + (self.view @ self.mean).reshape(self.base.shape))
+
+    def updated(self, rows: Floats, values: Floats, noise: Floats) -> Belief:
+        """Return the belief after a measurement (UPDATE).
+
+        Parameters
+        ----------
+        rows
+            (m, state): what each number sees of the state.
+        values
+            (m,): what was measured, less what it is at state zero.
+        noise
+            (m,): standard deviations.
+        """
+        gain = self.covariance @ rows.T
+        total = rows @ gain + np.diag(noise**2)
+        mean = self.mean + gain @ np.linalg.solve(total, values - rows @ self.mean)
+        covariance = self.covariance - gain @ np.linalg.solve(total, gain.T)
+        return replace(self, mean=mean, covariance=(covariance + covariance.T) / 2)
+
+    def foreseen(self, rows: Floats, noise: Floats) -> Floats:
+        """Return F: the cells' posterior mean moves by F u with u standard normal, (cells, m)."""
+        gain = self.covariance @ rows.T
+        total = rows @ gain + np.diag(noise**2)
+        root = np.linalg.cholesky(total + 1e-12 * np.eye(len(total)))
+        return np.asarray(self.view @ np.linalg.solve(root, gain.T).T, dtype=np.float64)
+
+    def cell_rows(self, setting: int, loads: NDArray[np.int64]) -> Floats:
+        """Return the rows of a sweep of one setting over loads."""
+        cells = setting * self.base.shape[1] + loads
+        return np.asarray(self.view[cells] + self.shared[cells], dtype=np.float64)
+
+    def regret(self, normal: Floats, weights: Floats) -> float:
+        """Return the expected regret of choosing the best mean at every load, in ln X.
+
+        Parameters
+        ----------
+        normal
+            (draws, state): standard normal numbers.
+        weights
+            (loads,): adding up to 1.
+        """
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        drawn = (normal @ (self.view @ root).T).reshape(len(normal), *self.base.shape)
+        return float((_excess(self.cells, drawn) * weights).sum())
+
+
+def belief(view: Outlook) -> Belief:
+    """Return the belief that an outlook is, state at zero."""
+    settings, loads = view.grid.shape
+    cells, parameters = settings * loads, len(view.covariance)
+    size = parameters + cells + loads
+    covariance = np.zeros((size, size))
+    covariance[:parameters, :parameters] = view.covariance
+    covariance[parameters : parameters + cells, parameters : parameters + cells] = view.specific()
+    covariance[parameters + cells :, parameters + cells :] = view.shared_sd**2 * view.alike_loads
+    seen, shared = np.zeros((cells, size)), np.zeros((cells, size))
+    seen[:, :parameters] = view.flat_jacobian
+    seen[:, parameters : parameters + cells] = np.eye(cells)
+    shared[:, parameters + cells :] = np.tile(np.eye(loads), (settings, 1))
+    return Belief(view.mean, seen, shared, np.zeros(size), covariance, parameters)
+
+
+def worth(now: Belief, rows: Floats, noise: Floats, normal: Floats, weights: Floats) -> float:
+    """Return what a measurement is expected to gain (WORTH), in ln(throughput).
+
+    Parameters
+    ----------
+    now
+        What is believed.
+    rows, noise
+        The measurement.
+    normal
+        (draws, at least m): standard normal numbers, the same for all measurements.
+    weights
+        (loads,): how much each load counts, adding up to 1.
+    """
+    moved = normal[:, : len(rows)] @ now.foreseen(rows, noise).T
+    gain = _excess(now.cells, moved.reshape(len(normal), *now.base.shape))
+    return float((gain * weights).sum())
+
+
+def _excess(mean: Floats, moves: Floats) -> Floats:
+    """Return E[max(m + move) - (m + move) of today's best] per load, (loads,).
+
+    The second term has mean zero beyond max(m): it only takes out noise.
+    """
+    best = mean.argmax(axis=0)
+    after = mean + moves
+    today = np.take_along_axis(after, best[None, None, :], axis=1)[:, 0, :]
+    return np.asarray((after.max(axis=1) - today).mean(axis=0), dtype=np.float64)

@@ -1,0 +1,148 @@
+"""What keeps the command fast: what is imported when, and that the short ways end up the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import resources
+
+import pytest
+
+import specsim
+from specsim.errors import InputError, UnknownNameError
+from specsim.predict import Question, predict
+from specsim.profile import load_profile, profile_from_toml, profile_names
+from specsim.profile.other_engine import NEWEST_READ, parse_engine, under_engine
+from specsim.setting import SpecSetting
+
+HEAVY = ("numpy", "pydantic", "pydantic_core", "rich", "scipy", "pandas", "matplotlib", "simpy")
+MEMORY_KB = 300_000
+"""The bar of the command."""
+
+
+def imported(code: str) -> tuple[set[str], int]:
+    """Top-level modules that a process has imported at its end, and its peak memory in KB."""
+    tail = (
+        "import json, resource, sys; "
+        "sys.stderr.write(json.dumps([sorted({m.split('.')[0] for m in sys.modules}), "
+        "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{tail}"], capture_output=True, text=True, check=True
+    )
+    modules, peak = json.loads(done.stderr)
+    return set(modules), peak
+
+
+def running(*argv: str) -> str:
+    return f"from specsim.cli.main import run; assert run({list(argv)!r}) == 0"
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["predict", "--help"]])
+def test_help_imports_nothing_heavy(argv: list[str]) -> None:
+    modules, _ = imported(running(*argv))
+    assert not modules & set(HEAVY)
+
+
+def test_import_specsim_imports_nothing() -> None:
+    modules, _ = imported("import specsim")
+    assert not modules & {*HEAVY, "typer"}
+
+
+def test_the_analytic_command_imports_numpy_typer_and_rich_only() -> None:
+    modules, peak = imported(
+        running("predict", "--topk", "2", "--steps", "2", "--solver", "analytic")
+    )
+    assert modules & set(HEAVY) == {"numpy", "rich"}
+    assert peak < MEMORY_KB
+
+
+def test_the_simulated_command_stays_within_its_memory() -> None:
+    modules, peak = imported(running("predict", "--topk", "2", "--steps", "2"))
+    assert not modules & {"pandas", "matplotlib", "pydantic"}
+    assert peak < MEMORY_KB
+
+
+# --- the short ways
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_shipped_profile_reads_the_same_unchecked(name: str) -> None:
+    """`load_profile` trusts what ships; here pydantic checks it, and finds the same."""
+    file = resources.files("specsim") / "profiles" / f"{name}.toml"
+    checked = profile_from_toml(file.read_text(encoding="utf-8"), name)
+    assert load_profile(name) == checked
+    for section in ("hardware", "engine", "workload"):
+        unchecked = getattr(load_profile(name).setup, section)
+        for field, value in zip(
+            unchecked.__slots__, [getattr(unchecked, f) for f in unchecked.__slots__], strict=True
+        ):
+            assert type(value) is type(getattr(getattr(checked.setup, section), field))
+
+
+def test_three_lines() -> None:
+    profile = specsim.load_profile()
+    curve = profile.predict(topk=2, num_steps=2, concurrency=[1, 30], solver="analytic")
+    frame = curve.to_frame()
+    assert list(frame["role"].unique()) == ["baseline", "current", "asked", "alternative"]
+    assert len(frame) == 8
+
+
+def test_the_method_asks_what_the_function_asks() -> None:
+    profile = load_profile()
+    one, two = SpecSetting.of(2, 2), SpecSetting.of(1, 4)
+    question = Question((two, one), (1, 30), engine_version="0.5.13")
+    short = profile.predict(
+        two, topk=2, num_steps=2, concurrency=(1, 30), solver="analytic", engine_version="0.5.13"
+    )
+    assert short == predict(profile, question, solver="analytic")
+
+
+def test_the_method_refuses_half_a_setting() -> None:
+    with pytest.raises(InputError, match="steps"):
+        load_profile().predict(topk=2)
+    with pytest.raises(TypeError, match="colour"):
+        load_profile().predict(colour="red")
+
+
+def test_public_names() -> None:
+    for name in specsim.__all__:
+        assert getattr(specsim, name) is not None
+        assert name in dir(specsim)
+    with pytest.raises(AttributeError, match="predictions"):
+        specsim.predictions  # noqa: B018
+
+
+def test_default_algorithm() -> None:
+    for name in profile_names():
+        assert load_profile(name).default_algorithm == "EAGLE3"
+
+
+# --- another engine
+
+
+def test_another_engine_keeps_the_hardware_and_drops_the_knobs() -> None:
+    profile = load_profile()
+    other, notes = under_engine(profile, "vllm")
+    assert other.setup.engine.version == NEWEST_READ["vllm"]
+    assert other.setup.engine.tp == profile.setup.engine.tp
+    assert other.setup.engine.mem_fraction_static is None
+    assert other.setup.hardware == profile.setup.hardware
+    assert other.parameters == profile.parameters
+    assert "0.33.0, the newest whose rules are known" in notes[0]
+    assert under_engine(profile, "sglang", "0.5.13") == (profile, ())
+    assert under_engine(profile, "vllm", "0.20.2")[0].setup.engine.version == "0.20.2"
+
+
+@pytest.mark.parametrize("engine", NEWEST_READ)
+def test_every_engine_answers(engine: str) -> None:
+    other, _ = under_engine(load_profile(), parse_engine(engine))
+    curve = other.predict(SpecSetting.of(1, 3), concurrency=[1, 4], solver="analytic")
+    assert all(point.output_tps > 0 for point in curve.rows)
+    assert {point.engine for point in curve.rows} == {engine}
+
+
+def test_unknown_engine() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'tensorrt-llm'"):
+        parse_engine("tensorrt")
