@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import specsim
 from specsim.cli.main import COMMANDS, run
+from specsim.cli.progress import progress_bar
 from specsim.documents import CurveDocument
 from specsim.predict import CONCURRENCY
 from specsim.profile import DEFAULT_PROFILE
@@ -228,6 +230,27 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_mounted(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert f"Usage: specsim {name} " in printed(capsys, name, "--help")
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("terminal", "patience_s"), [(True, 0.0), (True, 1e9), (False, 0.0)])
+def test_progress_shows_on_a_terminal_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, patience_s: float
+) -> None:
+    stream = Screen() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("specsim.cli.progress.PATIENCE_S", patience_s)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar("simulating") as advance:
+        for done in range(3):
+            advance(done + 1, 3)
+    assert ("simulating" in stream.getvalue()) == (terminal and patience_s == 0)
 
 
 def test_interrupt_and_bug(

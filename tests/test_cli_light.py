@@ -74,11 +74,9 @@ def test_a_shipped_profile_reads_the_same_unchecked(name: str) -> None:
     checked = profile_from_toml(file.read_text(encoding="utf-8"), name)
     assert load_profile(name) == checked
     for section in ("hardware", "engine", "workload"):
-        unchecked = getattr(load_profile(name).setup, section)
-        for field, value in zip(
-            unchecked.__slots__, [getattr(unchecked, f) for f in unchecked.__slots__], strict=True
-        ):
-            assert type(value) is type(getattr(getattr(checked.setup, section), field))
+        trusted, read = (getattr(p.setup, section) for p in (load_profile(name), checked))
+        kinds = [[type(getattr(x, f)) for f in x.__slots__] for x in (trusted, read)]
+        assert kinds[0] == kinds[1]  # 8.0 == 8, but only one of them is a count
 
 
 def test_three_lines() -> None:

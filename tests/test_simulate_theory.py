@@ -97,6 +97,19 @@ def test_clients_are_throughput_times_time_in_a_closed_loop(clients: int) -> Non
     assert requests_per_s * time == pytest.approx(clients, rel=4 * relative + 2e-3)
 
 
+def test_a_short_run_knows_the_queue_that_was_there_before() -> None:
+    """84 of 100 clients wait; the first of them have waited long when the run starts (C = X W)."""
+    system = llama_sglang()
+    case = case_of(system, CHAIN, 100, cap=16)
+    result = run(system, case)
+    queued = result.requests[16:100]
+    assert (queued["arrival_s"] < 0).all()
+    assert (np.diff(queued["arrival_s"]) > 0).all()
+    assert len(result.measured) >= 96
+    requests_per_s = result.output_tps / case.workload.output_len.mean
+    assert requests_per_s * e2e_s(result.measured).mean() == pytest.approx(100, rel=0.03)
+
+
 @pytest.mark.parametrize(("system", "lag"), [(llama_sglang(), 0), (kimi(), 0), (llama(), 1)])
 def test_a_lone_client_without_speculation_is_exact(system: System, lag: int) -> None:
     """Baseline: output = O / (prefill + all steps), and a last idle step where the end lags."""

@@ -1,19 +1,14 @@
-"""Grids over settings, loads and what-ifs to a tidy table: on all cores, resumable, tolerant.
+"""Grids over settings, loads and what-ifs, cut into tasks that need nothing but themselves.
 
-A sweep is cut into tasks that need nothing but themselves, so that they run in this process, in a
-pool or on a Dask cluster alike. A cell that fails is recorded with its error and costs no other.
+A cell that fails is a row with its error, and costs no other cell.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,22 +17,14 @@ from specsim.case import Case
 from specsim.curve import Solver
 from specsim.decide.outlook import Cells, Grid
 from specsim.engine import RunPlan
-from specsim.errors import FormatError, InputError, SpecsimError
+from specsim.errors import InputError, SpecsimError
 from specsim.profile import Profile
 from specsim.scenario import apply_overrides, parse_overrides
 from specsim.setting import SpecSetting
 from specsim.workload import Load
 
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
 CHUNK = 250
 """Settings per task of a closed-form sweep; a simulated task is one setting."""
-
-POOL_FROM = 2000
-"""Settings from which a closed-form sweep is worth a pool of processes."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,113 +287,6 @@ def product_of(axes: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     (('tp=4', 'link=nvlink4'), ('tp=8', 'link=nvlink4'))
     """
     return tuple(itertools.product(*axes))
-
-
-def run_sweep(
-    sweep: Sweep,
-    *,
-    jobs: int | None = None,
-    dask: str | None = None,
-    done: frozenset[tuple[str, ...]] = frozenset(),
-    progress: Progress | None = None,
-) -> Iterator[list[SweepRow]]:
-    """Compute a sweep, task by task, in a fixed order.
-
-    Parameters
-    ----------
-    sweep
-        What to compute.
-    jobs
-        Processes; by default all cores for simulations and large sweeps, else this one.
-    dask
-        Address of a Dask scheduler to run on instead (needs ``specsim[dask]``).
-    done
-        Keys of cells that are known already (`read_done`).
-    progress
-        Called with (tasks done, tasks in all).
-
-    Raises
-    ------
-    InputError
-        If Dask is asked for and not installed.
-    """
-    tasks = sweep.tasks(done)
-    small = sweep.solver == "analytic" and len(sweep.settings) * len(sweep.scenarios) < POOL_FROM
-    workers = jobs if jobs is not None else 1 if small else os.cpu_count() or 1
-    with _runner(min(workers, max(len(tasks), 1)), dask) as run:
-        for number, rows in enumerate(run(tasks), start=1):
-            yield rows
-            if progress is not None:
-                progress(number, len(tasks))
-
-
-@contextmanager
-def _runner(
-    workers: int, dask: str | None
-) -> Iterator[Callable[[Sequence[Task]], Iterator[list[SweepRow]]]]:
-    """Yield what maps `solve_task` over tasks, in their order."""
-    if dask is not None:
-        with _dask_client(dask) as client:
-            yield lambda tasks: (f.result() for f in client.map(solve_task, tasks, pure=False))
-    elif workers <= 1:
-        yield lambda tasks: map(solve_task, tasks)
-    else:
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor
-
-        # spawned: a forked child of a process with threads may hang, and Python says so
-        context = multiprocessing.get_context("spawn")
-        pool: Executor
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            yield lambda tasks: pool.map(solve_task, tasks)
-
-
-@contextmanager
-def _dask_client(address: str) -> Iterator[Any]:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise InputError(
-            f"--dask {address}", "needs Dask, which is not installed", "pip install specsim[dask]"
-        ) from error
-    with Client(address) as client:
-        yield client
-
-
-def read_done(path: Path) -> frozenset[tuple[str, ...]]:
-    """Return the keys of the cells in a partial CSV; a torn last line is cut off.
-
-    Raises
-    ------
-    FormatError
-        If the file is not the table of a sweep.
-    """
-    if not path.exists() or path.stat().st_size == 0:
-        return frozenset()
-    whole = path.read_bytes()
-    if not whole.endswith(b"\n"):
-        whole = whole[: whole.rfind(b"\n") + 1]
-        path.write_bytes(whole)
-    lines = list(csv.reader(whole.decode("utf-8").splitlines()))
-    if not lines or tuple(lines[0]) != COLUMNS:
-        raise FormatError(path, "is not the table of a sweep", "choose another file")
-    return frozenset(tuple(line[: len(KEY)]) for line in lines[1:])
-
-
-@contextmanager
-def append_rows(path: Path) -> Iterator[Callable[[Iterable[SweepRow]], None]]:
-    """Yield a function that appends rows to a CSV and flushes; the header comes first."""
-    fresh = not path.exists() or path.stat().st_size == 0
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if fresh:
-            writer.writerow(COLUMNS)
-
-        def append(rows: Iterable[SweepRow]) -> None:
-            writer.writerows(row.texts() for row in rows)
-            file.flush()
-
-        yield append
 
 
 def _text(value: object) -> str:

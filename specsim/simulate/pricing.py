@@ -118,15 +118,16 @@ class RoundPricer:
         """Price all batches at two KV sizes."""
         batch = np.arange(1.0, max_batch + 1.0)
         width = plan.setting.num_draft_tokens
-        unit = attention_s(cost, batch, width, batch * FAR) / FAR
-        tried = [attention_s(cost, batch, width, batch * p) / p for p in PROBES]
-        linear = all(np.allclose(t, unit, rtol=1e-12, atol=0.0) for t in tried)
-        none = round_time(cost, round_shape(plan, accept_length, batch, 0.0 * batch))
-        far = round_time(cost, round_shape(plan, accept_length, batch, FAR * batch))
-        front = front_s(none, with_attention=linear)
-        slope = (front_s(far, with_attention=linear) - front) / (FAR * batch)
-        extend, host = none.draft.extend_s, none.host_s
-        extend_slope = (far.draft.extend_s - extend) / (FAR * batch)
+        contexts = np.array([[FAR], *([p] for p in PROBES)])
+        tried = attention_s(cost, batch, width, batch * contexts) / contexts
+        linear = np.allclose(tried, tried[0], rtol=1e-12, atol=0.0)
+        shape = round_shape(plan, accept_length, batch, np.stack([0.0 * batch, FAR * batch]))
+        time = round_time(cost, shape)
+        front, far = front_s(time, with_attention=linear)
+        extend, extend_far = np.broadcast_to(time.draft.extend_s, (2, max_batch))
+        host = np.broadcast_to(time.host_s, (max_batch,))
+        slope = (far - front) / (FAR * batch)
+        extend_slope = (extend_far - extend) / (FAR * batch)
         timeline = TIMELINES[plan.timeline]
         gpu, gpu_slope = front + extend, slope + extend_slope
         if timeline == SEQUENTIAL:

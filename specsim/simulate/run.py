@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from specsim.case import Case
 from specsim.cost import CostModel
@@ -23,8 +24,8 @@ from specsim.simulate.steady import held_batch, steady_decode
 from specsim.simulate.summary import Course, Window, summarise
 from specsim.simulate.tables import build_tables
 
-LEAST_REQUESTS = 128
-"""Requests measured by default beyond the first ones of all clients."""
+LEAST_REQUESTS = 96
+"""Requests measured by default beyond those in progress at the start."""
 
 OPEN_REQUESTS = 1000
 """The same for open loops, whose arrivals are the larger noise."""
@@ -44,8 +45,9 @@ def simulate(
     """Simulate one case.
 
     A closed loop without a number of requests is measured in its steady state: it starts with a
-    batch in progress, as one is met in a long run, and counts after `warmup` completions. With
-    `load.num_requests` (or a trace) all start from nothing, and ramp and drain count.
+    batch in progress and a queue, as they are met in a long run (requests of that queue arrived
+    before time 0), and counts after `warmup` completions. With `load.num_requests` (or a trace) all
+    start from nothing, and ramp and drain count.
 
     Parameters
     ----------
@@ -57,11 +59,11 @@ def simulate(
         Source of randomness; give each compared setting a generator of the same seed, and they
         see the same lengths and request quantiles.
     requests
-        Completions to measure; by default as many that `LEAST_REQUESTS` come after all clients'
-        first requests: a standard error of the throughput below 0.5 % at answers of 512 tokens
-        (`output_tps_se` says what it is).
+        Completions to measure; by default as many that `LEAST_REQUESTS` come after those in
+        progress at the start: a standard error of the throughput below 0.5 % at answers of 512
+        tokens (`output_tps_se` says what it is).
     warmup
-        Completions (open loop: arrivals) before the window; by default a quarter of the clients
+        Completions (open loop: arrivals) before the window; by default a quarter of the batch
         (open loop: a tenth of `requests`), for the start is already met in a long run.
     round_by_round
         Play every round phase by phase on GPU, CPU and link: slow, with the same records.
@@ -96,11 +98,11 @@ def simulate(
         return _measure(server, partial(_arrivals, first, count), record_rounds)
     if load.num_requests is not None:
         return _measure(run.closed_run(load.num_requests), _whole_run, record_rounds)
-    first = load.concurrency // 4 if warmup is None else warmup
-    count = max(0, load.concurrency - first) + LEAST_REQUESTS if requests is None else requests
+    batch = held_batch(case)
+    first = batch // 4 if warmup is None else warmup
+    count = max(0, batch - first) + LEAST_REQUESTS if requests is None else requests
     server = run.closed_loop(first + count)
-    done = partial(_completions, first, server.log.completions)
-    return _measure(server, done, record_rounds)
+    return _measure(server, partial(_completions, first, server), record_rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +188,21 @@ def _whole_run(requests: Records, course: Course) -> Window:
     return Window(start, end, np.ones(len(requests), dtype=np.bool_), "whole")
 
 
-def _completions(first: int, completions: list[int], requests: Records, course: Course) -> Window:
-    """From the `first`-th completion on to the last, but balanced; first requests left out."""
-    finished = requests["finished_s"]
+def _completions(first: int, server: Server, requests: Records, course: Course) -> Window:
+    """From the `first`-th completion on to the last, but balanced; those in progress left out."""
+    finished, completions = requests["finished_s"], server.log.completions
     begin = float(finished[completions[first - 1]]) if first else 0.0
     end = float(finished[completions[-1]])
-    measured = (finished > begin) & (finished <= end) & (requests["arrival_s"] > 0)
+    in_progress = np.array([life.in_progress for life in server.lives])
+    _date_back(requests, ~in_progress & (requests["arrival_s"] == 0), len(completions) / end)
+    measured = (finished > begin) & (finished <= end) & ~in_progress
     return Window(*course.balanced(begin, end), measured, "balanced")
+
+
+def _date_back(requests: Records, queued: NDArray[np.bool_], requests_per_s: float) -> None:
+    """Let those in the queue at the start have come one by one, at the pace of completions."""
+    ahead = np.arange(queued.sum(), 0, -1) - 0.5
+    requests["arrival_s"][queued] = -ahead / requests_per_s
 
 
 def _arrivals(first: int, count: int, requests: Records, course: Course) -> Window:

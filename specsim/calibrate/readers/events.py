@@ -12,6 +12,7 @@ from typing import Any
 
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 _SKIP = re.compile(r"[\s,]*")
+_SEPARATED = re.compile(r"\s*[,\]]")
 _COMMENT = re.compile(r"#[^\n]*(?:\n|\Z)")
 _NEXT = re.compile(r"\{\s*\"(?:ph|name|cat|pid)\"\s*:")
 _NEAR_END = 16
@@ -59,7 +60,10 @@ class EventStream:
                 self.ended = True
                 break
             try:
-                event, at = decode(text, at)
+                event, end = decode(text, at)
+                if text[end : end + 1] != "," and not _SEPARATED.match(text, end):
+                    raise StopIteration(end)
+                at = end
             except (json.JSONDecodeError, StopIteration, RecursionError) as error:
                 if _may_go_on(error, text, at):
                     text, at, more = self._more(text, at)

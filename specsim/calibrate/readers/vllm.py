@@ -23,6 +23,7 @@ from specsim.calibrate.readers.vllm_lines import (
     V0Line,
     parse_engine_line,
     parse_old_spec_line,
+    parse_pair,
     parse_prefix,
     parse_spec_line,
 )
@@ -54,16 +55,24 @@ def read_vllm(
         in a paste begins a new one.
     """
     reader = _Reader(samples)
-    throughput, drafting, other = reader.throughput, reader.drafting, reader.other
+    above = b""
     for line in as_lines(lines):
+        if above:
+            if reader.pair(above, line):
+                above = b""
+                continue
+            reader.throughput(above)
+            above = b""
         if ENGINE_MARK in line:
-            throughput(line)
+            above = line
         elif SPEC_MARK in line or OLD_SPEC_MARK in line:
-            drafting(line)
+            reader.drafting(line)
         elif b"HTTP/1." in line:
             reader.block.other_lines |= reader.block.is_open
         else:
-            other(line)
+            reader.other(line)
+    if above:
+        reader.throughput(above)
     return reader.entries(path)
 
 
@@ -79,6 +88,20 @@ class _Reader:
         self.label = ""
         self.prefix: tuple[bytes, bytes, bytes] = (b"", b"", b"")
         self.home: Block | None = None
+
+    def pair(self, above: bytes, line: bytes) -> bool:
+        """Read a throughput line with the drafting line under it, if both are plain."""
+        if SPEC_MARK not in line:
+            return False
+        found = parse_pair(above + line)
+        if found is None:
+            return False
+        head, engine, spec = found
+        stamp = self._place(head + b" [")
+        self.block.add_pair(engine, spec, stamp)
+        if len(self.block) >= BATCH:
+            self.block.flush(final=False)
+        return True
 
     def throughput(self, line: bytes) -> None:
         """Read a throughput line."""

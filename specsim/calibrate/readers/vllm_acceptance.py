@@ -2,21 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.calibrate.readers.entry import Diagnosis
-from specsim.calibrate.readers.vllm_lines import SpecLine, V0Line
+from specsim.calibrate.readers.levels import Floats
+from specsim.calibrate.readers.vllm_lines import RATE_TOLERANCE, V0Line
+
+Mask = NDArray[np.bool_]
 
 MAX_POSITIONS = 64
 FULL_DRAFTING = 0.95
 """Drafted tokens per round below this fraction of the configured number are partial."""
+PERCENT_SLACK = 0.06
+"""Printed percentages may be off by half of their last digit, in the oldest form too."""
 
 _DRAFTS, _DRAFTED, _ACCEPTED, _EMITTED, _POSITIONED = range(5)
 _FIXED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Drafting lines whose numbers were checked against each other.
+
+    Parameters
+    ----------
+    accept_length
+        Tokens per request and round, bonus included; NaN where it cannot be known.
+    drafts
+        Request-rounds; NaN where they cannot be known.
+    corrected
+        Where the printed length lacked the bonus token.
+    faulty, empty
+        Where the numbers contradict each other; where nothing was drafted.
+    """
+
+    accept_length: Floats
+    drafts: Floats
+    corrected: Mask
+    faulty: Mask
+    empty: Mask
+
+
+def survival_matrix(texts: Sequence[bytes]) -> Floats:
+    """Convert per-position rates: one row per line, as wide as the longest, NaN beyond."""
+    parts = [text.split(b", ") if text else [] for text in texts]
+    widths = set(map(len, parts))
+    if len(widths) == 1:
+        width = widths.pop()
+        flat = [float(rate) for part in parts for rate in part]
+        return np.array(flat, dtype=np.float64).reshape(len(parts), width)
+    matrix = np.full((len(parts), max(widths, default=0)), np.nan)
+    for row, part in zip(matrix, parts, strict=True):
+        row[: len(part)] = list(map(float, part))
+    return matrix
+
+
+def judge(length: Floats, accepted: Floats, drafted: Floats, rate: Floats, rates: Floats) -> Judged:
+    """Check the numbers of drafting lines: they are redundant, so damage shows.
+
+    The per-position rates sum to the accepted drafts per round, which tells both how many rounds
+    there were and whether the printed length counts the bonus token (0.8.5 did not).
+
+    Parameters
+    ----------
+    length, accepted, drafted, rate
+        As printed, `rate` in percent; NaN where a line does not say.
+    rates
+        Per-position rates, one row per line.
+    """
+    said = np.isfinite(drafted)
+    k = np.isfinite(rates).sum(axis=1)
+    mean = np.nansum(rates, axis=1)
+    slack = RATE_TOLERANCE * k + 0.0051
+    with np.errstate(invalid="ignore", divide="ignore"):
+        empty = said & (drafted == 0)
+        faulty = (accepted > drafted) | (np.abs(100 * accepted / drafted - rate) > PERCENT_SLACK)
+        faulty |= (np.diff(rates, axis=1) > 2e-9).any(axis=1)
+        faulty |= (k > 0) & (accepted == 0) & (mean > slack)
+        by_rates = np.where((mean > 0) & (accepted > 0), accepted / mean, drafted / k)
+        by_length = np.where((length > 1) & (accepted > 0), accepted / (length - 1), np.nan)
+        drafts = np.where(k > 0, by_rates, by_length)
+        most = k * 1.05 + drafted * slack / np.maximum(accepted, 1)
+        faulty |= (k > 0) & (drafted / drafts > most)
+        with_bonus = np.abs(length - 1 - mean) <= slack
+        without = ~with_bonus & (np.abs(length - mean) <= slack)
+        faulty |= (k > 0) & np.isfinite(length) & ~with_bonus & ~without
+    corrected = (k > 0) & without
+    known = np.where(np.isfinite(length), length + corrected, 1 + mean)
+    accept = np.where(k > 0, known, length)
+    faulty = faulty & said & ~empty
+    unknown = faulty | empty | ~said
+    return Judged(
+        accept_length=np.where(unknown, np.nan, accept),
+        drafts=np.where(unknown, np.nan, drafts),
+        corrected=corrected & ~unknown,
+        faulty=faulty,
+        empty=empty,
+    )
 
 
 @dataclass(slots=True)
@@ -40,28 +126,31 @@ class Drafting:
     alone: int = 0
     positions: int = 0
     corrected: int = 0
-    sums: dict[int, list[float]] = field(default_factory=dict)
+    sums: dict[int, Floats] = field(default_factory=dict)
 
-    def add(self, line: SpecLine, running: int) -> None:
-        """Count one line."""
-        self.lines += 1
-        self.alone += running == 0
-        self.positions = max(self.positions, len(line.survival))
-        self.corrected += line.bonus_added
-        sums = self.sums.get(running)
-        if sums is None:
-            sums = self.sums[running] = [0.0] * (_FIXED + MAX_POSITIONS)
-        length = line.accept_length or 0.0
-        known = (line.drafts or 0.0) if length else 0.0
-        sums[_DRAFTS] += known
-        sums[_DRAFTED] += line.drafted
-        sums[_ACCEPTED] += line.accepted
-        sums[_EMITTED] += known * length
-        sums[_POSITIONED] += known if line.survival else 0.0
-        for at, rate in enumerate(line.survival, start=_FIXED):
-            sums[at] += known * rate
+    def add(
+        self, judged: Judged, running: Floats, accepted: Floats, drafted: Floats, rates: Floats
+    ) -> None:
+        """Count lines: `running` is 0 where there is no throughput line."""
+        good = np.isfinite(drafted) & ~judged.faulty & ~judged.empty
+        if not good.any():
+            return
+        self.lines += int(good.sum())
+        self.alone += int((good & (running == 0)).sum())
+        self.corrected += int(judged.corrected.sum())
+        k = np.isfinite(rates).sum(axis=1)
+        self.positions = max(self.positions, int(k[good].max()))
+        known = np.where(np.isfinite(judged.accept_length), np.nan_to_num(judged.drafts), 0.0)
+        table = np.zeros((len(good), _FIXED + MAX_POSITIONS))
+        table[:, _DRAFTS], table[:, _DRAFTED], table[:, _ACCEPTED] = known, drafted, accepted
+        table[:, _EMITTED] = known * np.nan_to_num(judged.accept_length)
+        table[:, _POSITIONED] = np.where(k > 0, known, 0.0)
+        table[:, _FIXED : _FIXED + rates.shape[1]] = known[:, None] * np.nan_to_num(rates)
+        for batch in np.unique(running[good]):
+            total = table[good & (running == batch)].sum(axis=0)
+            self.sums[int(batch)] = self.sums.get(int(batch), 0.0) + total
 
-    def _total(self, low: float, high: float) -> NDArray[np.float64]:
+    def _total(self, low: float, high: float) -> Floats:
         total = np.zeros(_FIXED + MAX_POSITIONS)
         for batch, sums in self.sums.items():
             if low <= batch <= high:

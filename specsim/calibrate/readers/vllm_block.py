@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,24 +24,33 @@ from specsim.calibrate.readers.levels import (
     Windows,
     ramp_mask,
 )
-from specsim.calibrate.readers.ranks import NO_RANK, RankTable, group_starts
+from specsim.calibrate.readers.ranks import RankTable, group_starts
 from specsim.calibrate.readers.rows import LEVEL_WIDTH, level_rows
 from specsim.calibrate.readers.settings import NO_SPECULATION, chain_settings
-from specsim.calibrate.readers.vllm_acceptance import Drafting, drafting_diagnoses
+from specsim.calibrate.readers.vllm_acceptance import (
+    Drafting,
+    Judged,
+    drafting_diagnoses,
+    judge,
+    survival_matrix,
+)
 from specsim.calibrate.readers.vllm_facts import Facts
-from specsim.calibrate.readers.vllm_lines import EngineLine, SpecLine, V0Line
+from specsim.calibrate.readers.vllm_lines import (
+    CONTRADICTION,
+    NAN,
+    EngineLine,
+    SpecLine,
+    V0Line,
+)
 
 SILENT_WINDOWS = 2
 """So many windows without a drafting line, in a log that was not filtered, draft nothing."""
 
 
-@dataclass(slots=True)
-class _Interval:
-    """One engine line and the drafting line that belongs to it."""
-
-    stamp: bytes
-    engine: EngineLine
-    spec: SpecLine | None = None
+_NO_ENGINE = (b"", 1, *[NAN] * 5)
+_NO_SPEC = (*[NAN] * 4, b"")
+_ENGINE_SIZE = 8
+"""Values of a row before those of the drafting line: the stamp, then seven of the engine line."""
 
 
 class Block:
@@ -70,7 +81,8 @@ class Block:
         self.preemptions = 0
         self.engines = 1
         self._max_samples = samples
-        self._intervals: list[_Interval] = []
+        self._rows: list[tuple[Any, ...]] = []
+        self._open: tuple[Floats, list[bytes], Floats] | None = None
         self._ranks = RankTable(_engine_of)
         self._last_running = float("nan")
         self.last_stamp = b""
@@ -78,7 +90,7 @@ class Block:
     @property
     def is_open(self) -> bool:
         """Whether measurements of this server were seen."""
-        return bool(self._intervals or self.levels.read or self.drafting.lines or self.v0)
+        return bool(self._rows or self._open or self.levels.read or self.drafting.lines or self.v0)
 
     @property
     def says_anything(self) -> bool:
@@ -91,55 +103,90 @@ class Block:
         return len(self._ranks.named)
 
     def __len__(self) -> int:
-        return len(self._intervals)
+        return len(self._rows)
 
     def add_engine(self, line: EngineLine, stamp: bytes) -> None:
         """Add a throughput line."""
         self.engines = max(self.engines, line.engines)
         self.preemptions += line.preemptions
-        self._intervals.append(_Interval(stamp, line))
+        self._rows.append((stamp, *line[:7], *_NO_SPEC))
+        self.last_stamp = stamp or self.last_stamp
+
+    def add_pair(self, engine: EngineLine, spec: SpecLine, stamp: bytes) -> None:
+        """Add a throughput line with the drafting line that belongs to it."""
+        self._rows.append((stamp, *engine[:7], *spec))
+        self.mentions_drafting = True
         self.last_stamp = stamp or self.last_stamp
 
     def add_spec(self, line: SpecLine, stamp: bytes) -> None:
         """Add a drafting line: it belongs to the throughput line above it."""
-        last = self._intervals[-1] if self._intervals else None
-        if last is not None and last.spec is None and stamp in (b"", last.stamp):
-            last.spec = line
-            running = last.engine.running
+        last = self._rows[-1] if self._rows else None
+        if last and last[_ENGINE_SIZE:] == _NO_SPEC and stamp in (b"", last[0]):
+            self._rows[-1] = (*last[:_ENGINE_SIZE], *line)
         else:
-            running = 0
-        self.drafting.add(line, running)
+            self._rows.append((stamp, *_NO_ENGINE, *line))
         self.last_stamp = stamp or self.last_stamp
 
     def flush(self, final: bool) -> None:
         """Turn the collected lines into windows; the last one may still get its drafting line."""
-        cut = len(self._intervals) if final else max(len(self._intervals) - self.ranks, 0)
-        intervals, self._intervals = self._intervals[:cut], self._intervals[cut:]
-        if not intervals:
-            return
-        slots = self._ranks.slots([_engine_name(i.engine) for i in intervals])
-        unranked = int((slots == NO_RANK).sum())
-        if unranked:
-            self.unread["no engine number"] += unranked
-            intervals = [i for i, slot in zip(intervals, slots, strict=True) if slot >= 0]
-            slots = slots[slots >= 0]
-        time_s = seconds([i.stamp for i in intervals])
-        starts = group_starts(slots, time_s, self.ranks)
-        if not final and self.ranks > 1 and len(starts) > 1:
-            self._intervals = intervals[starts[-1] :] + self._intervals
-            intervals, time_s = intervals[: starts[-1]], time_s[: starts[-1]]
-            starts = starts[:-1]
-        if not intervals:
-            return
-        values = np.array([_values(i) for i in intervals]).T
-        size = np.diff(np.append(starts, len(intervals)))
-        if self.ranks > 1:
-            values, time_s = np.add.reduceat(values, starts, axis=1), time_s[starts]
-            values[3] /= size
-        self._windows(time_s, values, size < self._ranks.expected)
+        cut = len(self._rows) - (0 if final else 1)
+        rows, self._rows = self._rows[:cut], self._rows[cut:]
+        stamps, names, _, *numbers, survival = zip(*rows, strict=True) if rows else [()] * 13
+        values = np.array([list(map(float, column)) for column in numbers], dtype=np.float64)
+        judged = self._judge(values, survival)
+        prompt, tps, running, waiting, usage = values[:5]
+        emitted = np.nan_to_num(judged.accept_length * judged.drafts)
+        drafts = np.where(emitted > 0, judged.drafts, 0.0)
+        columns = np.array([running, waiting, tps, usage / 100, prompt, emitted, drafts])
+        engine = np.flatnonzero(np.isfinite(tps))
+        self._sum_ranks(
+            seconds([stamps[i] for i in engine]),
+            [names[i] for i in engine],
+            columns[:, engine],
+            final,
+        )
 
-    def _windows(self, time_s: Floats, values: Floats, missing: NDArray[np.bool_]) -> None:
-        running, waiting, tps, usage, prompt, emitted, drafts = values
+    def _judge(self, values: Floats, survival: Sequence[bytes]) -> Judged:
+        """Check the drafting of lines, and count it."""
+        rates = survival_matrix(survival)
+        length, accepted, drafted, rate = values[5:]
+        judged = judge(length, accepted, drafted, rate, rates)
+        for reason, where in (
+            (CONTRADICTION, judged.faulty),
+            ("nothing was drafted", judged.empty),
+        ):
+            if where.any():
+                self.unread[reason] += int(where.sum())
+        self.drafting.add(judged, np.nan_to_num(values[2]), accepted, drafted, rates)
+        return judged
+
+    def _sum_ranks(self, time_s: Floats, names: list[bytes], columns: Floats, final: bool) -> None:
+        """Sum the engines of each window; the last window may lack some of them still."""
+        if self._open is not None:
+            before = self._open
+            time_s = np.concatenate((before[0], time_s))
+            names, columns = before[1] + names, np.concatenate((before[2], columns), axis=1)
+            self._open = None
+        slots = self._ranks.slots(names)
+        keep = np.flatnonzero(slots >= 0)
+        if len(keep) < len(slots):
+            self.unread["no engine number"] += len(slots) - len(keep)
+        time_s, columns, names = time_s[keep], columns[:, keep], [names[i] for i in keep]
+        starts = group_starts(slots[keep], time_s, self.ranks)
+        if not final and self.ranks > 1 and len(starts):
+            last = int(starts[-1])
+            self._open = (time_s[last:], names[last:], columns[:, last:])
+            time_s, columns, starts = time_s[:last], columns[:, :last], starts[:-1]
+        if not len(starts):
+            return
+        size = np.diff(np.append(starts, columns.shape[1]))
+        if self.ranks > 1:
+            columns, time_s = np.add.reduceat(columns, starts, axis=1), time_s[starts]
+            columns[3] /= size
+        self._windows(time_s, columns, size < self._ranks.expected)
+
+    def _windows(self, time_s: Floats, columns: Floats, missing: NDArray[np.bool_]) -> None:
+        running, waiting, tps, usage, prompt, emitted, drafts = columns
         prefill = prompt > 0
         with np.errstate(invalid="ignore", divide="ignore"):
             accept = np.where(drafts > 0, emitted / drafts, np.nan)
@@ -159,7 +206,7 @@ class Block:
             usage=usage,
             output_tps=tps,
             accept_length=accept,
-            weight=np.nan_to_num(drafts),
+            weight=drafts,
             graph=np.full(len(running), -1, dtype=np.int8),
             reason=reason.astype(np.int8),
         )
@@ -274,25 +321,5 @@ class Block:
         return tuple(found)
 
 
-def _engine_name(line: EngineLine) -> bytes:
-    return b"" if line.engine is None else b"%d" % line.engine
-
-
 def _engine_of(name: bytes) -> tuple[int | None, tuple[int | None, ...]]:
     return (int(name) if name else None), ()
-
-
-def _values(interval: _Interval) -> tuple[float, ...]:
-    engine, spec = interval.engine, interval.spec
-    drafts = spec.drafts if spec and spec.accept_length is not None else None
-    nan = float("nan")
-    emitted = spec.accept_length * drafts if spec and spec.accept_length and drafts else 0.0
-    return (
-        engine.running,
-        engine.waiting,
-        engine.output_tps,
-        nan if engine.usage is None else engine.usage,
-        engine.prompt_tps,
-        emitted,
-        drafts or 0.0,
-    )

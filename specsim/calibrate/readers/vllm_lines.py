@@ -28,6 +28,30 @@ _TAIL_PART = re.compile(
 )
 _END = re.compile(rb"[.,]?(?:\s|`|\\n\"|\|END)*(?:\"[^\n]*)?\s*\Z")
 
+_SPEC = (
+    rb"SpecDecoding metrics: Mean acceptance length: (\d{1,3}\.\d\d), "
+    rb"Accepted throughput: \d{1,9}\.\d\d tokens/s, Drafted throughput: \d{1,9}\.\d\d tokens/s, "
+    rb"Accepted: (\d{1,12}) tokens, Drafted: (\d{1,12}) tokens, "
+    rb"Per-position acceptance rate: ([01]\.\d{3}(?:, [01]\.\d{3}){0,63}), "
+    rb"Avg Draft acceptance rate: (\d{1,3}\.\d)%\s*[\r\n]"
+)
+_FAST = re.compile(_SPEC)
+_PAIR = re.compile(
+    rb"([^\[\n]{0,120}) \[[^\]\n]{1,40}\] Engine (\d{1,4}): "
+    rb"Avg prompt throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Avg generation throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Running: (\d{1,7}) reqs, Waiting: (\d{1,7}) reqs, "
+    rb"GPU KV cache usage: (\d{1,2}\.\d|100\.0)%, Prefix cache hit rate: \d{1,3}\.\d%\r?\n"
+    rb"\1 \[[^\]\n]{1,40}\] " + _SPEC
+)
+"""A throughput line and the drafting line under it, as the present versions print them."""
+_PART = re.compile(
+    rb", (?:([A-Z]+ KV cache usage): (\d{1,3}\.\d)%|(Preemptions): (\d{1,9})"
+    rb"|([A-Z][A-Za-z ()/-]{2,48}): (?:nan|\d{1,9}(?:\.\d{1,3})?)(?:%| reqs| tokens/s| ms| s)?)"
+    rb"(?=, |\.?\s|\.?\Z)"
+)
+_END = re.compile(rb"[.,]?(?:\s|`|\\n\"|\|END)*(?:\"[^\n]*)?\s*\Z")
+
 _FAST = re.compile(
     rb"SpecDecoding metrics: Mean acceptance length: (\d{1,3}\.\d\d), "
     rb"Accepted throughput: \d{1,9}\.\d\d tokens/s, Drafted throughput: \d{1,9}\.\d\d tokens/s, "
@@ -61,32 +85,41 @@ RATE_TOLERANCE = 0.0006
 """Printed fractions may be off by half of their last digit."""
 
 
-class EngineLine(NamedTuple):
-    """Throughput of one interval; `engines` is over 1 on an aggregated line."""
+NAN = float("nan")
 
-    engine: int | None
+Number = float | bytes
+"""As printed, or converted: columns are converted many at a time."""
+
+
+class EngineLine(NamedTuple):
+    """Throughput of one interval; `engines` is over 1 on an aggregated line.
+
+    `name` is the number of the engine, empty if the line has none; `usage` is in percent. What a
+    line does not say is NaN.
+    """
+
+    name: bytes
     engines: int
-    prompt_tps: float
-    output_tps: float
-    running: int
-    waiting: int
-    usage: float | None
+    prompt_tps: Number
+    output_tps: Number
+    running: Number
+    waiting: Number
+    usage: Number
     preemptions: int
 
 
 class SpecLine(NamedTuple):
-    """Drafting of one interval.
+    """Drafting of one interval, as printed: `rate` in percent, `survival` as text.
 
-    `accept_length` includes the bonus token; `drafts` are request-rounds; None where neither can
-    be known from the line. `bonus_added` tells that the printed length lacked the bonus.
+    Whether the numbers agree, and whether the length has the bonus token in it, is decided for
+    many lines at once: see :func:`specsim.calibrate.readers.vllm_acceptance.judge`.
     """
 
-    accepted: int
-    drafted: int
-    survival: tuple[float, ...]
-    accept_length: float | None
-    drafts: float | None
-    bonus_added: bool = False
+    length: Number
+    accepted: Number
+    drafted: Number
+    rate: Number
+    survival: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,53 +138,61 @@ class V0Line:
         return self.drafted / self.num_steps
 
 
+def parse_pair(lines: bytes) -> tuple[bytes, EngineLine, SpecLine] | None:
+    """Read a throughput line with the drafting line under it; None if they are not plain.
+
+    Returns
+    -------
+    tuple
+        What stands before the lines, and both of them.
+    """
+    found = _PAIR.fullmatch(lines)
+    if found is None:
+        return None
+    head, name, prompt, tps, running, waiting, usage, *spec = found.groups()
+    return head, EngineLine(name, 1, prompt, tps, running, waiting, usage, 0), _spec(*spec)
+
+
+def _spec(length: bytes, accepted: bytes, drafted: bytes, survival: bytes, rate: bytes) -> SpecLine:
+    return SpecLine(length, accepted, drafted, rate, survival)
+
+
 def parse_engine_line(line: bytes) -> EngineLine | str:
     """Read an ``Avg generation throughput`` line, or say why not."""
     start = line.find(PROMPT_MARK)
     found = _ENGINE.match(line, max(start, 0))
     if found is None:
         return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
-    usage, preemptions = None, 0
-    if found[6]:
-        usage = float(found[5]) / 100
-    else:
+    usage, preemptions = float(found[5] or NAN), 0
+    if not found[6]:
         tail = _tail(line, found.end())
         if isinstance(tail, str):
             return tail
         usage, preemptions = tail
     if line.count(ENGINE_MARK) != 1:
         return "two lines written into one"
-    if usage is not None and usage > 1.0:
+    if usage > 100:
         return "cache usage above 100 %"
-    engine, engines = _engine_name(line[max(start - 32, 0) : start])
-    prompt_tps, output_tps, running, waiting = found.group(1, 2, 3, 4)
-    return EngineLine(
-        engine,
-        engines,
-        float(prompt_tps),
-        float(output_tps),
-        int(running),
-        int(waiting),
-        usage,
-        preemptions,
-    )
+    name, engines = _engine_name(line[max(start - 24, 0) : start])
+    prompt, tps, running, waiting = found.group(1, 2, 3, 4)
+    return EngineLine(name, engines, prompt, tps, running, waiting, usage, preemptions)
 
 
 @lru_cache(1024)
-def _engine_name(before: bytes) -> tuple[int | None, int]:
+def _engine_name(before: bytes) -> tuple[bytes, int]:
     """Return (number of the engine, engines aggregated) from the text before a line."""
     found = _NAME.search(before)
     if found is None:
-        return None, 1
-    return (int(found[1]), 1) if found[1] else (None, int(found[2]))
+        return b"", 1
+    return (found[1], 1) if found[1] else (b"", int(found[2]))
 
 
-def _tail(line: bytes, at: int) -> tuple[float | None, int] | str:
-    """Read the optional fields: fraction of the KV cache in use, and preemptions."""
-    usage, preemptions = None, 0
+def _tail(line: bytes, at: int) -> tuple[float, int] | str:
+    """Read the optional fields: percentage of the KV cache in use, and preemptions."""
+    usage, preemptions = NAN, 0
     while part := _TAIL_PART.match(line, at):
         if part[1] and part[1] != b"CPU KV cache usage":
-            usage = float(part[2]) / 100
+            usage = float(part[2])
         elif part[3]:
             preemptions = int(part[4])
         at = part.end()
@@ -165,10 +206,7 @@ def parse_spec_line(line: bytes) -> SpecLine | str:
     start = line.find(SPEC_MARK)
     fast = _FAST.fullmatch(line, start)
     if fast:
-        length, accepted, drafted, positions, rate = fast.groups()
-        return _checked(
-            float(length), int(accepted), int(drafted), _fractions(positions), float(rate)
-        )
+        return _spec(*fast.groups())
     if line.count(SPEC_MARK) != 1:
         return "two lines written into one"
     fields: dict[str, bytes] = {}
@@ -190,12 +228,12 @@ def parse_spec_line(line: bytes) -> SpecLine | str:
         return "damaged field" if ended else "truncated"
     # Without positions only the newer order of fields tells that the bonus is in the length.
     sure = "positions" in fields or line.startswith(b"Mean", start + len(SPEC_MARK))
-    return _checked(
-        float(fields["length"]) if "length" in fields and sure else None,
-        int(fields["accepted"]),
-        int(fields["drafted"]),
-        _fractions(fields.get("positions", b"")),
-        float(fields["rate"]) if "rate" in fields else None,
+    return SpecLine(
+        length=fields["length"] if "length" in fields and sure else NAN,
+        accepted=fields["accepted"],
+        drafted=fields["drafted"],
+        rate=fields.get("rate", NAN),
+        survival=fields.get("positions", b""),
     )
 
 
@@ -204,7 +242,7 @@ def parse_old_spec_line(line: bytes) -> SpecLine | V0Line | str:
     text = line[line.find(OLD_SPEC_MARK) :]
     first = _FIRST_V1.match(text)
     if first:
-        return _checked(None, int(first[2]), int(first[3]), (), 100 * float(first[1]), 0.06)
+        return SpecLine(NAN, first[2], first[3], 100 * float(first[1]), b"")
     v0 = _V0.match(text)
     if v0 is None:
         return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
@@ -238,42 +276,3 @@ def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
 def _pid(text: bytes) -> bytes:
     found = _PID.search(text)
     return found[1] if found else b""
-
-
-def _fractions(text: bytes) -> tuple[float, ...]:
-    return tuple(map(float, text.split(b", "))) if text else ()
-
-
-def _checked(
-    length: float | None,
-    accepted: int,
-    drafted: int,
-    survival: tuple[float, ...],
-    rate: float | None,
-    tolerance: float = 0.06,
-) -> SpecLine | str:
-    """Check the numbers of a line against each other; they are redundant, so damage shows."""
-    if not drafted:
-        return "nothing was drafted"
-    if accepted > drafted or (
-        rate is not None and abs(100 * accepted / drafted - rate) > tolerance
-    ):
-        return CONTRADICTION
-    k = len(survival)
-    if not k:
-        drafts = accepted / (length - 1) if length is not None and length > 1 and accepted else None
-        return SpecLine(accepted, drafted, (), length, drafts)
-    mean = sum(survival)
-    slack = RATE_TOLERANCE * k + 0.0051
-    if survival != tuple(sorted(survival, reverse=True)) or (not accepted and mean > slack):
-        return CONTRADICTION
-    drafts = accepted / mean if mean > 0 and accepted else drafted / k
-    if drafted / drafts > k * 1.05 + drafted * slack / max(accepted, 1):
-        return CONTRADICTION
-    if length is None:
-        return SpecLine(accepted, drafted, survival, 1 + mean, drafts)
-    if abs(length - 1 - mean) <= slack:
-        return SpecLine(accepted, drafted, survival, length, drafts)
-    if abs(length - mean) <= slack:
-        return SpecLine(accepted, drafted, survival, length + 1, drafts, True)
-    return CONTRADICTION

@@ -1,0 +1,78 @@
+"""Timelines as a Chrome trace: JSON that opens in Perfetto and in chrome://tracing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from specsim.metrics import Records
+from specsim.report.timeline import LANES, PHASES, Timeline
+
+
+def chrome_trace(shown: Sequence[Timeline]) -> str:
+    """Return the trace of timelines, a process each and a thread per lane.
+
+    Complete events (``"ph": "X"``) with microseconds to three decimals, that is whole nanoseconds;
+    the number of waiting clients is a counter.
+
+    Parameters
+    ----------
+    shown
+        What to export.
+    """
+    lines = [line for pid, t in enumerate(shown, start=1) for line in _process(pid, t)]
+    events = ",\n".join(lines)
+    return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{events}\n]}}\n'
+
+
+def _process(pid: int, timeline: Timeline) -> Iterator[str]:
+    """Names of a process and its threads, then its events."""
+    yield _metadata(pid, 0, "process_name", {"name": timeline.title})
+    yield _metadata(pid, 0, "process_sort_index", {"sort_index": pid})
+    for tid, (lane, words) in enumerate(LANES.items()):
+        if lane != "clients":
+            yield _metadata(pid, tid, "thread_name", {"name": words})
+            yield _metadata(pid, tid, "thread_sort_index", {"sort_index": tid})
+            yield from _events(pid, tid, timeline.lane(lane))
+    yield from _counter(pid, timeline.lane("clients"), timeline.duration_ns)
+
+
+def _metadata(pid: int, tid: int, name: str, args: dict[str, object]) -> str:
+    return json.dumps({"ph": "M", "pid": pid, "tid": tid, "name": name, "args": args})
+
+
+def _events(pid: int, tid: int, spans: Records) -> Iterator[str]:
+    names = {name: words for name, (_, words) in PHASES.items()}
+    columns = [spans[c].tolist() for c in ("phase", "round", "start_ns", "end_ns")]
+    columns += [spans[c].tolist() for c in ("batch", "tokens", "accepted")]
+    for phase, number, start, end, batch, tokens, accepted in zip(*columns, strict=True):
+        where = f'"round": {number}, ' if number >= 0 else ""
+        yield (
+            f'{{"ph": "X", "pid": {pid}, "tid": {tid}, "name": "{names.get(phase, phase)}", '
+            f'"ts": {_us(start)}, "dur": {_us(end - start)}, "args": {{{where}'
+            f'"batch": {batch}, "tokens": {tokens:.6g}, "accepted": {accepted}}}}}'
+        )
+
+
+def _counter(pid: int, spans: Records, end_ns: int) -> Iterator[str]:
+    """Waiting clients over time: a value at every change, 0 where nobody waits."""
+    starts, ends = spans["start_ns"], spans["end_ns"]
+    gaps = ends[~np.isin(ends, starts)]
+    rows = [*zip(starts.tolist(), spans["batch"].tolist(), strict=True)]
+    rows += [(end, 0) for end in gaps.tolist() if end < end_ns]
+    for at, waiting in sorted(rows or [(0, 0)]):
+        yield (
+            f'{{"ph": "C", "pid": {pid}, "name": "{LANES["clients"]}", "ts": {_us(at)}, '
+            f'"args": {{"waiting": {waiting}}}}}'
+        )
+
+
+def _us(ns: int) -> str:
+    """Microseconds of nanoseconds, exactly.
+
+    >>> _us(1234567)
+    '1234.567'
+    """
+    return f"{ns // 1000}.{ns % 1000:03d}"
