@@ -166,7 +166,7 @@ def _points(cases: Sequence[Case]) -> _Points:
         accept=accept,
         rounds=array(rounds),
         lag=array([c.plan.finish_lag_rounds for c in cases]),
-        running_cap=array([c.running_cap for c in cases]),
+        running_cap=array([c.plan.running_cap for c in cases]),
         pool_cap=_admitted(pool_cap, output_cv, steady),
         clients=array([c.load.concurrency for c in cases]),
         input_new=input_len - array([c.workload.input_cached for c in cases]),
@@ -210,9 +210,7 @@ def _round(cost: CostModel, cases: Sequence[Case], points: _Points, batch: Float
     for i, case in enumerate(cases):
         by_plan.setdefault(id(case.plan), []).append(i)
     for rows in by_plan.values():
-        ranks = cases[rows[0]].ranks
-        of_rank, eager[rows] = padded_batch(cases[rows[0]].plan, whole[rows] / ranks)
-        padded[rows] = of_rank * ranks
+        padded[rows], eager[rows] = padded_batch(cases[rows[0]].plan, whole[rows])
     # a round that runs has at least one request, however rarely it does
     batch = np.maximum(batch * _decoding_share(points, batch), 1.0)
     context = points.context

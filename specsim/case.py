@@ -21,15 +21,13 @@ class Case:
     Parameters
     ----------
     plan
-        Setting and engine rules, per data-parallel rank.
+        Setting and engine rules.
     table
         Distribution of accepted tokens.
     workload, load
         Requests, and how they come.
     request_kv_tokens, pool_tokens
         KV tokens that a mean running request holds, and that all ranks have.
-    ranks
-        Data-parallel ranks; batches are of all ranks together.
     """
 
     plan: RunPlan
@@ -38,12 +36,6 @@ class Case:
     load: Load
     request_kv_tokens: float
     pool_tokens: float
-    ranks: int = 1
-
-    @property
-    def running_cap(self) -> int:
-        """Most requests that run at once, all data-parallel ranks together."""
-        return self.plan.max_running_requests * self.ranks
 
     @classmethod
     def of(
@@ -58,8 +50,7 @@ class Case:
         if load.kind == "steady_decode":
             context, output = load.context_len or 0.0, 0.0
         need = system.kv_tokens_per_request(plan, context, output)
-        pool = system.kv_pool_tokens(plan)
-        return cls(plan, table, workload, load, need, pool, system.engine.dp)
+        return cls(plan, table, workload, load, need, system.kv_pool_tokens(plan))
 
     def at(self, load: Load) -> Case:
         """Return the same case under another load of the same kind and context."""
@@ -70,5 +61,4 @@ class Case:
             load,
             self.request_kv_tokens,
             self.pool_tokens,
-            self.ranks,
         )

@@ -41,6 +41,7 @@ def plan_tensorrt_llm(setting: SpecSetting, engine: EngineSetup, what_if: bool) 
         chunked_prefill_size=engine.chunked_prefill_size or TRTLLM_MAX_TOKENS,
         finish_lag_rounds=1 if overlap else 0,
         timeline="run_ahead" if overlap else "sequential",
+        ranks=engine.dp,
     )
 
 
@@ -71,6 +72,7 @@ def plan_llama_cpp(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> 
         chunked_prefill_size=engine.chunked_prefill_size or LLAMACPP_BATCH_TOKENS,
         finish_lag_rounds=1 if overlap else 0,
         timeline="overlap" if overlap else "sequential",
+        ranks=engine.dp,
     )
 
 

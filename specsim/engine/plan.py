@@ -18,7 +18,7 @@ Prefill = Literal["first", "mixed"]
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A setting as an engine of a version runs it, per data-parallel rank.
+    """A setting as an engine of a version runs it.
 
     Parameters
     ----------
@@ -56,6 +56,8 @@ class RunPlan:
     timeline
         ``sequential``: GPU and CPU take turns; ``overlap``: the CPU waits for each verification,
         and schedules under the draft extend; ``run_ahead``: the CPU never waits.
+    ranks
+        Data-parallel ranks with attention of their own.
     """
 
     setting: SpecSetting
@@ -75,6 +77,12 @@ class RunPlan:
     chunked_prefill_size: int
     finish_lag_rounds: int
     timeline: Timeline
+    ranks: int = 1
+
+    @property
+    def running_cap(self) -> int:
+        """Most requests that run at once, all data-parallel ranks together."""
+        return self.max_running_requests * self.ranks
 
     @property
     def what_if(self) -> bool:
@@ -122,7 +130,7 @@ def padded_batch(
     plan
         Gives the captured sizes.
     batch_size
-        Requests that decode; need not be whole.
+        Requests that decode, all data-parallel ranks together; need not be whole.
 
     Returns
     -------
@@ -134,7 +142,7 @@ def padded_batch(
     if plan.graph_unit == "none":
         return batch.copy(), np.zeros(batch.shape, dtype=np.bool_)
     per_request = plan.setting.num_draft_tokens if plan.graph_unit == "tokens" else 1
-    sizes = np.asarray(plan.graph_batch_sizes, dtype=np.float64) / per_request
+    sizes = np.asarray(plan.graph_batch_sizes, dtype=np.float64) / per_request * plan.ranks
     place = np.searchsorted(sizes, batch)
     eager = place == sizes.size
     padded = np.where(eager, batch, np.append(sizes, 0.0)[place])

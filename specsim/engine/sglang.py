@@ -98,6 +98,7 @@ def plan_sglang(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> Run
         chunked_prefill_size=limits.chunked_prefill_size(engine),
         finish_lag_rounds=1 if overlap else 0,
         timeline=_timeline(setting, engine),
+        ranks=engine.dp,
     )
 
 

@@ -48,6 +48,7 @@ def plan_vllm(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> RunPl
         chunked_prefill_size=engine.chunked_prefill_size or (8192 if large else 2048),
         finish_lag_rounds=1 if overlap else 0,
         timeline="run_ahead" if overlap else "sequential",
+        ranks=engine.dp,
     )
 
 

@@ -225,7 +225,7 @@ def _simulated(
     table = accept_table(profile.acceptance(), plan.setting)
     case = Case.of(system, plan, table, workload, load)
     lasting = max(1.0, table.mean_rounds(workload.output_len.mean - 1.0))
-    batch = min(load.concurrency, case.running_cap)
+    batch = min(load.concurrency, plan.max_running_requests)
     requests = batch + 8 + math.ceil(1.2 * rounds * batch / lasting)
     for _ in range(ENOUGH_TRIES):
         rng = np.random.default_rng(np.random.SeedSequence([seed, load.concurrency]))
@@ -380,10 +380,11 @@ def sketch(shown: Sequence[Timeline], width: int) -> str:
 def _sketched(spans: Records, scale: float, columns: int, lane: str) -> str:
     """One lane: long spans first, so that short ones are not lost."""
     cells = [" "] * columns
-    order = np.argsort(spans["start_ns"] - spans["end_ns"], kind="stable")
-    for span in spans[order]:
+    if lane not in ("step", "clients"):
+        spans = spans[np.argsort(spans["start_ns"] - spans["end_ns"], kind="stable")]
+    for span in spans:
         start = min(columns - 1, int(span["start_ns"] / scale))
-        end = min(columns, max(start + 1, round(span["end_ns"] / scale)))
+        end = min(columns, max(start + 1, int(span["end_ns"] / scale)))
         if lane == "step":
             name = "prefill" if span["round"] < 0 else f"B={span['batch']}"
             room = end - start - 1

@@ -118,7 +118,7 @@ class _Run:
         """Clients whose first requests are in progress."""
         clients = self.case.load.concurrency
         env, server = self._server(clients, completions)
-        running = server.begin_with(min(clients, self.case.plan.max_running_requests))
+        running = server.begin_with(min(clients, self.case.plan.running_cap))
         budget = Budget()
         for number in range(clients):
             env.process(client(env, server, budget, number if number < running else None))
@@ -139,7 +139,7 @@ class _Run:
         """Arrivals that go on until the first `requests` of them are answered."""
         rate = self.case.load.request_rate
         assert rate is not None
-        env, server = self._server(self.case.plan.max_running_requests, requests, requests)
+        env, server = self._server(self.case.plan.running_cap, requests, requests)
         env.process(poisson(env, server, rate, self.streams.arrival))
         env.run(until=server.start())
         return server
@@ -161,7 +161,7 @@ class _Run:
     ) -> tuple[simpy.Environment, Server]:
         """Build an idle server on which at most `most` requests are at once."""
         plan, table = self.case.plan, self.case.table
-        most = min(most, plan.max_running_requests)
+        most = min(most, plan.running_cap)
         rounds = RoundPricer.of(self.cost, plan, table.accept_length, most)
         prefill = PrefillPricer(self.cost, plan.setting.speculates)
         demand = Demand(self.case.workload, table, self.streams, trace)

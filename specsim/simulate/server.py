@@ -138,7 +138,7 @@ class Server:
         slots = len(self.batch) + len(self.prompts)
         if slots == 0:
             return True
-        if slots >= self.plan.max_running_requests:
+        if slots >= self.plan.running_cap:
             return False
         if self.reserved + self._need(request) > self.pool + SLACK:
             return False

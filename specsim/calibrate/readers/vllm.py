@@ -23,7 +23,7 @@ from specsim.calibrate.readers.vllm_lines import (
     V0Line,
     parse_engine_line,
     parse_old_spec_line,
-    parse_pair,
+    parse_plain,
     parse_prefix,
     parse_spec_line,
 )
@@ -58,7 +58,7 @@ def read_vllm(
     above = b""
     for line in as_lines(lines):
         if above:
-            if reader.pair(above, line):
+            if SPEC_MARK in line and reader.plain(above + line):
                 above = b""
                 continue
             reader.throughput(above)
@@ -89,22 +89,21 @@ class _Reader:
         self.prefix: tuple[bytes, bytes, bytes] = (b"", b"", b"")
         self.home: Block | None = None
 
-    def pair(self, above: bytes, line: bytes) -> bool:
-        """Read a throughput line with the drafting line under it, if both are plain."""
-        if SPEC_MARK not in line:
-            return False
-        found = parse_pair(above + line)
+    def plain(self, lines: bytes) -> bool:
+        """Read a throughput line, or one with the drafting line under it, if they are plain."""
+        found = parse_plain(lines)
         if found is None:
             return False
-        head, engine, spec = found
-        stamp = self._place(head + b" [")
-        self.block.add_pair(engine, spec, stamp)
+        stamp = self._home(found[0])
+        self.block.add_plain(found[1:], stamp)
         if len(self.block) >= BATCH:
             self.block.flush(final=False)
         return True
 
     def throughput(self, line: bytes) -> None:
         """Read a throughput line."""
+        if self.plain(line):
+            return
         engine = parse_engine_line(line)
         if isinstance(engine, str):
             self.block.unread[engine] += 1
@@ -136,7 +135,10 @@ class _Reader:
 
     def _place(self, line: bytes) -> bytes:
         """Find the block of a line; return its time."""
-        head = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
+        return self._home(line[: max(line.find(b" [", 0, 256), 0)] or line[:128])
+
+    def _home(self, head: bytes) -> bytes:
+        """Find the block of a line by what stands before its message; return its time."""
         if head == self.prefix[0] and self.block is self.home and not self.boundary:
             return self.prefix[1]
         self.prefix = (head, *parse_prefix(head))

@@ -47,10 +47,10 @@ SILENT_WINDOWS = 2
 """So many windows without a drafting line, in a log that was not filtered, draft nothing."""
 
 
-_NO_ENGINE = (b"", 1, *[NAN] * 5)
-_NO_SPEC = (*[NAN] * 4, b"")
-_ENGINE_SIZE = 8
-"""Values of a row before those of the drafting line: the stamp, then seven of the engine line."""
+_NO_ENGINE = (b"", *[NAN] * 5)
+_NO_SPEC = (*[NAN] * 3, b"", NAN)
+_ENGINE_SIZE = 7
+"""Values of a row before those of the drafting line: the stamp, then six of the engine line."""
 
 
 class Block:
@@ -109,13 +109,14 @@ class Block:
         """Add a throughput line."""
         self.engines = max(self.engines, line.engines)
         self.preemptions += line.preemptions
-        self._rows.append((stamp, *line[:7], *_NO_SPEC))
+        self._rows.append((stamp, *line[:6], *_NO_SPEC))
         self.last_stamp = stamp or self.last_stamp
 
-    def add_pair(self, engine: EngineLine, spec: SpecLine, stamp: bytes) -> None:
-        """Add a throughput line with the drafting line that belongs to it."""
-        self._rows.append((stamp, *engine[:7], *spec))
-        self.mentions_drafting = True
+    def add_plain(self, fields: tuple[bytes, ...], stamp: bytes) -> None:
+        """Add the fields of a throughput line, and of the drafting line that belongs to it."""
+        whole = len(fields) == len(_NO_ENGINE) + len(_NO_SPEC)
+        self._rows.append((stamp, *fields) if whole else (stamp, *fields, *_NO_SPEC))
+        self.mentions_drafting |= whole
         self.last_stamp = stamp or self.last_stamp
 
     def add_spec(self, line: SpecLine, stamp: bytes) -> None:
@@ -131,8 +132,10 @@ class Block:
         """Turn the collected lines into windows; the last one may still get its drafting line."""
         cut = len(self._rows) - (0 if final else 1)
         rows, self._rows = self._rows[:cut], self._rows[cut:]
-        stamps, names, _, *numbers, survival = zip(*rows, strict=True) if rows else [()] * 13
-        values = np.array([list(map(float, column)) for column in numbers], dtype=np.float64)
+        stamps, names, *numbers, survival, rate = zip(*rows, strict=True) if rows else [()] * 12
+        values = np.array(
+            [list(map(float, column)) for column in (*numbers, rate)], dtype=np.float64
+        )
         judged = self._judge(values, survival)
         prompt, tps, running, waiting, usage = values[:5]
         emitted = np.nan_to_num(judged.accept_length * judged.drafts)

@@ -36,6 +36,31 @@ _SPEC = (
     rb"Avg Draft acceptance rate: (\d{1,3}\.\d)%\s*[\r\n]"
 )
 _FAST = re.compile(_SPEC)
+_PLAIN = (
+    rb"([^\[\n]{0,120}) \[[^\]\n]{1,40}\] Engine (\d{1,4}): "
+    rb"Avg prompt throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Avg generation throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Running: (\d{1,7}) reqs, Waiting: (\d{1,7}) reqs, "
+    rb"GPU KV cache usage: (\d{1,2}\.\d|100\.0)%, Prefix cache hit rate: \d{1,3}\.\d%\r?\n"
+)
+_PLAIN_LINE = re.compile(_PLAIN)
+_PLAIN_PAIR = re.compile(_PLAIN + rb"\1 \[[^\]\n]{1,40}\] " + _SPEC)
+"""A throughput line, and the drafting line under it, as the present versions print them."""
+_PART = re.compile(
+    rb", (?:([A-Z]+ KV cache usage): (\d{1,3}\.\d)%|(Preemptions): (\d{1,9})"
+    rb"|([A-Z][A-Za-z ()/-]{2,48}): (?:nan|\d{1,9}(?:\.\d{1,3})?)(?:%| reqs| tokens/s| ms| s)?)"
+    rb"(?=, |\.?\s|\.?\Z)"
+)
+_END = re.compile(rb"[.,]?(?:\s|`|\\n\"|\|END)*(?:\"[^\n]*)?\s*\Z")
+
+_SPEC = (
+    rb"SpecDecoding metrics: Mean acceptance length: (\d{1,3}\.\d\d), "
+    rb"Accepted throughput: \d{1,9}\.\d\d tokens/s, Drafted throughput: \d{1,9}\.\d\d tokens/s, "
+    rb"Accepted: (\d{1,12}) tokens, Drafted: (\d{1,12}) tokens, "
+    rb"Per-position acceptance rate: ([01]\.\d{3}(?:, [01]\.\d{3}){0,63}), "
+    rb"Avg Draft acceptance rate: (\d{1,3}\.\d)%\s*[\r\n]"
+)
+_FAST = re.compile(_SPEC)
 _PAIR = re.compile(
     rb"([^\[\n]{0,120}) \[[^\]\n]{1,40}\] Engine (\d{1,4}): "
     rb"Avg prompt throughput: (\d{1,9}\.\d) tokens/s, "
@@ -99,17 +124,17 @@ class EngineLine(NamedTuple):
     """
 
     name: bytes
-    engines: int
     prompt_tps: Number
     output_tps: Number
     running: Number
     waiting: Number
     usage: Number
+    engines: int
     preemptions: int
 
 
 class SpecLine(NamedTuple):
-    """Drafting of one interval, as printed: `rate` in percent, `survival` as text.
+    """Drafting of one interval, as printed: `survival` as text, `rate` in percent.
 
     Whether the numbers agree, and whether the length has the bonus token in it, is decided for
     many lines at once: see :func:`specsim.calibrate.readers.vllm_acceptance.judge`.
@@ -118,8 +143,8 @@ class SpecLine(NamedTuple):
     length: Number
     accepted: Number
     drafted: Number
-    rate: Number
     survival: bytes
+    rate: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +163,18 @@ class V0Line:
         return self.drafted / self.num_steps
 
 
-def parse_pair(lines: bytes) -> tuple[bytes, EngineLine, SpecLine] | None:
-    """Read a throughput line with the drafting line under it; None if they are not plain.
+def parse_plain(lines: bytes) -> tuple[bytes, ...] | None:
+    """Read a throughput line, or one with the drafting line under it; None if not plain.
 
     Returns
     -------
     tuple
-        What stands before the lines, and both of them.
+        What stands before the lines, then the fields of `EngineLine` up to the usage, and those
+        of `SpecLine` if there is a drafting line.
     """
-    found = _PAIR.fullmatch(lines)
-    if found is None:
-        return None
-    head, name, prompt, tps, running, waiting, usage, *spec = found.groups()
-    return head, EngineLine(name, 1, prompt, tps, running, waiting, usage, 0), _spec(*spec)
-
-
-def _spec(length: bytes, accepted: bytes, drafted: bytes, survival: bytes, rate: bytes) -> SpecLine:
-    return SpecLine(length, accepted, drafted, rate, survival)
+    pattern = _PLAIN_PAIR if SPEC_MARK in lines else _PLAIN_LINE
+    found = pattern.fullmatch(lines)
+    return None if found is None else found.groups()
 
 
 def parse_engine_line(line: bytes) -> EngineLine | str:
@@ -175,7 +195,7 @@ def parse_engine_line(line: bytes) -> EngineLine | str:
         return "cache usage above 100 %"
     name, engines = _engine_name(line[max(start - 24, 0) : start])
     prompt, tps, running, waiting = found.group(1, 2, 3, 4)
-    return EngineLine(name, engines, prompt, tps, running, waiting, usage, preemptions)
+    return EngineLine(name, prompt, tps, running, waiting, usage, engines, preemptions)
 
 
 @lru_cache(1024)
@@ -206,7 +226,7 @@ def parse_spec_line(line: bytes) -> SpecLine | str:
     start = line.find(SPEC_MARK)
     fast = _FAST.fullmatch(line, start)
     if fast:
-        return _spec(*fast.groups())
+        return SpecLine(*fast.groups())
     if line.count(SPEC_MARK) != 1:
         return "two lines written into one"
     fields: dict[str, bytes] = {}
@@ -242,7 +262,7 @@ def parse_old_spec_line(line: bytes) -> SpecLine | V0Line | str:
     text = line[line.find(OLD_SPEC_MARK) :]
     first = _FIRST_V1.match(text)
     if first:
-        return SpecLine(NAN, first[2], first[3], 100 * float(first[1]), b"")
+        return SpecLine(NAN, first[2], first[3], b"", 100 * float(first[1]))
     v0 = _V0.match(text)
     if v0 is None:
         return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
