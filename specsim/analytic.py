@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.case import TIMELINES, Case
+from specsim.case import Case
 from specsim.cost import (
     CostModel,
     RoundShape,
@@ -33,6 +33,7 @@ from specsim.cost import (
     round_time,
 )
 from specsim.engine import padded_batch
+from specsim.points import Points, points_of
 
 Floats = NDArray[np.float64]
 
@@ -69,35 +70,6 @@ class Solution:
     time: RoundTime
 
 
-@dataclass(frozen=True, slots=True)
-class _Points:
-    """Cases as arrays."""
-
-    width: Floats
-    topk: Floats
-    forwards: Floats
-    timeline: NDArray[np.int64]
-    speculates: NDArray[np.bool_]
-    extend: Floats  # tokens per request in the draft extend
-    extend_eager: Floats  # the same past the largest captured size
-    accept: Floats
-    rounds: Floats  # rounds per request, lag excluded
-    lag: Floats
-    running_cap: Floats
-    pool_cap: Floats
-    clients: Floats
-    input_new: Floats
-    input_len: Floats
-    output: Floats
-    context: Floats  # mean KV tokens of a running request
-    chunk: Floats
-    mixed: NDArray[np.bool_]
-    steady: NDArray[np.bool_]
-    open_rate: Floats
-    window_s: Floats
-    requests: Floats  # NaN: steady state
-
-
 def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> Solution:
     """Solve all cases at once (CYCLE, CLOSED).
 
@@ -110,12 +82,12 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
     with_limit
         Whether to find out what binds (six more evaluations).
     """
-    points = _points(cases)
+    points = points_of(cases)
     batch = np.minimum(points.clients, _cap(points))
     is_open = np.isfinite(points.open_rate)
     if is_open.any():
-        batch = np.where(is_open, _open_batch(cost, cases, points), batch)
-    time, output, cycle, prefill = _evaluate(cost, cases, points, batch)
+        batch = np.where(is_open, _open_batch(cost, points), batch)
+    time, output, cycle, prefill = _evaluate(cost, points, batch)
     limit = _limits(points, batch, time, output, prefill) if with_limit else ()
     queue_s = np.where(
         points.steady | is_open,
@@ -131,86 +103,18 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
     return Solution(output, batch, time.round_s, points.accept, tpot, ttft, limit, time)
 
 
-def _points(cases: Sequence[Case]) -> _Points:
-    def array(values: list[float]) -> Floats:
-        return np.array(values, dtype=np.float64)
-
-    rounds_of: dict[tuple[int, float], float] = {}
-    rounds = []
-    for c in cases:
-        key = (id(c.table), c.workload.output_len.mean)
-        if key not in rounds_of:
-            rounds_of[key] = c.table.mean_rounds(c.workload.output_len.mean - 1.0)
-        rounds.append(rounds_of[key])
-    steady = np.array([c.load.kind == "steady_decode" for c in cases])
-    output = array([c.workload.output_len.mean for c in cases])
-    output_cv = array([c.workload.output_len.cv for c in cases])
-    input_len = array([c.workload.input_len.mean for c in cases])
-    context = np.where(
-        steady,
-        array([c.load.context_len or 0.0 for c in cases]),
-        input_len + output * (1 + output_cv**2) / 2,
-    )
-    accept = array([c.table.accept_length for c in cases])
-    pool_cap = array([c.pool_tokens / max(c.request_kv_tokens, 1.0) for c in cases])
-    return _Points(
-        width=array([c.plan.setting.num_draft_tokens for c in cases]),
-        topk=array([c.plan.setting.topk for c in cases]),
-        forwards=array([c.plan.draft_forwards for c in cases]),
-        timeline=np.array([TIMELINES[c.plan.timeline] for c in cases], dtype=np.int64),
-        speculates=np.array([c.plan.setting.speculates for c in cases]),
-        extend=array([c.plan.extend_tokens_per_request(c.table.accept_length) for c in cases]),
-        extend_eager=array(
-            [c.plan.extend_tokens_per_request(c.table.accept_length, True) for c in cases]
-        ),
-        accept=accept,
-        rounds=array(rounds),
-        lag=array([c.plan.finish_lag_rounds for c in cases]),
-        running_cap=array([c.plan.running_cap for c in cases]),
-        pool_cap=_admitted(pool_cap, output_cv, steady),
-        clients=array([c.load.concurrency for c in cases]),
-        input_new=input_len - array([c.workload.input_cached for c in cases]),
-        input_len=input_len,
-        output=output,
-        context=context,
-        chunk=array([c.plan.chunked_prefill_size for c in cases]),
-        mixed=np.array([c.plan.prefill == "mixed" for c in cases]),
-        steady=steady,
-        open_rate=array(
-            [c.load.request_rate or np.nan if c.load.kind == "open_loop" else np.nan for c in cases]
-        ),
-        window_s=array([c.load.window_s or 0.0 for c in cases]),
-        requests=array([c.load.num_requests or np.nan for c in cases]),
-    )
-
-
-def _admitted(fitting: Floats, output_cv: Floats, steady: NDArray[np.bool_]) -> Floats:
-    """Mean requests in a pool that `fitting` mean requests would fill.
-
-    Whole requests only: the pool is left with half a request's room on average where lengths
-    vary, with the fraction where they do not (a steep stair, so that a fit sees a slope).
-    """
-    whole = np.floor(fitting)
-    stair = whole + (fitting - whole) ** 4
-    mean = np.where(output_cv > 0, fitting - 0.5, stair)
-    return np.maximum(np.where(steady, fitting, mean), 1.0)
-
-
-def _cap(points: _Points) -> Floats:
+def _cap(points: Points) -> Floats:
     """Most requests that run at once."""
     return np.minimum(points.running_cap, points.pool_cap)
 
 
-def _round(cost: CostModel, cases: Sequence[Case], points: _Points, batch: Floats) -> RoundTime:
+def _round(cost: CostModel, points: Points, batch: Floats) -> RoundTime:
     """Round at the mean context; steady decode at the middle of its window."""
     whole = np.where(np.isfinite(points.open_rate), batch, np.floor(batch + 1e-9))
     whole = np.maximum(whole, 1.0)
     padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
-    by_plan: dict[int, list[int]] = {}
-    for i, case in enumerate(cases):
-        by_plan.setdefault(id(case.plan), []).append(i)
-    for rows in by_plan.values():
-        padded[rows], eager[rows] = padded_batch(cases[rows[0]].plan, whole[rows])
+    for plan, rows in points.plans:
+        padded[rows], eager[rows] = padded_batch(plan, whole[rows])
     # a round that runs has at least one request, however rarely it does
     batch = np.maximum(batch * _decoding_share(points, batch), 1.0)
     context = points.context
@@ -232,46 +136,46 @@ def _round(cost: CostModel, cases: Sequence[Case], points: _Points, batch: Float
     return time
 
 
-def _per_round(points: _Points, batch: Floats) -> Floats:
+def _per_round(points: Points, batch: Floats) -> Floats:
     """Mean number of requests that end in a round, and so of prompts that come in the next."""
     return np.maximum(batch / np.maximum(points.rounds + points.lag, 1.0), 1e-9)
 
 
-def _prompt_rounds(points: _Points, batch: Floats) -> Floats:
+def _prompt_rounds(points: Points, batch: Floats) -> Floats:
     """Count the rounds of a prompt in mixed prefill, alone and with those that it shares with."""
     alone = np.ceil(points.input_new / points.chunk)
     shared = (1.0 + _per_round(points, batch)) * points.input_new / points.chunk
     return np.maximum(1.0, np.maximum(alone, shared))
 
 
-def _decoding_share(points: _Points, batch: Floats) -> Floats:
+def _decoding_share(points: Points, batch: Floats) -> Floats:
     """Share of the slots that decode: all, but for prompts in mixed prefill."""
     decoding = points.rounds + points.lag
     share = decoding / (decoding + _prompt_rounds(points, batch))
     return np.where(points.mixed & ~points.steady & (batch > 1.0), share, 1.0)
 
 
-def _alone(points: _Points, batch: Floats) -> Floats:
+def _alone(points: Points, batch: Floats) -> Floats:
     """P(no other slot decodes while a prompt is in mixed prefill): it then has its own steps."""
     waiting = _prompt_rounds(points, batch)
     others = np.maximum(batch - 1.0, 0.0)
     return np.power(waiting / (waiting + points.rounds + points.lag), others)
 
 
-def _joined_rounds(points: _Points, batch: Floats) -> Floats:
+def _joined_rounds(points: Points, batch: Floats) -> Floats:
     """J: rounds of the others that a prompt sits in (CYCLE)."""
     rounds = _prompt_rounds(points, batch) * (1.0 - _alone(points, batch))
     return np.where(points.mixed & ~points.steady, rounds, 0.0)
 
 
-def _prefill_per_request(cost: CostModel, points: _Points, batch: Floats) -> Floats:
+def _prefill_per_request(cost: CostModel, points: Points, batch: Floats) -> Floats:
     """F: prefill time per request when prompts of one round share a step."""
     per_round = _per_round(points, batch)
     together = per_round / -np.expm1(-per_round)
     return _prefill_step_s(cost, points, batch, together) / together
 
 
-def _prefill_step_s(cost: CostModel, points: _Points, batch: Floats, together: Floats) -> Floats:
+def _prefill_step_s(cost: CostModel, points: Points, batch: Floats, together: Floats) -> Floats:
     """Time that `together` prompts take at once, in as many steps as their chunks need."""
     tokens = together * points.input_new
     steps = np.maximum(1.0, tokens / points.chunk)
@@ -286,21 +190,21 @@ def _prefill_step_s(cost: CostModel, points: _Points, batch: Floats, together: F
 
 
 def _evaluate(
-    cost: CostModel, cases: Sequence[Case], points: _Points, batch: Floats
+    cost: CostModel, points: Points, batch: Floats
 ) -> tuple[RoundTime, Floats, Floats, Floats]:
     """Round, output_tps, cycle and prefill time per request at a given batch."""
-    time = _round(cost, cases, points, batch)
+    time = _round(cost, points, batch)
     prefill = _prefill_per_request(cost, points, batch)
     cycle = _cycle(points, batch, time.round_s, prefill)
     return time, _output(points, batch, time.round_s, prefill), cycle, prefill
 
 
-def _cycle(points: _Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
+def _cycle(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
     rounds = points.rounds + points.lag + _joined_rounds(points, batch)
     return np.asarray(rounds * round_s + batch * prefill)
 
 
-def _output(points: _Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
+def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
     cycle = _cycle(points, batch, round_s, prefill)
     closed = points.output * batch / cycle
     finite = np.isfinite(points.requests)
@@ -313,22 +217,22 @@ def _output(points: _Points, batch: Floats, round_s: Floats, prefill: Floats) ->
     return np.where(np.isfinite(points.open_rate), _open_output(points, closed), output)
 
 
-def _open_output(points: _Points, closed: Floats) -> Floats:
+def _open_output(points: Points, closed: Floats) -> Floats:
     return np.minimum(closed, np.nan_to_num(points.open_rate) * points.output)
 
 
-def _open_batch(cost: CostModel, cases: Sequence[Case], points: _Points) -> Floats:
+def _open_batch(cost: CostModel, points: Points) -> Floats:
     """Solve B = rate * cycle(B) by bisection between 0 and the cap."""
     low, high = np.full_like(points.clients, 1e-3), _cap(points).copy()
     for _ in range(40):
         middle = np.sqrt(low * high)
-        cycle = _evaluate(cost, cases, points, middle)[2]
+        cycle = _evaluate(cost, points, middle)[2]
         below = middle < np.nan_to_num(points.open_rate) * cycle
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.sqrt(low * high)
 
 
-def _first_token_s(cost: CostModel, points: _Points, batch: Floats, time: RoundTime) -> Floats:
+def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTime) -> Floats:
     """Prefill of the prompts that share a step with a request, and the rounds it joins."""
     together = 1.0 + np.minimum(_per_round(points, batch), batch - 1.0).clip(0.0)
     step_s = _prefill_step_s(cost, points, batch, together)
@@ -336,9 +240,9 @@ def _first_token_s(cost: CostModel, points: _Points, batch: Floats, time: RoundT
 
 
 def _limits(
-    points: _Points, batch: Floats, time: RoundTime, output: Floats, prefill: Floats
+    points: Points, batch: Floats, time: RoundTime, output: Floats, prefill: Floats
 ) -> tuple[str, ...]:
-    """The term whose halving (for caps: doubling) would raise the output most."""
+    """Name the term whose halving (for caps: doubling) would raise the output most."""
     target, draft = time.target, time.draft
     all_reduce = target.allreduce_s
     verify = target.total_s - all_reduce
