@@ -132,6 +132,48 @@ def trace(rng: random.Random) -> Iterator[str]:
         t += 9000.0
 
 
+def prometheus(rng: random.Random) -> Iterator[str]:
+    """Scrapes of two engines, one after the other."""
+    scrape = 0
+    while True:
+        scrape += 1
+        for engine in (0, 1):
+            label = f'{{engine="{engine}",model_name="org/model"'
+            yield f"vllm:num_requests_running{label}}} {rng.randint(1, 64)}.0\n"
+            yield f"vllm:spec_decode_num_drafts_total{label}}} {100 * scrape}.0\n"
+            yield f"vllm:spec_decode_num_draft_tokens_total{label}}} {200 * scrape}.0\n"
+            yield f"vllm:spec_decode_num_accepted_tokens_total{label}}} {110 * scrape}.0\n"
+            for position, accepted in enumerate((70, 40)):
+                where = f'{label},position="{position}"}}'
+                name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+                yield f"{name}{where} {accepted * scrape}.0\n"
+            for bucket in range(10):
+                name = "vllm:time_to_first_token_seconds_bucket"
+                yield f'{name}{label},le="{bucket}.0"}} {scrape}.0\n'
+
+
+def bench_json(rng: random.Random) -> Iterator[str]:
+    """Results with the details of each request."""
+    while True:
+        clients, seconds = rng.randint(1, 10**6), 20.0 + rng.random()
+        record = {
+            "backend": "sglang",
+            "max_concurrency": clients,
+            "request_rate": "inf",
+            "duration": seconds,
+            "completed": 96,
+            "total_input_tokens": 48000,
+            "total_output_tokens": 24000,
+            "request_throughput": 96 / seconds,
+            "output_throughput": 24000 / seconds,
+            "accept_length": 2.4,
+            "mean_tpot_ms": 9.5,
+            "ttfts": [0.1234 + 0.001 * i for i in range(96)],
+            "itls": [[0.0123] * 40 for _ in range(96)],
+        }
+        yield json.dumps(record) + "\n"
+
+
 KINDS: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "sglang": sglang,
     "sglang_mixed": sglang_mixed,
@@ -139,6 +181,8 @@ KINDS: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "vllm": vllm,
     "trtllm": trtllm,
     "trace": trace,
+    "prometheus": prometheus,
+    "bench_json": bench_json,
 }
 
 
@@ -148,7 +192,7 @@ def write(path: Path, kind: str, size: int, packed: bool) -> None:
     with gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb") as file:
         written = 0
         while written < size:
-            block = "".join(next(lines) for _ in range(2000)).encode()
+            block = "".join(next(lines) for _ in range(200)).encode()
             file.write(block)
             written += len(block)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import CostModel, CostParameters
+from specsim.cost import CORRECTION_KNOTS, CostParameters
+from specsim.cost.parameters import StackedParameters
 from specsim.engine import RunPlan
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
@@ -33,6 +34,11 @@ ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
 
 FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length")
 """Fields of a solution that observations can be compared with."""
+
+DEFAULTS = CostParameters()
+COSTS = tuple(f.name for f in fields(CostParameters) if f.name != "correction")
+PRICES = frozenset(COSTS) - {"kv_pool"} | {f"correction_{j}" for j in range(CORRECTION_KNOTS)}
+"""Parameters that change what a round costs, but no case."""
 
 TTFT_SIGMA = 0.3
 """Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form."""
@@ -84,7 +90,9 @@ class Rows:
 
     def predict(self, parameters: tuple[Parameter, ...], coordinates: Floats) -> Solution:
         """Solve every row at given coordinates."""
-        return solve(*self._cases(parameters, coordinates), with_limit=False)
+        system = assembled(self.setup, cost_parameters(parameters, coordinates))
+        cases = self._cases(_prepared(self.setup, self.observations), parameters, coordinates)
+        return solve(system.cost, cases, with_limit=False)
 
     def predict_many(
         self, parameters: tuple[Parameter, ...], coordinates: Floats
@@ -95,53 +103,97 @@ class Rows:
         -------
         Field of the solution -> array (coordinate vectors, observations).
         """
-        sets = [self._cases(parameters, row) for row in coordinates]
-        flat = [case for _, cases in sets for case in cases]
-        plain = [cost_parameters(parameters, row) for row in coordinates]
-        stacked = sets[0][0].stacked(plain, len(self.observations))
+        prepared = _prepared(self.setup, self.observations)
+        matter = [i for i, p in enumerate(parameters) if p.name not in PRICES]
+        known: dict[bytes, list[Case]] = {}  # most rows of a Jacobian differ in prices alone
+        flat: list[Case] = []
+        for row in coordinates:
+            key = row[matter].tobytes()
+            if key not in known:
+                known[key] = self._cases(prepared, parameters, row)
+            flat += known[key]
+        count = len(self.observations)
+        cost = assembled(self.setup, CostParameters()).cost
+        stacked = replace(cost, parameters=_stacked(parameters, coordinates, count))
         solution = solve(stacked, flat, with_limit=False)
-        shape = (len(sets), len(self.observations))
+        shape = (len(coordinates), count)
         return {name: getattr(solution, name).reshape(shape) for name in FIELDS}
 
     def _cases(
-        self, parameters: tuple[Parameter, ...], coordinates: Floats
-    ) -> tuple[CostModel, list[Case]]:
-        system = assembled(self.setup, cost_parameters(parameters, coordinates))
-        prepared = _prepared(self.setup, self.observations)
+        self, prepared: _Prepared, parameters: tuple[Parameter, ...], coordinates: Floats
+    ) -> list[Case]:
+        """Cases of every row; of the prices only the KV pool is in them."""
+        pool = [
+            p.at(float(z))
+            for p, z in zip(parameters, coordinates, strict=True)
+            if p.name == "kv_pool"
+        ]
+        system = assembled(self.setup, CostParameters(kv_pool=pool[0] if pool else 1.0))
         by_name = {
             acceptance_name(a): moved_acceptance(a, parameters, coordinates)
             for a in self.acceptances
         }
-        like: dict[tuple[str, RunPlan, Workload, float | None], Case] = {}
-        cases = []
-        for plan, workload, load in prepared:
-            key = (_name(workload), plan, workload, load.context_len)
-            if key not in like:
-                table = accept_table(by_name[key[0]], plan.setting)
-                like[key] = Case.of(system, plan, table, workload, load)
-            cases.append(like[key].at(load))
-        return system.cost, cases
+        like = [
+            Case.of(system, plan, accept_table(by_name[_name(work)], plan.setting), work, load)
+            for plan, work, load in prepared.kinds
+        ]
+        return [like[kind].at(load) for kind, load in prepared.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What no parameter changes: kinds of rows that differ in load alone, and each row's kind."""
+
+    kinds: tuple[tuple[RunPlan, Workload, Load], ...]
+    rows: tuple[tuple[int, Load], ...]
 
 
 @lru_cache(maxsize=32)
-def _prepared(
-    setup: Setup, observations: tuple[Observation, ...]
-) -> tuple[tuple[RunPlan, Workload, Load], ...]:
-    """Plan, requests and load of every row: what no parameter changes."""
+def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
     system = assembled(setup, CostParameters())
-    return tuple(
-        (
-            system.plan(
-                row.setting,
-                engine_version=row.engine_version,
-                max_running_requests=row.max_running_requests,
-                what_if=True,
-            ),
-            workload_of(row, setup),
-            load_of(row),
+    kinds: dict[tuple[RunPlan, Workload, str, float | None], int] = {}
+    firsts: list[tuple[RunPlan, Workload, Load]] = []
+    rows = []
+    for row in observations:
+        plan = system.plan(
+            row.setting,
+            engine_version=row.engine_version,
+            max_running_requests=row.max_running_requests,
+            what_if=True,
         )
-        for row in observations
+        workload, load = workload_of(row, setup), load_of(row)
+        key = (plan, workload, load.kind, load.context_len)
+        if key not in kinds:
+            kinds[key] = len(firsts)
+            firsts.append((plan, workload, load))
+        rows.append((kinds[key], load))
+    return _Prepared(tuple(firsts), tuple(rows))
+
+
+def _stacked(
+    parameters: tuple[Parameter, ...], coordinates: Floats, points: int
+) -> StackedParameters:
+    """Cost parameters at each row of coordinates, each for `points` points."""
+    size = len(coordinates)
+    columns = {name: np.full(size, getattr(DEFAULTS, name)) for name in COSTS}
+    knots = np.zeros((size, CORRECTION_KNOTS))
+    corrected = False
+    for parameter, column in zip(parameters, coordinates.T, strict=True):
+        if parameter.name in columns:
+            columns[parameter.name] = _at(parameter, column)
+        elif parameter.name.startswith("correction_"):
+            knots[:, int(parameter.name.removeprefix("correction_"))] = _at(parameter, column)
+            corrected = True
+    return StackedParameters(
+        **{name: np.repeat(column, points) for name, column in columns.items()},
+        correction=np.repeat(knots if corrected else knots[:, :0], points, axis=0),
     )
+
+
+def _at(parameter: Parameter, coordinates: Floats) -> Floats:
+    """Values of a parameter at many coordinates (`Parameter.at`)."""
+    distinct, where = np.unique(coordinates, return_inverse=True)  # a Jacobian has but three
+    return np.array([parameter.at(z) for z in distinct.tolist()])[where]
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specsim.decide.contest import SURE, SURE_UNMEASURED, Contest, beats
+from specsim.decide.contest import SURE, Contest, beats
 from specsim.decide.outlook import Grid, depth_sd
 from specsim.decide.recommendation import Advice, LoadChoice, Option, plan_name
 from specsim.decide.slo import Target
@@ -156,11 +156,6 @@ def notes_of(profile: Profile, contest: Contest, targets: Sequence[Target]) -> t
         notes.append("nothing was measured on this server: library physics with wide priors")
     notes.append(
         f"a simpler setting is kept unless another is faster with {100 * SURE:.0f} % probability"
-        + (
-            f" ({100 * SURE_UNMEASURED:.0f} % if that one was never measured here)"
-            if any(contest.measured)
-            else ""
-        )
     )
     notes.append(
         f"model error {100 * profile.fit.model_error:.1f} % of the throughput, half of its "

@@ -1,10 +1,9 @@
 """Settings against each other at one load: who wins, how surely, what is lost otherwise.
 
-A setting is dropped if another one beats it with a probability of at least 80 %; 90 % if the
-other one was never measured on this server although some settings were, for such a change should
-rest on more than the model. Of those that stay the simplest is chosen, and among equally simple
-ones the fastest. Simplicity: no speculation, what runs today, other chains, trees; whatever needs
-another release of the engine comes after all that does not.
+A setting is dropped if another one beats it with a probability of at least 80 %. Of those that
+stay the simplest is chosen, and among equally simple ones the fastest. Simplicity: no speculation,
+what runs today, other chains, trees; whatever needs another release of the engine comes after all
+that does not.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ from specsim.uncertainty import Z90, normal_cdf
 Floats = NDArray[np.float64]
 
 SURE = 0.8
-"""Probability from which a measured setting beats a simpler one: four to one."""
-
-SURE_UNMEASURED = 0.9
-"""The same for a setting that was never measured on a server where others were."""
+"""Probability from which one setting beats another: four to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +69,6 @@ class Contest:
             kind = 2 if plan.setting.topk == 1 else 3
         return (int(plan.version != self.version), kind)
 
-    def sure(self, i: int) -> float:
-        """Return the probability from which setting i beats another one."""
-        return SURE if self.measured[i] or not any(self.measured) else SURE_UNMEASURED
-
     def wins(self, j: int) -> tuple[Floats, Floats]:
         """Return each setting's probability to be the fastest at a load, and its regret."""
         return wins(self.draws[:, :, j], self.allowed[:, j])
@@ -110,7 +102,7 @@ class Contest:
             int(i)
             for i in pool
             if not any(
-                beats(mean[k] - mean[i], sd[k, i]) >= self.sure(int(k)) for k in pool if k != i
+                beats(float(mean[k] - mean[i]), float(sd[k, i])) >= SURE for k in pool if k != i
             )
         ]
         return sorted(stand, key=lambda i: (*self.rank(i), -float(mean[i])))

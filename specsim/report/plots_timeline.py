@@ -53,6 +53,7 @@ def timeline_figure(shown: Sequence[Timeline], caption: str = "") -> Figure:
         plot_timeline(axes, timeline)
         if axes is not panels[-1]:
             axes.set_xlabel("")
+    panels[0].set_xlim(0, max(float(_drawn(t)["end_ns"].max()) for t in shown) / 1e6)
     used = {str(name) for t in shown for name in np.unique(_drawn(t)["phase"])}
     handles = [
         Patch(facecolor=PAINT[name][0], hatch=PAINT[name][1], edgecolor="black", label=words)
@@ -122,7 +123,7 @@ def _label(axes: Axes, spans: np.ndarray, row: int, end_ms: float) -> None:
             text = f"{span['batch']} prompt{'s' if span['batch'] > 1 else ''}"
         else:
             text = f"B={span['batch']}, {span['accepted']} accepted"
-        width = 0.012 * len(text) * end_ms
+        width = 0.0095 * len(text) * end_ms
         if end - start < width:
             text = text.split(",")[0]
         background = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9}

@@ -25,6 +25,12 @@ _SAMPLE = re.compile(
 )
 START = re.compile(rb"^" + _NAME + rb"[{ \t]")
 _LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
+_PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
+_RELEVANT = re.compile(
+    r"spec_|num_requests_|num_running_reqs|num_queue_reqs|gen_throughput|token_usage"
+    r"|(?:kv|gpu)_cache_usage_perc|[a-z_]{1,64}_seconds_(?:sum|count)\Z"
+)
+MAX_SERIES = 1 << 16
 _REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
 _SHARD_LABELS = (b"tp_rank", b"pp_rank")
 
@@ -44,6 +50,11 @@ class _Series:
     scrapes: int = 1
     reset: bool = False
 
+    def count(self, value: float) -> None:
+        """Take the value of a further scrape."""
+        self.reset |= value < self.last
+        self.last, self.scrapes = value, self.scrapes + 1
+
 
 @dataclass(slots=True)
 class _Dump:
@@ -51,6 +62,7 @@ class _Dump:
     engines: Counter[str] = field(default_factory=Counter)
     models: set[str] = field(default_factory=set)
     unread: Counter[str] = field(default_factory=Counter)
+    known: dict[bytes, _Series | None] = field(default_factory=dict)
     cut: bool = False
     depth: int = 0
 
@@ -117,18 +129,31 @@ def read_prometheus(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
     """
     dump = _Dump()
     for line in as_lines(lines):
-        if not line.endswith((b"\n", b"\r")):
-            dump.cut = True
-            dump.unread["truncated"] += 1
-        elif START.match(line):
-            reason = _sample(line, dump)
-            if reason:
-                dump.unread[reason] += 1
+        text, _, value = line.rpartition(b" ")
+        series = dump.known.get(text, dump)
+        if series is dump or not _PLAIN_VALUE.fullmatch(value):
+            _new_sample(line, text, dump)
+        elif isinstance(series, _Series):
+            series.count(float(value))
     vllm = dump.engines["vllm"] > dump.engines["sglang"]
     return [_vllm_entry(dump, path) if vllm else _sglang_entry(dump, path)]
 
 
-def _sample(line: bytes, dump: _Dump) -> str | None:
+def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
+    """Read a sample of a series that was not seen before, or whose value is written oddly."""
+    if not line.endswith((b"\n", b"\r")):
+        dump.cut = True
+        dump.unread["truncated"] += 1
+    elif START.match(line):
+        found = _sample(line, dump)
+        if isinstance(found, str):
+            dump.unread[found] += 1
+        elif text.rstrip(b" |").endswith(b"}") and len(dump.known) < MAX_SERIES:
+            dump.known[text] = found
+
+
+def _sample(line: bytes, dump: _Dump) -> _Series | str | None:
+    """Count one sample; return its series, None if it says nothing here, or why it is unread."""
     found = _SAMPLE.match(line)
     if found is None:
         return "damaged sample"
@@ -138,28 +163,25 @@ def _sample(line: bytes, dump: _Dump) -> str | None:
     position = labels.get(b"position", b"")
     if position.isdigit() and len(position) < 3:
         dump.depth = max(dump.depth, int(position) + 1)
-    if name.endswith(("_created", "_bucket")):
+    if name.endswith(("_created", "_bucket")) or not _RELEVANT.match(name):
         return None
     try:
         value = float(found["value"])
     except ValueError:
         return "damaged sample"
-    if not math.isfinite(value):
-        return None
-    if value < 0:
-        return "negative value"
+    if value < 0 or not math.isfinite(value):
+        return "a number is out of range"
     if b"model_name" in labels:
         dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
     shard = b"/".join(labels.get(k, b"").rjust(6) for k in _SHARD_LABELS)
     key: Key = (name, replica, shard, position)
-    old = dump.series.get(key)
-    if old is None:
-        dump.series[key] = _Series(value, value)
+    series = dump.series.get(key)
+    if series is None:
+        series = dump.series[key] = _Series(value, value)
     else:
-        old.reset |= value < old.last
-        old.last, old.scrapes = value, old.scrapes + 1
-    return None
+        series.count(value)
+    return series
 
 
 def _increase(series: _Series) -> float:

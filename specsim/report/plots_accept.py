@@ -1,0 +1,210 @@
+"""Plots of acceptance: accept length over trees, and a draft tree with its probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass
+from specsim.errors import InputError
+from specsim.report.plots import STYLES
+from specsim.report.plots_frame import frame
+from specsim.setting import SpecSetting
+from specsim.tree import BeamResult, beam_tree, tree_capacity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+
+MOST_NODES = 40
+"""A pool with more candidates is too crowded to draw."""
+
+
+def plot_accept_length(
+    axes: Axes,
+    acceptance: Acceptance,
+    num_steps: int,
+    topk: Sequence[int] = (1, 2, 4, 8),
+    tokens: Sequence[int] = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64),
+) -> Axes:
+    """Draw the accept length over the tokens that are verified, a line per topk.
+
+    Thin lines are the drafter's bound: the same drafter, knowing its own accept probabilities
+    (confidence shift 0), picks the best nodes of the same pool.
+
+    Parameters
+    ----------
+    axes
+        Where.
+    acceptance
+        Of the drafter.
+    num_steps
+        Depth S.
+    topk, tokens
+        What to draw; tokens beyond a tree's capacity are left out.
+    """
+    calibrated = replace(acceptance, confidence_shift=0.0)
+    for i, k in enumerate(topk):
+        capacity = tree_capacity(k, num_steps)
+        budgets = sorted({n for n in tokens if n <= capacity} | {min(capacity, max(tokens))})
+        colour, line, marker = STYLES[i % len(STYLES)]
+        settings = [SpecSetting.of(k, num_steps, n) for n in budgets]
+        built = [accept_table(acceptance, s).accept_length for s in settings]
+        bound = [accept_table(calibrated, s).accept_length for s in settings]
+        axes.plot(
+            budgets, built, color=colour, linestyle=line, marker=marker, markersize=4,
+            label=f"topk={k}",
+        )  # fmt: skip
+        if k > 1:
+            axes.plot(budgets, bound, color=colour, linestyle=line, linewidth=0.7)
+            axes.fill_between(budgets, built, bound, color=colour, alpha=0.1, linewidth=0)
+    axes.plot([], [], color="0.3", linewidth=0.7, label="bound: confidence = truth")
+    name = acceptance.dataset or "default"
+    title = f"steps={num_steps}, {name} at temperature {acceptance.temperature:g}"
+    frame(
+        axes, title, "verified per request and round, root included (tokens)",
+        "accept length, bonus included (tokens)",
+    )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    ticks = [n for n in (2, 4, 8, 16, 32, 64) if n <= axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [str(n) for n in ticks])
+    axes.set_ylim(bottom=1.0)
+    axes.legend(frameon=False, fontsize="small")
+    return axes
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTree:
+    """The pool of one typical context, and the tree that the engine makes of it.
+
+    Parameters
+    ----------
+    beam
+        With one context.
+    setting
+        What was asked for.
+    """
+
+    beam: BeamResult
+    setting: SpecSetting
+
+
+def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
+    """Build the tree of a context whose accept probabilities are the mean ones at every depth.
+
+    Parameters
+    ----------
+    acceptance
+        Of the drafter: alpha of each depth, siblings' mass, confidence shift.
+    setting
+        topk, depth and verified tokens.
+
+    Raises
+    ------
+    InputError
+        If nothing is drafted.
+    """
+    if not setting.speculates:
+        raise InputError("no speculation", "has no draft tree", "give topk and steps")
+    k, alpha = setting.topk, accept_prob_at(acceptance, setting.num_steps)
+    odds = np.log(alpha.clip(1e-9, 1 - 1e-9) / (1 - alpha).clip(1e-9)) + acceptance.level
+    ranks = rank_mass(k) * acceptance.rank_scale
+    p_steps, q_steps = [], []
+    for depth, log_odds in enumerate(odds.tolist(), start=1):
+        width = 1 if depth == 1 else k
+        doubt = acceptance.confidence_shift * depth
+        for steps, at in ((p_steps, log_odds), (q_steps, log_odds - doubt)):
+            first = 1.0 / (1.0 + np.exp(-at))
+            row = np.concatenate([[first], (1.0 - first) * ranks])
+            steps.append(np.broadcast_to(row, (1, width, k)).copy())
+    return DrawnTree(beam_tree(q_steps, p_steps, setting.num_draft_tokens), setting)
+
+
+def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
+    """Draw the pool from left to right: verified nodes filled, the others hollow.
+
+    The number in a node is the probability that the whole path to it is accepted, per cent.
+
+    Parameters
+    ----------
+    axes
+        Where.
+    drawn
+        From :func:`typical_tree`.
+
+    Raises
+    ------
+    InputError
+        If the pool has more than `MOST_NODES` candidates.
+    """
+    beam = drawn.beam
+    count = len(beam.depth)
+    if count > MOST_NODES:
+        raise InputError(f"pool of {count} nodes", "is too crowded to draw", "ask for a small topk")
+    parent = beam.parent[0]
+    height = _heights(parent, beam.rank)
+    for node in range(count):
+        chosen, above = bool(beam.selected[0, node]), int(parent[node])
+        x, y = float(beam.depth[node]), height[node]
+        x0, y0 = (0.0, height[-1]) if above < 0 else (float(beam.depth[above]), height[above])
+        axes.plot(
+            [x0, x], [y0, y], color="black" if chosen else "0.6", zorder=1,
+            linestyle="-" if chosen else ":", linewidth=1.4 if chosen else 0.9,
+        )  # fmt: skip
+        percent = 100.0 * float(beam.p[0, node])
+        _draw_node(axes, x, y, f"{percent:.0f}" if percent >= 0.5 else "<1", chosen)
+    _draw_node(axes, 0.0, height[-1], "root", True)
+    setting, length = drawn.setting, 1.0 + float(beam.p[0][beam.selected[0]].sum())
+    title = (
+        f"topk={setting.topk} steps={setting.num_steps}: {setting.num_draft_tokens} of "
+        f"{count + 1} nodes verified, {length:.2f} tokens expected"
+    )
+    frame(axes, title, "depth (drafted tokens)", "", grid="none")
+    axes.set_xticks(range(setting.num_steps + 1))
+    axes.set_xlim(-0.3, setting.num_steps + 0.3)
+    axes.set_ylim(min(height) - 0.7, max(height) + 0.7)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    for label, colour in (("verified", "#9ECAE1"), ("drafted, not verified", "white")):
+        axes.scatter([], [], s=90, facecolor=colour, edgecolor="black", label=label)
+    axes.legend(
+        frameon=False, fontsize="small", ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.12)
+    )
+    return axes
+
+
+def _heights(parent: NDArray[np.int64], rank: NDArray[np.int64]) -> list[float]:
+    """Vertical places: leaves one below the other, parents amid their children; root last."""
+    children: dict[int, list[int]] = {}
+    for node, above in enumerate(parent.tolist()):
+        children.setdefault(above, []).append(node)
+    height = [0.0] * (len(parent) + 1)
+    lowest = 0.0
+
+    def place(node: int) -> float:
+        nonlocal lowest
+        below = sorted(children.get(node, []), key=lambda n: int(rank[n]))
+        if below:
+            places = [place(n) for n in below]
+            height[node] = (places[0] + places[-1]) / 2
+        else:
+            height[node] = lowest
+            lowest -= 1.0
+        return height[node]
+
+    place(-1)
+    return height
+
+
+def _draw_node(axes: Axes, x: float, y: float, text: str, chosen: bool) -> None:
+    box = {
+        "boxstyle": "round,pad=0.3",
+        "facecolor": "#9ECAE1" if chosen else "white",
+        "edgecolor": "black" if chosen else "0.6",
+    }
+    axes.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
