@@ -29,7 +29,7 @@ def histograms_in(value: Any) -> Iterator[list[int]]:
             if found:
                 yield found
             stack.extend(v for v in node.values() if isinstance(v, dict | list))
-        elif isinstance(node, list):
+        elif node and isinstance(node[0], dict):
             stack.extend(v for v in node if isinstance(v, dict))
 
 

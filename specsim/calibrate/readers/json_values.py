@@ -80,11 +80,12 @@ def _load(text: bytes) -> Any | None:
     """Return the value at the start of a text, None if there is no whole one."""
     if len(text) > MAX_VALUE_BYTES:
         return None
+    characters = text.decode("utf-8", "replace")
     try:
-        value, end = json.JSONDecoder().raw_decode(text.decode("utf-8", "replace"))
+        value, end = json.JSONDecoder().raw_decode(characters)
     except (ValueError, RecursionError):
         return None
-    rest = text.decode("utf-8", "replace")[end:].strip(" \t\r\n,`;")
+    rest = characters[end:].strip(" \t\r\n,`;")
     whole = not rest or rest.startswith("#")
     return value if whole and isinstance(value, dict | list) else None
 
