@@ -21,6 +21,14 @@ from specsim.setup import Setup
 BASE_NOISE = 0.03
 """Relative error of a cell beyond the standard error of its windows: what a fit starts from."""
 
+MEASURED = ("output_tps", "tpot_s", "round_time_s", "accept_length")
+
+USAGE_STEP = {"vllm_log": 0.001, "trtllm_log": 0.001, "trtllm_stats": 0.0001}
+"""Step of the printed share of the KV cache in use; SGLang prints hundredths."""
+
+CONTEXT_ERROR = 0.3
+"""Relative error of the stated lengths as the context of the windows that were used."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
@@ -94,10 +102,9 @@ def _observation(
         return "a row without a number of running requests"
     made: dict[str, object] = {"kind": row.kind, **setting, "concurrency": max(1, round(load))}
     made |= _lengths(entry, row, stated, setup)
+    made |= _throughput(entry, row)
     made |= {
         "batch_size": row.batch_size,
-        "output_tps": row.output_tps,
-        "tpot_s": row.tpot_s,
         "ttft_s": row.ttft_s,
         "num_requests": row.num_requests,
         "max_running_requests": entry.settings.get("max_running_requests"),
@@ -110,9 +117,22 @@ def _observation(
         made |= {"accept_length": row.accept_length, "accept_length_scope": _scope(row)}
         for depth, value in enumerate((row.survival or ())[:8], start=1):
             made[f"survival_{depth}"] = value
-    if all(made.get(key) is None for key in ("output_tps", "tpot_s", "accept_length")):
-        return "a row without throughput, TPOT or accept length"
+    if all(made.get(key) is None for key in MEASURED):
+        return "a row without throughput, TPOT, round time or accept length"
     return {key: value for key, value in made.items() if value is not None}
+
+
+def _throughput(entry: LogEntry, row: LogRow) -> dict[str, object]:
+    """Throughput of a row, or a time where it states none that a model can be compared with.
+
+    What llama.cpp prints per request leaves the prompt out: a time per token, not the throughput
+    of its client.
+    """
+    if entry.format == "llamacpp" and row.output_tps:
+        return {"tpot_s": row.tpot_s or 1.0 / row.output_tps}
+    if row.output_tps is None and row.tpot_s is None:
+        return {"round_time_s": row.round_time_s}
+    return {"output_tps": row.output_tps, "tpot_s": row.tpot_s}
 
 
 def _scope(row: LogRow) -> str | None:
@@ -144,10 +164,16 @@ def _lengths(entry: LogEntry, row: LogRow, stated: Stated, setup: Setup) -> dict
         }
         return said
     capacity = entry.settings.get("kv_tokens") or setup.engine.kv_tokens
-    if row.kv_usage and capacity and row.batch_size:
-        context = row.kv_usage * float(str(capacity)) / row.batch_size
-    else:
-        context = setup.workload.input_len + setup.workload.output_len / 2
+    usual = setup.workload.input_len + setup.workload.output_len / 2
+    if not (row.kv_usage and capacity and row.batch_size):
+        return {"context_len": round(usual, 1)}
+    tokens_per_unit = float(str(capacity)) / row.batch_size
+    context = row.kv_usage * tokens_per_unit
+    if stated.input_len is not None and stated.output_len is not None:
+        # a printed share of a large pool says little of a few requests
+        step = USAGE_STEP.get(entry.format, 0.01) * tokens_per_unit
+        trust = 1.0 / (1.0 + (step / (CONTEXT_ERROR * usual)) ** 2)
+        context = trust * context + (1.0 - trust) * usual
     return {"context_len": round(context, 1)}
 
 

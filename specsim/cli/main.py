@@ -116,8 +116,10 @@ def run(argv: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _pipe_closed()
-    except SystemExit as stop:  # typer's own way out when a pipe closes
-        return _pipe_closed() if stop.code == 1 else USAGE
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # typer's own way out
+            return _pipe_closed()
+        raise
     except MemoryError:
         return _complain("out of memory; ask for fewer settings or loads", USAGE)
     except Exception as error:

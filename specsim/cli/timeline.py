@@ -85,9 +85,7 @@ def timeline_command(
     )
     setting = _setting(loaded, defaults, (topk, steps, draft_tokens), settings or [])
     workload = asked_workload(loaded.setup.workload.workload, input_len, output_len)
-    shown = timelines(
-        loaded, setting, concurrency, rounds=rounds, workload=workload, seed=seed
-    )
+    shown = timelines(loaded, setting, concurrency, rounds=rounds, workload=workload, seed=seed)
     if plot is not None:
         from specsim.report.plots import drawn, plot_format
         from specsim.report.plots_timeline import timeline_figure
@@ -142,7 +140,8 @@ def _setting(
 def _show(name: str, sketched: Sequence[Timeline], shown: Sequence[Timeline]) -> None:
     """Print the sketch and the means of all rounds."""
     from specsim.cli.console import console, table
-    from specsim.report.timeline import PHASES, sketch
+    from specsim.report.sketch import sketch
+    from specsim.report.timeline import PHASES
 
     out = console(piped_width=WIDTH)
     out.print(f"{name}: simulated rounds", style="bold")

@@ -57,7 +57,7 @@ def _events(pid: int, tid: int, spans: Records) -> Iterator[str]:
 
 
 def _counter(pid: int, spans: Records, end_ns: int) -> Iterator[str]:
-    """Waiting clients over time: a value at every change, 0 where nobody waits."""
+    """Yield the number of waiting clients at every change, 0 where nobody waits."""
     starts, ends = spans["start_ns"], spans["end_ns"]
     gaps = ends[~np.isin(ends, starts)]
     rows = [*zip(starts.tolist(), spans["batch"].tolist(), strict=True)]

@@ -114,7 +114,8 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     k, alpha = setting.topk, accept_prob_at(acceptance, setting.num_steps)
     odds = np.log(alpha.clip(1e-9, 1 - 1e-9) / (1 - alpha).clip(1e-9)) + acceptance.level
     ranks = rank_mass(k) * acceptance.rank_scale
-    p_steps, q_steps = [], []
+    p_steps: list[Floats] = []
+    q_steps: list[Floats] = []
     for depth, log_odds in enumerate(odds.tolist(), start=1):
         width = 1 if depth == 1 else k
         doubt = acceptance.confidence_shift * depth

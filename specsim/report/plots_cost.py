@@ -114,8 +114,10 @@ def plot_gain_map(axes: Axes, gains: GainMap) -> Axes:
     if levels:
         lines = axes.contour(x, y, percent, levels=levels, colors="#0072B2", linewidths=widths)
         lines.set(linestyle=["--" if level < 0 else "-" for level in levels])
-        axes.clabel(lines, fmt=lambda v: "0 %" if v == 0 else f"{v:+.0f} %", fontsize=8)
-    axes.axhline(gains.expected, color="#D55E00", linestyle="-.", linewidth=1.6)
+        words = axes.clabel(lines, fmt=lambda v: f"{v:+.0f} %" if v else "0 %", fontsize=8)
+        for word in words:
+            word.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9})
+    axes.axhline(gains.expected, color="#D55E00", linestyle="-.", linewidth=1.6, zorder=1.5)
     axes.annotate(
         f"expected: {gains.expected:.2f}", (x[-1], gains.expected), (-4, 4), ha="right",
         textcoords="offset points", fontsize=8, color="#D55E00",
@@ -160,20 +162,25 @@ def plot_allreduce(
         axes.plot(size, us, color=colour, linestyle=line, label=f"protocol {i + 1}")
     for i, switch in enumerate(switches):
         axes.axvline(switch, color="0.5", linestyle=":", linewidth=1.0)
+        place, down = (switch, 0.0), (3, 4 + 11 * (i % 3))
         axes.annotate(
-            _bytes(switch), (switch, 0.0), (3, 4 + 11 * (i % 3)), xycoords=("data", "axes fraction"),
+            _bytes(switch), place, down, xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=8, color="0.3",
         )  # fmt: skip
     if measured:
-        axes.scatter(*zip(*[(b, 1e6 * s) for b, s in measured], strict=True), s=28,
-                     facecolor="none", edgecolor="black", label="measured", zorder=3)  # fmt: skip
+        size, seconds = np.array(measured, dtype=np.float64).T
+        axes.scatter(
+            size, 1e6 * seconds, 28, facecolor="none", edgecolor="black", label="measured", zorder=3
+        )
     frame(axes, "One all-reduce", "message (bytes)", "time (µs)")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     ticks = [2.0**e for e in range(8, 31, 2) if sizes[0] <= 2.0**e <= sizes[1]]
     axes.set_xticks(ticks, [_bytes(t) for t in ticks])
     hidden = cost.target.model.hidden * 2
-    tokens = axes.secondary_xaxis("top", functions=(lambda b: b / hidden, lambda t: t * hidden))
+    tokens = axes.secondary_xaxis(
+        "top", functions=(lambda b: np.asarray(b) / hidden, lambda t: np.asarray(t) * hidden)
+    )
     shown = [t for t in (1, 4, 16, 64, 256, 1024) if sizes[0] <= t * hidden <= sizes[1]]
     tokens.set_xticks(shown, [str(t) for t in shown])
     tokens.xaxis.set_minor_locator(NullLocator())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.metrics import Records
 from specsim.report.timeline import LANES, PHASES, Timeline
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def plot_timeline(axes: Axes, timeline: Timeline) -> Axes:
     return axes
 
 
-def _drawn(timeline: Timeline) -> np.ndarray:
+def _drawn(timeline: Timeline) -> Records:
     """Spans of the first rounds."""
     rounds = timeline.rounds
     if len(rounds) <= DRAWN_ROUNDS:
@@ -111,7 +112,7 @@ def _drawn(timeline: Timeline) -> np.ndarray:
     return np.asarray(timeline.spans[timeline.spans["end_ns"] <= end])
 
 
-def _label(axes: Axes, spans: np.ndarray, row: int, end_ms: float) -> None:
+def _label(axes: Axes, spans: Records, row: int, end_ms: float) -> None:
     """Write into wide bars what happens in them."""
     for span in spans:
         start, end = span["start_ns"] / 1e6, span["end_ns"] / 1e6

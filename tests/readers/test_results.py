@@ -115,6 +115,12 @@ def test_histograms() -> None:
     assert row.num_requests == 2
 
 
+def test_details_of_requests_are_passed_over() -> None:
+    details = {"ttfts": [0.1] * 9000, "generated_texts": ['", "itls": [1]'] * 9}
+    (entry,) = bench({**results.SERVING_RECORD, **details})
+    assert (entry.rows[0].output_tps, entry.unread) == (1200, {})
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_indented_json_with_comments(indent: int | None) -> None:
     text = "# a comment\n" + json.dumps(results.VLLM_RECORD, indent=indent) + "\n# more\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,6 +16,10 @@ from specsim.calibrate.readers.settings import NO_SPECULATION
 from specsim.calibrate.readers.sglang_facts import settings_of_args
 from specsim.calibrate.readers.source import as_lines
 
+_DETAILS = re.compile(
+    rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
+)
+"""Lists with an entry per request (``--output-details``); they stand last in a record."""
 LOOSE = 0.03
 """Slack of figures that are averages of rounded ones."""
 
@@ -35,7 +40,7 @@ def read_bench_json(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
     results: list[Result] = []
     histograms: list[list[int]] = []
     unread: Counter[str] = Counter()
-    for record in _records(json_values(as_lines(lines))):
+    for record in _records(json_values(as_lines(lines), _DETAILS)):
         if isinstance(record, Unread):
             unread[record.reason] += 1
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ MAX_VALUE_BYTES = 64 << 20
 """A longer value is not read: no benchmark result is that long."""
 
 
+LONG_BYTES = 1 << 14
+"""Objects longer than this may carry details of each request."""
 MAX_WHOLE = 1e15
 """No benchmark counts further; from here on floats skip whole numbers."""
 
@@ -23,7 +26,9 @@ class Unread:
     reason: str
 
 
-def json_values(lines: Iterable[bytes]) -> Iterator[Any | Unread]:
+def json_values(
+    lines: Iterable[bytes], details: re.Pattern[bytes] | None = None
+) -> Iterator[Any | Unread]:
     """Yield the top-level values of JSON, JSON lines or indented JSON.
 
     Lines that begin with ``#`` and text around the values are passed over. A value that is cut
@@ -33,6 +38,8 @@ def json_values(lines: Iterable[bytes]) -> Iterator[Any | Unread]:
     ----------
     lines
         Lines with their ends.
+    details
+        Where the tail of a long one-line object begins that nobody needs; it is cut off unread.
     """
     stream = iter(lines)
     for line in stream:
@@ -40,13 +47,20 @@ def json_values(lines: Iterable[bytes]) -> Iterator[Any | Unread]:
         start = _value_start(text)
         if start is None:
             continue
-        value = _load(text[start:])
+        value = _load(_without_tail(text[start:], details))
         if value is not None:
             yield value
         elif text[start:] in (b"{", b"[") or not text.endswith((b"}", b"]")):
             yield _indented(text[start:], stream)
         else:
             yield Unread("damaged JSON")
+
+
+def _without_tail(text: bytes, details: re.Pattern[bytes] | None) -> bytes:
+    if details is None or len(text) < LONG_BYTES or not text.endswith(b"}"):
+        return text
+    tail = details.search(text)
+    return text[: tail.start()] + b"}" if tail else text
 
 
 def _value_start(text: bytes) -> int | None:

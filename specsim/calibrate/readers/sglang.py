@@ -56,11 +56,6 @@ def read_sglang(
     return reader.entries()
 
 
-def matters(line: bytes) -> bool:
-    """Whether a line states a fact, or may separate two runs in a paste."""
-    return bool(separates(line) or label_of(line) or ANY_FACT.search(line))
-
-
 class _Reader:
     """Hands lines to blocks, and decides where a new block begins."""
 
@@ -89,8 +84,7 @@ class _Reader:
                     self.drain()
             elif b"Prefill batch" in line:
                 self.prefills.append((len(self.lines), line))
-            elif b"HTTP/1." not in line and matters(line):
-                self.drain()
+            elif b"HTTP/1." not in line:
                 self.other(line)
         self.drain()
         self._drop_odd()
@@ -201,15 +195,20 @@ class _Reader:
         self.block = Block(self.samples)
 
     def other(self, line: bytes) -> None:
-        """Read a line that is neither decode nor prefill, but matters."""
+        """Read a line of another kind: a fact, or what may separate two runs in a paste."""
         if ANY_FACT.search(line):
-            if b"server_args=" in line and self.block.is_open:
-                self._drop_odd()
-                self.start()
+            if b"server_args=" in line:
+                self.drain()
+                if self.block.is_open:
+                    self._drop_odd()
+                    self.start()
             self.block.facts.learn(line)
             return
-        self.boundary = True
-        self.label = label_of(line) or self.label
+        label = label_of(line)
+        if label or separates(line):
+            self.drain()
+            self.boundary = True
+            self.label = label or self.label
 
     def entries(self) -> list[LogEntry]:
         """Return the entries of the blocks that say anything."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import Literal
 
 MARK = b"Decode batch"
@@ -53,13 +54,16 @@ VALUES: dict[bytes, bytes] = {
 }
 """Known fields and their values; others (TFLOPS and the like) are passed over if well formed."""
 
+RESEMBLANCE = 0.75
+"""Share of common characters from which on an unknown key is a damaged known one."""
 CONDITIONAL = frozenset(
     (b"#host-receive-req", b"#retracted-req", b"cap len", b"block accept len", b"fwd occupancy")
 )
 """Fields that one server prints in some lines only."""
 
 _ANSI = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]")
-_HEAD = re.compile(rb"Decode batch(?: ?\[\d{1,12}\]| \d{1,12})?([.,]) ")
+_HEAD = re.compile(rb"Decode batch(?: ?\[\d{1,9}\]| \d{1,9})?([.,]) ")
+_COUNT = re.compile(rb"\d{1,9}")
 _STAMP = re.compile(rb"(?<!\d)(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
 _RANK = re.compile(rb" (DP|TP|PP|EP)(\d{1,5})(?=[ \]])")
 
@@ -131,12 +135,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class DecodeLine:
-    """One decode line that was read; `layout` is None if it cannot serve for further lines."""
+    """One decode line that was read, and the layout that further lines may share."""
 
     prefix: bytes
     row: Row
     signature: Signature
-    layout: Layout | None
+    layout: Layout
 
 
 def parse_decode_line(line: bytes) -> DecodeLine | str:
@@ -251,18 +255,27 @@ def _fault(fields: dict[bytes, bytes]) -> str | None:
 
 def _misspelt(key: bytes, text: bytes) -> bool:
     """Whether an unknown key looks like a damaged known one that the line lacks."""
+    return any(known + b": " not in text for known in _resembled(key))
+
+
+@lru_cache(1024)
+def _resembled(key: bytes) -> tuple[bytes, ...]:
+    """Known keys that an unknown one resembles."""
     spelt = key.decode("latin-1")
-    return any(
-        known + b": " not in text and SequenceMatcher(None, spelt, known.decode()).ratio() > 0.75
+    return tuple(
+        known
         for known in VALUES
+        if SequenceMatcher(None, spelt, known.decode()).ratio() > RESEMBLANCE
     )
 
 
-def _layout(head: bytes, keys: list[bytes], signature: Signature) -> Layout | None:
-    """Describe lines with these fields in this order; None if the head counts iterations."""
-    if b"[" in head or any(chr(c).isdigit() for c in head):
-        return None
-    literal, fields = head, []
+def _layout(head: bytes, keys: list[bytes], signature: Signature) -> Layout:
+    """Describe lines with these fields in this order; a count of iterations is passed over."""
+    fields: list[Field] = []
+    counted = _COUNT.search(head)
+    if counted:
+        fields.append(Field(head[: counted.start()], "int", None))
+    literal = head[counted.end() :] if counted else head
     for key in keys:
         column = next((i for i, names in enumerate(_COLUMNS) if key in names), None)
         fields.append(Field(literal + key + b": ", _KINDS[VALUES.get(key, _ANY)], column))

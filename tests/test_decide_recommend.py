@@ -1,0 +1,275 @@
+"""The choice at every load, on the founding server and in corner cases."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specsim.decide.candidates import Limits
+from specsim.decide.contest import SURE, beats, wins
+from specsim.decide.outlook import Grid, outlook, root
+from specsim.decide.recommend import Wish, recommend
+from specsim.decide.recommendation import Recommendation
+from specsim.decide.slo import parse_slo
+from specsim.errors import InputError, UnknownNameError
+from specsim.predict import Question, predict
+from specsim.profile import load_profile
+from specsim.scenario import apply_overrides, parse_overrides
+from specsim.setting import SpecSetting
+from specsim.uncertainty import normal_cdf
+from specsim.workload import Load
+
+SMALL = Limits(max_draft_tokens=8, max_steps=3, max_topk=2)
+
+
+@functools.cache
+def founding() -> Recommendation:
+    return recommend(load_profile(), (1, 30, 100))
+
+
+@functools.cache
+def small(concurrency: tuple[int, ...] = (1, 30, 100)) -> Recommendation:
+    return recommend(load_profile(), concurrency, Wish(limits=SMALL))
+
+
+def test_founding_case_as_measured() -> None:
+    """Measured: none at C=1 (93 against 87), topk=1 overlap at 30 (759 to 689), a tie at 100."""
+    answer = founding()
+    one, thirty, hundred = answer.loads
+    assert not one.choice.plan.setting.speculates
+    assert (thirty.choice.plan.setting.topk, thirty.choice.plan.setting.scheduler) == (1, "overlap")
+    assert thirty.choice.gain.value > 0.03
+    tied = {o.plan.setting.topk for o in (hundred.choice, *hundred.tied)}
+    speculates = {o.plan.setting.speculates for o in (hundred.choice, *hundred.tied)}
+    assert speculates == {True, False}
+    assert tied == {1}
+
+
+def test_no_tree_pays_on_the_founding_server_at_any_load() -> None:
+    answer = recommend(load_profile(), (1, 5, 20, 50, 200))
+    assert all(c.choice.plan.setting.topk == 1 for c in answer.loads)
+    assert all(c.best.plan.setting.topk == 1 for c in answer.loads)
+
+
+@pytest.mark.parametrize("version", [None, "0.5.13"])
+def test_topk_2_pays_in_neither_engine_generation(version: str | None) -> None:
+    """The founding question: sequential on 0.5.9, overlap from 0.5.13."""
+    curve = predict(
+        load_profile(),
+        Question((SpecSetting.of(2, 2),), (1, 30, 100), engine_version=version),
+        solver="analytic",
+    )
+    asked = curve.of("asked")
+    assert asked is not None
+    assert asked.points[0].scheduler == ("overlap" if version else "sequential")
+    assert all(c.gain < 0 for c in asked.comparisons)
+    assert asked.comparisons[1].probability < 0.05
+    assert asked.comparisons[2].probability < 0.05
+
+
+def test_bands_cover_the_loads_in_order() -> None:
+    answer = founding()
+    assert [c.concurrency for band in answer.bands for c in band.choices] == [1, 30, 100]
+    plans = [band.plan for band in answer.bands]
+    assert all(a != b for a, b in itertools.pairwise(plans))
+
+
+def test_probabilities_and_regrets_are_of_one_contest() -> None:
+    for choice in small().loads:
+        options = {o.label: o for o in (choice.choice, choice.best, *choice.tied)}
+        assert sum(o.probability for o in options.values()) <= 1.0 + 1e-9
+        for option in options.values():
+            assert 0 <= option.regret < 1
+            assert option.regret <= option.regret_if_wrong + 1e-12
+        assert choice.best.output_tps.value >= choice.choice.output_tps.value
+
+
+def test_gains_are_those_of_predict() -> None:
+    current = load_profile().setup.current
+    assert current is not None
+    curve = predict(load_profile(), Question(concurrency=(1, 30, 100)), solver="analytic")
+    series = curve.of("current")
+    assert series is not None
+    for choice, comparison in zip(small().loads, series.comparisons, strict=True):
+        assert choice.current is not None
+        gain = choice.current.gain
+        assert gain.value == pytest.approx(comparison.gain, abs=1e-9)
+        # psi (DEPTH) is zero at the measured depth, so that the interval is (DELTA)'s
+        assert gain.low == pytest.approx(comparison.gain_low, abs=1e-6)
+        assert gain.high == pytest.approx(comparison.gain_high, abs=1e-6)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_the_document_is_complete() -> None:
+    again = recommend(load_profile(), (1, 30, 100), Wish(limits=SMALL))
+    assert again.to_json() == small().to_json()
+    document = json.loads(small().to_json())
+    assert document["schema"] == "specsim.recommendation/1"
+    assert [row["concurrency"] for row in document["loads"]] == [1, 30, 100]
+    assert document["loads"][0]["choice"]["output_tps_per_gpu"] == pytest.approx(
+        document["loads"][0]["choice"]["output_tps"]["value"] / 8, rel=1e-9
+    )
+    assert set(document["loads"][0]["choice"]) == set(document["loads"][0]["baseline"])
+
+
+def test_flags_are_those_of_the_engine() -> None:
+    by_topk = {launch.plan.setting.label: launch for launch in founding().launch}
+    chain = by_topk["topk=1 steps=2 tokens=3"]
+    text = " ".join(chain.flags)
+    assert "--speculative-algorithm EAGLE3 --speculative-num-steps 2" in text
+    assert ("SGLANG_ENABLE_SPEC_V2", "True") in chain.env
+    assert by_topk["none"].env == ()
+
+
+def test_vllm_gets_a_speculative_config() -> None:
+    answer = recommend(
+        load_profile("kimi-k2.6-8x-rtx-pro-6000"), (2,), Wish(limits=SMALL, draft_model="drafter")
+    )
+    (launch,) = answer.launch
+    config = json.loads(launch.flags[launch.flags.index("--speculative-config") + 1])
+    assert config["method"] == "eagle3"
+    assert config["model"] == "drafter"
+    assert config["num_speculative_tokens"] == launch.plan.setting.num_steps
+
+
+def test_do_not_speculate_where_the_drafter_is_of_no_use() -> None:
+    bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.05"])).profile
+    answer = recommend(bad, (1, 30), Wish(limits=SMALL))
+    assert all(not c.choice.plan.setting.speculates for c in answer.loads)
+    assert answer.advice[0].kind == "do-not-speculate"
+    assert "every setting is expected to be slower" in answer.advice[0].text
+
+
+def test_speculate_where_the_drafter_is_perfect() -> None:
+    good = apply_overrides(load_profile(), parse_overrides(["accept_length=2.98"])).profile
+    answer = recommend(good, (1,), Wish(limits=SMALL))
+    assert answer.loads[0].choice.plan.setting.speculates
+    assert answer.loads[0].choice.gain.low > 0
+
+
+def test_raise_the_cap_where_it_binds_and_the_pool_has_room() -> None:
+    roomy = apply_overrides(load_profile(), parse_overrides(["kv_tokens=900000"])).profile
+    answer = recommend(roomy, (100,), Wish(limits=SMALL))
+    advice = [a for a in answer.advice if a.kind == "raise-max-running-requests"]
+    assert advice
+    assert "--max-running-requests 96" in advice[0].text  # SGLang's default is 48 when speculating
+    assert "cap of 48" in advice[0].text
+
+
+def test_latency_targets_by_the_mean_and_by_a_percentile() -> None:
+    profile = load_profile()
+    loose = recommend(profile, (1, 30), Wish(limits=SMALL, targets=parse_slo("tpot=10s")))
+    assert [c.choice.plan for c in loose.loads] == [c.choice.plan for c in small((1, 30)).loads]
+    tight = recommend(profile, (1, 30), Wish(limits=SMALL, targets=parse_slo("tpot=1us")))
+    assert [c.meets_targets for c in tight.loads] == [False, False]
+    assert any(a.kind == "target-missed" for a in tight.advice)
+    # at C=30 a token takes about 40 ms with the chain and 43 ms without: only the chain passes
+    current = small((1, 30)).loads[1].current
+    assert current is not None
+    between = (current.tpot_s + small((1, 30)).loads[1].baseline.tpot_s) / 2
+    targets = parse_slo(f"tpot={1e3 * between:.3f}ms")
+    only = recommend(profile, (30,), Wish(limits=SMALL, targets=targets)).loads[0]
+    assert only.choice.plan.setting.speculates
+    assert only.meets_targets
+    tail = recommend(profile, (1,), Wish(limits=SMALL, targets=parse_slo("tpot=50ms@p99")))
+    assert tail.loads[0].meets_targets
+    assert any("simulated" in note for note in tail.notes)
+
+
+def test_one_setting_for_a_mix() -> None:
+    wish = Wish(limits=SMALL, mix=((1, 0.1), (30, 0.9)))
+    mix = recommend(load_profile(), (1, 30), wish).mix
+    assert mix is not None
+    assert mix.plan.setting.topk == 1
+    one = recommend(load_profile(), (30,), Wish(limits=SMALL, mix=((30, 1.0),)))
+    assert one.mix is not None
+    assert one.mix.output_tps == pytest.approx(
+        next(
+            o.output_tps.value
+            for o in (one.loads[0].choice, *one.loads[0].tied)
+            if o.plan == one.mix.plan
+        )
+    )
+
+
+def test_another_release_is_another_question() -> None:
+    answer = recommend(load_profile(), (1, 30), Wish(limits=SMALL, engine_version="0.5.13"))
+    assert all(launch.plan.version == "0.5.13" for launch in answer.launch)
+    assert all(not launch.env for launch in answer.launch)
+    assert any("other releases" in note for note in answer.notes)
+
+
+def test_money_and_gpus() -> None:
+    answer = replace(small(), gpu_hour_price=2.0)
+    option = answer.loads[0].choice
+    tokens = answer.tokens_per_money(option)
+    assert tokens == pytest.approx(option.output_tps.value * 3600 / 16)
+    assert small().tokens_per_money(option) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("tpot", InputError),
+        ("tpot=20", InputError),
+        ("tpot=0ms", InputError),
+        ("tpt=20ms", UnknownNameError),
+        ("tpot=20m", UnknownNameError),
+        ("tpot=20ms@p95", UnknownNameError),
+    ],
+)
+def test_targets_that_cannot_be_read(text: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        parse_slo(text)
+
+
+def test_loads_and_wishes_are_checked() -> None:
+    with pytest.raises(InputError):
+        recommend(load_profile(), ())
+    with pytest.raises(InputError):
+        recommend(load_profile(), (0,))
+    with pytest.raises(InputError):
+        Wish(mix=((1, 0.0),))
+    with pytest.raises(InputError):
+        Wish(gpu_hour_price=-1.0)
+
+
+def test_draws_have_the_stated_covariance() -> None:
+    """Kronecker factors and parameters give (OUTLOOK)'s covariance; 4 % is 4000 draws' error."""
+    profile = load_profile()
+    plans = tuple(profile.system().plan(s) for s in (SpecSetting.none(), SpecSetting.of(1, 3)))
+    grid = Grid(plans, (Load(concurrency=1), Load(concurrency=30)), profile.setup.workload.workload)
+    view = outlook(profile, grid)
+    drawn = view.draws(np.random.default_rng(1), 20_000).reshape(20_000, -1)
+    j = view.flat_jacobian
+    stated = j @ view.covariance @ j.T + view.specific()
+    np.testing.assert_allclose(np.cov(drawn.T), stated, rtol=0.06, atol=3e-5)
+    ratio = drawn[:, 2] - drawn[:, 0]
+    assert ratio.std() == pytest.approx(view.ratio_sd(0)[1, 0], rel=0.04)
+
+
+def test_a_root_of_a_singular_covariance() -> None:
+    covariance = np.array([[1.0, 1.0], [1.0, 1.0]])
+    np.testing.assert_allclose(root(covariance) @ root(covariance).T, covariance, atol=1e-12)
+
+
+def test_the_probability_to_win_between_two_is_the_normal_one() -> None:
+    """P(best) by Monte Carlo against the normal's; 3 standard errors of 40,000 draws."""
+    rng = np.random.default_rng(3)
+    drawn = rng.normal([0.02, 0.0], 0.03, (40_000, 2))
+    probability, regret = wins(drawn, np.array([True, True]))
+    assert probability[0] == pytest.approx(normal_cdf(0.02 / (0.03 * math.sqrt(2))), abs=0.0075)
+    assert regret[1] > regret[0] > 0
+    alone, _ = wins(drawn, np.array([False, True]))
+    assert alone.tolist() == [0.0, 1.0]
+
+
+def test_twins_are_even() -> None:
+    assert beats(0.0, 0.0) == 0.5
+    assert beats(0.1, 0.0) == 1.0
+    assert beats(0.84162, 1.0) == pytest.approx(SURE, abs=1e-5)

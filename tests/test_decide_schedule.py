@@ -1,0 +1,91 @@
+"""Tables of draft steps by running batch, in the engines' syntax."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from specsim.decide.candidates import Limits
+from specsim.decide.recommend import Wish
+from specsim.decide.schedule import (
+    Schedule,
+    Step,
+    best_schedule,
+    schedule_lines,
+    steady_choice,
+    zero_steps_tps,
+)
+from specsim.errors import InputError
+from specsim.profile import load_profile
+from specsim.scenario import apply_overrides, parse_overrides
+from specsim.setting import SpecSetting
+
+CHAINS = Wish(limits=Limits(max_draft_tokens=8, max_steps=5))
+
+
+def schedule(*steps: tuple[int, int], version: str = "0.5.23") -> Schedule:
+    rows = tuple(Step(b, s, 0.1, -0.1) for b, s in steps)
+    return Schedule("sglang", version, "EAGLE3", rows, 48, 0.08, ())
+
+
+def test_sglang_reads_its_table() -> None:
+    """Keys are batch sizes as texts, candidate_steps a list (adaptive_spec_params.py, 0.5.23)."""
+    table = json.loads(schedule((1, 5), (8, 3), (32, 0)).sglang_table())
+    assert table == {
+        "1": {"candidate_steps": [5]},
+        "8": {"candidate_steps": [3]},
+        "32": {"candidate_steps": [0]},
+    }
+
+
+def test_vllm_reads_ranges_without_gaps() -> None:
+    ranges = json.loads(schedule((1, 5), (8, 3), (32, 0)).vllm_table())
+    assert ranges == [[1, 7, 5], [8, 31, 3], [32, 48, 0]]
+
+
+def test_a_founding_schedule() -> None:
+    result = best_schedule(load_profile(), CHAINS)
+    assert result.steps[0].batch == 1
+    batches = [s.batch for s in result.steps]
+    depths = [s.num_steps for s in result.steps]
+    assert batches == sorted(set(batches))
+    assert depths == sorted(depths, reverse=True)  # more requests, less to gain from depth
+    assert 0 < result.pool_lost < 0.2
+    assert any("needs 0.5.1" in note for note in result.notes)  # 0.5.9 has no such table
+    assert "adaptive.json" in "\n".join(schedule_lines(result))
+
+
+def test_a_drafter_that_is_loaded_costs_even_if_it_drafts_nothing() -> None:
+    """K = 0: the extend still runs, and the worker's overhead stays."""
+    profile = load_profile()
+    system = profile.system()
+    plan = system.plan(SpecSetting.of(1, 2, scheduler="overlap"))
+    zero = zero_steps_tps(system.cost, plan, [1, 8, 32], 4608)
+    free = zero_steps_tps(
+        system.cost.with_parameters(round_overhead=1e-3, draft=1e-3), plan, [1, 8, 32], 4608
+    )
+    assert np.all(zero < free)
+    assert all(step.zero_steps_gain < 0 for step in best_schedule(profile, CHAINS).steps)
+
+
+def test_no_depth_pays_for_a_useless_drafter() -> None:
+    bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.02"])).profile
+    result = best_schedule(bad, Wish(limits=Limits(8, 3), engine_version="0.5.23"))
+    assert [s.num_steps for s in result.steps] == [0]
+    assert any("without speculation" in note for note in result.notes)
+
+
+def test_close_depths_are_not_switched_between() -> None:
+    tps = np.array([[1.0, 1.0, 1.004, 1.2], [0.9, 1.005, 1.0, 1.0]])
+    assert steady_choice(tps) == [0, 0, 0, 0]
+
+
+def test_a_server_without_a_drafter_has_no_schedule() -> None:
+    profile = load_profile()
+    from dataclasses import replace
+
+    bare = replace(profile, setup=replace(profile.setup, draft=None, current=None))
+    with pytest.raises(InputError):
+        best_schedule(bare)

@@ -1,0 +1,222 @@
+"""Plots of rounds, acceptance, cost and timelines: what they show, and that it adds up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from specsim.acceptance import Acceptance
+from specsim.analytic import solve
+from specsim.calibrate.validate import ValidatedRow, Validation
+from specsim.cost import AllReduce, AllReducePiece
+from specsim.curve import Curve
+from specsim.errors import InputError
+from specsim.observations import Observation
+from specsim.profile import Profile, load_profile
+from specsim.report.plots import drawn
+from specsim.report.plots_accept import plot_accept_length, plot_tree, typical_tree
+from specsim.report.plots_cost import (
+    gain_map,
+    plot_allreduce,
+    plot_gain_map,
+    plot_residuals,
+)
+from specsim.report.plots_frame import new_figure, profile_caption
+from specsim.report.plots_round import (
+    PARTS,
+    parts_of,
+    plot_round_parts,
+    plot_speedup,
+    round_parts,
+)
+from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
+from specsim.report.timeline import scheduled_plans, timelines
+from specsim.setting import SpecSetting
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return load_profile()
+
+
+@pytest.fixture(scope="module")
+def curve(profile: Profile) -> Curve:
+    return profile.predict(topk=2, num_steps=2, concurrency=[1, 30, 100], solver="analytic")
+
+
+@pytest.fixture
+def axes() -> Axes:
+    return Figure(layout="constrained").add_subplot()
+
+
+def units(axes: Axes) -> None:
+    """Units stand in brackets, and the file can be written."""
+    assert axes.get_xlabel() == "" or "(" in axes.get_xlabel()
+    assert axes.get_ylabel() == "" or "(" in axes.get_ylabel()
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    assert drawn(figure, "png").startswith(b"\x89PNG")
+
+
+def test_speedup_is_the_curve_s_gain_in_per_cent(axes: Axes, curve: Curve) -> None:
+    assert plot_speedup(axes, curve) is axes
+    units(axes)
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels[0].endswith("(runs today)")
+    assert len(labels) == len(curve.series) - 1
+    asked = next(line for line in axes.lines if line.get_label() == labels[1])
+    gains = [100 * c.gain for c in curve.series[2].comparisons]
+    assert list(asked.get_ydata()) == pytest.approx(gains, rel=1e-12)
+
+
+def test_parts_add_up_to_the_round(profile: Profile) -> None:
+    """Exactly up to rounding: the CPU takes what the others leave, and never less than nothing."""
+    plans = [
+        profile.system().plan(SpecSetting.none()),
+        *scheduled_plans(profile, SpecSetting.of(2, 2)),
+    ]
+    names = ["none", "v1", "v2"]
+    parts = round_parts(profile, plans, names, 30)
+    point = profile.predict(SpecSetting.of(2, 2), concurrency=[30], solver="analytic")
+    asked = point.of("asked")
+    assert asked is not None
+    assert parts.round_s[1] == pytest.approx(asked.points[0].round_time_s, rel=1e-9)
+    assert (parts.seconds >= 0).all()
+    host = list(PARTS).index("host")
+    assert parts.seconds[1, host] > parts.seconds[2, host]  # overlap hides the CPU
+    with pytest.raises(InputError, match="one name each"):
+        round_parts(profile, plans, ["one"], 30)
+
+
+def test_stack_shows_every_part_once(axes: Axes, profile: Profile) -> None:
+    plans = scheduled_plans(profile, SpecSetting.of(2, 2))
+    parts = round_parts(profile, plans, ["topk=2, v1", "topk=2, v2"], 30)
+    plot_round_parts(axes, parts, "30 clients")
+    units(axes)
+    assert len(axes.get_legend_handles_labels()[1]) == len(PARTS)
+    tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
+    assert max(tops) == pytest.approx(1e3 * parts.round_s.max(), rel=1e-12)
+
+
+@pytest.mark.parametrize("paints", [[p[1:] for p in PARTS.values()], list(PAINT.values())])
+def test_neighbours_differ_in_hatch_or_in_grey(paints: list[tuple[str, str]]) -> None:
+    """Luminance as in Rec. 709, 0.1 apart; equal hatches must differ in grey."""
+    grey = {p: 0.2126 * r + 0.7152 * g + 0.0722 * b for p in paints for r, g, b in [to_rgb(p[0])]}
+    for i, one in enumerate(paints):
+        for other in paints[i + 1 :]:
+            assert one[1] != other[1] or abs(grey[one] - grey[other]) > 0.04
+
+
+def test_accept_length_stays_under_the_bound_and_above_one(axes: Axes) -> None:
+    plot_accept_length(axes, Acceptance(), 3, topk=(1, 4), tokens=(2, 4, 8, 16))
+    units(axes)
+    by_label = {str(line.get_label()): line for line in axes.lines}
+    tree = np.asarray(by_label["topk=4"].get_ydata())
+    bound = next(
+        np.asarray(line.get_ydata())
+        for line in axes.lines
+        if line.get_linewidth() < 1 and len(np.asarray(line.get_ydata())) == len(tree)
+    )
+    assert (tree <= bound + 1e-9).all()
+    assert (np.diff(bound) > 0).all()
+    assert tree.min() > 1.0
+
+
+def test_tree_has_the_verified_nodes_and_their_probabilities(axes: Axes) -> None:
+    """A calibrated drafter with alpha .8 and no depth decay: the best paths are .8 and .64."""
+    plain = Acceptance(accept_prob=(0.8,), decay=1.0, confidence_shift=0.0)
+    tree = typical_tree(plain, SpecSetting.of(2, 2, 5))
+    assert tree.beam.selected.sum() == 4
+    assert tree.beam.p.max() == pytest.approx(0.8, rel=1e-12)
+    plot_tree(axes, tree)
+    units(axes)
+    texts = [text.get_text() for text in axes.texts]
+    assert len(texts) == 7
+    assert {"root", "80", "64", "6"} <= set(texts)
+    assert "5 of 7 nodes verified" in axes.get_title(loc="left")
+    with pytest.raises(InputError, match="no draft tree"):
+        typical_tree(plain, SpecSetting.none())
+    with pytest.raises(InputError, match="crowded"):
+        plot_tree(axes, typical_tree(plain, SpecSetting.of(8, 4, 60)))
+
+
+def test_gain_map_agrees_with_the_curve(axes: Axes, profile: Profile, curve: Curve) -> None:
+    plan = profile.system().plan(SpecSetting.of(2, 2))
+    gains = gain_map(profile, plan, (1, 30, 100), rows=5)
+    middle = gains.gain[2]  # share 0: the drafter as it is
+    expected = [c.gain for c in curve.series[2].comparisons]
+    assert middle == pytest.approx(expected, abs=1e-9)
+    assert (np.diff(gains.gain, axis=0) >= 0).all()  # a better drafter never hurts here
+    plot_gain_map(axes, gains)
+    units(axes)
+    assert any("expected" in t.get_text() for t in axes.texts)
+
+
+def test_allreduce_shows_its_switches(axes: Axes, profile: Profile) -> None:
+    from dataclasses import replace
+
+    pieces = (AllReducePiece(65536, 1e-5, 1e10), AllReducePiece(float("inf"), 3e-5, 2e10))
+    cost = replace(profile.system().cost, allreduce=AllReduce(pieces))
+    plot_allreduce(axes, cost, measured=[(4096, 2e-5), (2.0**20, 1e-4)])
+    units(axes)
+    assert [t.get_text() for t in axes.texts] == ["64 KiB"]
+    assert "measured" in axes.get_legend_handles_labels()[1]
+
+
+def test_residuals_show_each_cell_once(axes: Axes) -> None:
+    cells = [
+        Observation(kind="closed_loop", setting=s, concurrency=c, output_tps=100.0 * c)
+        for s in (SpecSetting.none(), SpecSetting.of(1, 2))
+        for c in (1, 4)
+    ]
+    rows = tuple(
+        ValidatedRow(
+            o, "output_tps", o.output_tps or 1.0, 103.0 * (o.concurrency or 1), 80.0, 900.0
+        )
+        for o in cells
+    )
+    plot_residuals(axes, Validation(rows))
+    units(axes)
+    assert axes.get_legend_handles_labels()[1] == ["no speculation", "topk=1 steps=2 tokens=3"]
+    assert "mean absolute error 3.0 %" in axes.get_title(loc="left")
+
+
+def test_gantt_has_a_panel_per_scheduler(axes: Axes, profile: Profile) -> None:
+    shown = timelines(profile, SpecSetting.of(2, 2), 40, rounds=3)
+    figure = timeline_figure(shown, "Profile p.")
+    assert [a.get_title(loc="left") for a in figure.axes] == [t.title for t in shown]
+    assert figure.axes[1].get_xlabel() == "time (ms)"
+    assert "Profile p." in figure.get_supxlabel()
+    assert drawn(figure, "svg") == drawn(timeline_figure(shown, "Profile p."), "svg")
+    plot_timeline(axes, shown[0])
+    units(axes)
+
+
+def test_caption_names_profile_and_evidence(profile: Profile) -> None:
+    figure, _ = new_figure(profile_caption(profile, "More."))
+    assert profile.name in figure.get_supxlabel()
+    assert profile.evidence in figure.get_supxlabel()
+    assert figure.get_supxlabel().endswith("More.")
+
+
+def test_parts_of_keeps_the_shape_of_a_solution(profile: Profile) -> None:
+    from specsim.acceptance import accept_table
+    from specsim.case import Case
+    from specsim.workload import Load
+
+    system, setting = profile.system(), SpecSetting.of(1, 2)
+    plan = system.plan(setting)
+    case = Case.of(
+        system,
+        plan,
+        accept_table(profile.acceptance(), setting),
+        profile.setup.workload.workload,
+        Load("closed_loop", 8),
+    )
+    solution = solve(system.cost, [case, case.at(Load("closed_loop", 1))])
+    parts = parts_of(solution)
+    assert parts.shape == (2, len(PARTS))
+    assert parts.sum(axis=1) == pytest.approx(solution.round_s, rel=1e-12)
