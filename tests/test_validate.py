@@ -113,5 +113,3 @@ def test_json_is_the_contract_and_the_same_bytes() -> None:
     ValidationDocument.model_validate_json(text)
     first = document["rows"][0]
     assert first["error"] == pytest.approx(first["predicted"] / first["measured"] - 1)
-
-

@@ -22,6 +22,11 @@ from specsim.errors import SpecsimError, UnknownNameError
 
 COMMANDS = {
     "predict": "What a speculation setting would do to throughput, before it is launched.",
+    "recommend": "The best setting at every load, how sure, and the flags to launch it with.",
+    "breakeven": "The accept length that a setting needs to pay, and where it stops paying.",
+    "compare": "Two profiles or scenarios side by side.",
+    "plan": "Which measurement to take next, by how much regret it saves.",
+    "sweep": "Grids over settings, loads and overrides to a table.",
     "calibrate": "Fit a profile of your own server from measured cells.",
     "validate": "Compare a profile's predictions with measured cells.",
     "read": "Say what a log, a benchmark result or a trace holds.",

@@ -148,24 +148,25 @@ def _range(side: Side, setting: SpecSetting, j: int) -> Range | None:
 def _change_sd(first: Side, second: Side, setting: SpecSetting, j: int) -> float:
     """Return the error of ln(second / first): parameters that both share move together."""
     rows = [side.view.jacobian[side.place[setting.key], j] for side in (first, second)]
-    names = [[p.name for p in side.profile.parameters] for side in (first, second)]
     variance = sum(
         float(row @ side.view.covariance @ row)
         for row, side in zip(rows, (first, second), strict=True)
     )
-    shared = [
-        (i, names[1].index(name))
-        for i, name in enumerate(names[0])
-        if name in names[1]
-        and first.profile.parameters[i].sd == second.profile.parameters[names[1].index(name)].sd
-    ]
+    one, other = (_errors(side) for side in (first, second))
+    shared = [name for name, sd in one.items() if other.get(name) == sd]
     if shared:
-        a, b = (np.array(index) for index in zip(*shared, strict=True))
+        a, b = (np.array([list(e).index(name) for name in shared]) for e in (one, other))
         covariance = first.view.covariance[np.ix_(a, a)]
         variance -= 2.0 * float(rows[0][a] @ covariance @ rows[1][b])
     own = 0.0 if _same_server(first.profile, second.profile) else 1.0
     own *= first.view.specific_sd**2 + second.view.specific_sd**2
     return float(np.sqrt(max(variance, 0.0) + own))
+
+
+def _errors(side: Side) -> dict[str, float]:
+    """Return the errors of the parameters by name, in the order of the covariance."""
+    errors = {p.name: p.sd for p in side.profile.parameters}
+    return errors | {"psi": float(side.view.covariance[-1, -1])}
 
 
 def _same_server(first: Profile, second: Profile) -> bool:

@@ -87,7 +87,9 @@ def acceptance_priors(names: tuple[str, ...], depths_known: bool) -> tuple[Param
     ]
     return (
         *levels,
-        _prior("accept_decay", "linear", 0.97, 0.05, "63 chains of nine EAGLE-3 drafters", 0.5, 1.3),
+        _prior(
+            "accept_decay", "linear", 0.97, 0.05, "63 chains of nine EAGLE-3 drafters", 0.5, 1.3
+        ),
         _prior("rank_scale", "log", 1.0, 0.25, "PHYSICS 1.8", 0.05, 2.0),
         _prior("confidence_shift", "linear", 0.9, 0.35, "nine EAGLE-3 drafters", -2.0, 6.0),
     )
