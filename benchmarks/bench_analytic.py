@@ -1,6 +1,6 @@
 """Throughput of the closed-form solver with acceptance already tabulated.
 
-    python benchmarks/bench_analytic.py      prints points per second
+python benchmarks/bench_analytic.py      prints points per second
 """
 
 from __future__ import annotations

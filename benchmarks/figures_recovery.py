@@ -157,9 +157,7 @@ def truths(engine: Engine, count: int, seed: int = 1) -> list[Truth]:
     ]
 
 
-def levels_of(
-    truth: Truth, setting: SpecSetting, rng: np.random.Generator
-) -> list[writers.Level]:
+def levels_of(truth: Truth, setting: SpecSetting, rng: np.random.Generator) -> list[writers.Level]:
     """Simulate a ramp of closed loops on one server."""
     levels = []
     for clients in truth.engine.ramp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +30,7 @@ def printed() -> str:
         check=True,
         timeout=120,
         cwd=ROOT,
+        env={**os.environ, "COLUMNS": "100"},  # pytest runs with the width of its own terminal
     ).stdout
 
 

@@ -1,0 +1,308 @@
+"""Simulated servers with random parameters: what was measured on them, and what is true.
+
+A server is a setup, parameters drawn from its prior, and a model error drawn as `decide.outlook`
+assumes it (or none, where the closed form is the truth). Some cells are measured with noise; the
+parameters are fitted to them by Gauss-Newton on the same Gaussian prior, which is what the fit of
+a real profile does less its Student's t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.decide.belief import Belief, belief, worth
+from specsim.decide.candidates import Limits, with_current
+from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_likeness
+from specsim.decide.recommend import Wish, possible_plans, promising, recommend
+from specsim.engine import RunPlan
+from specsim.profile import (
+    FitRecord,
+    Profile,
+    acceptance_name,
+    acceptance_priors,
+    cost_priors,
+    default_acceptance,
+)
+from specsim.setup import Setup, setup_from_mapping
+from specsim.system import assemble
+from specsim.uncertainty import spread
+from specsim.workload import Load
+
+Floats = NDArray[np.float64]
+
+LOADS = (1, 4, 16, 64, 128)
+MEASURED_AT = (1, 8, 32, 128)
+"""Clients at which no speculation and the current chain are measured."""
+EXTRA_AT = (1, 32)
+"""And a deeper chain, and a tree."""
+NOISE, ACCEPT_NOISE = 0.03, 0.02
+WISH = Wish(limits=Limits(max_draft_tokens=16, max_steps=6, max_topk=4))
+FAR = 2.5  # prior standard deviations at which draws are cut
+NEAR = 0.02
+
+
+def _setup(
+    model: str, gpu: str, tp: int, link: str, draft: str, steps: int, allreduce: str = "custom"
+) -> Setup:
+    algorithm = "MTP" if draft == "mtp" else "EAGLE3"
+    return setup_from_mapping(
+        {
+            "schema": "specsim.setup/1",
+            "hardware": {"gpu": gpu, "gpu_count": tp, "link": link, "allreduce": allreduce},
+            "model": {"id": model},
+            "draft": {"id": draft},
+            "engine": {
+                "name": "sglang",
+                "version": "0.5.9",
+                "tp": tp,
+                "attention_backend": "fa3",
+                "max_running_requests": 128,
+            },
+            "workload": {"input_len": 1024, "output_len": 512, "evidence": "measured"},
+            "current": {
+                "algorithm": algorithm,
+                "topk": 1,
+                "num_steps": steps,
+                "num_draft_tokens": steps + 1,
+                "scheduler": "overlap",
+            },
+        }
+    )
+
+
+SETUPS = (
+    ("llama-3.1-8b", "h100-sxm", 1, "none", "eagle3", 3, "nccl"),
+    ("qwen3-32b", "h100-sxm", 2, "nvlink4", "eagle3", 3),
+    ("qwen3-30b-a3b", "h100-sxm", 2, "nvlink4", "eagle3", 3),
+    ("llama-3.3-70b", "rtx-pro-6000", 4, "pcie5-x16", "eagle3", 3, "nccl"),
+    ("kimi-k2.5", "rtx-pro-6000", 8, "pcie5-x16", "kimi-k2.5-eagle3", 2, "nccl"),
+    ("deepseek-v3", "h200-sxm", 8, "nvlink4", "mtp", 3),
+)
+"""Dense and MoE, MLA and grouped-query, one to eight GPUs, NVLink and PCIe."""
+
+
+def prior_profile(setup: Setup, name: str, model_error: float) -> Profile:
+    """A server that nobody has measured."""
+    system = assemble(setup)
+    assert setup.current is not None
+    acceptance = default_acceptance(system, setup.current.algorithm, "", 0.0)
+    names = (acceptance_name(acceptance),)
+    parameters = (*cost_priors(system), *acceptance_priors(names, False))
+    identity = tuple(map(tuple, np.eye(len(parameters)).tolist()))
+    return Profile(
+        name, setup, parameters, identity, (acceptance,), FitRecord(0, NOISE, model_error)
+    )
+
+
+def moved(profile: Profile, coordinates: Floats) -> Profile:
+    """The same beliefs around other values."""
+    return replace(
+        profile,
+        parameters=tuple(
+            p.moved(float(z), p.sd / p.prior_sd, False)
+            for p, z in zip(profile.parameters, coordinates, strict=True)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One simulated server: all candidates at all loads, and the truth about them."""
+
+    prior: Profile
+    grid: Grid
+    current: int
+    log_tps: Floats
+    log_accept: Floats
+
+    def column(self, concurrency: int) -> int:
+        """Index of a load."""
+        return [load.concurrency for load in self.grid.loads].index(concurrency)
+
+    def row(self, plan: RunPlan) -> int:
+        """Index of a plan, whatever its notes."""
+        plans = [replace(p, notes=()) for p in self.grid.plans]
+        return plans.index(replace(plan, notes=()))
+
+
+def world(seed: int, model_error: float, stated_error: float) -> World:
+    """Draw a server; its model error, and the one that its profile states."""
+    rng = np.random.default_rng(seed)
+    setup = _setup(*SETUPS[seed % len(SETUPS)])
+    prior = prior_profile(setup, f"random {seed}", stated_error)
+    truth = moved(prior, np.clip(rng.standard_normal(len(prior.parameters)), -FAR, FAR))
+    plans, current = with_current(prior, possible_plans(prior, WISH))
+    assert current is not None
+    loads = tuple(Load("closed_loop", c) for c in sorted({*LOADS, *MEASURED_AT}))
+    grid = Grid(plans, loads, setup.workload.workload)
+    cells = grid.solve(truth)
+    of_settings, of_loads = root(setting_likeness(plans)), root(load_likeness(loads))
+    own = of_settings @ rng.standard_normal(grid.shape) @ of_loads.T
+    shared = of_loads @ rng.standard_normal(len(loads))
+    error = model_error * np.sqrt(0.5) * (own + shared)
+    return World(prior, grid, current, cells.log_tps + error, np.log(cells.accept_length[:, 0]))
+
+
+def _cells(w: World, extra: bool) -> tuple[list[tuple[int, int]], list[int]]:
+    """Cells that are measured, and settings whose accept length is logged."""
+    cells = [(i, w.column(c)) for i in (0, w.current) for c in MEASURED_AT]
+    logged = [w.current]
+    if extra:
+        steps = w.grid.plans[w.current].setting.num_steps
+        keys = [(steps + 2, 1, steps + 3), (3, 4, 16)]
+        for key in keys:
+            i = next(
+                i
+                for i, p in enumerate(w.grid.plans)
+                if p.setting.key == key and (p.setting.topk > 1 or p.finish_lag_rounds)
+            )
+            cells += [(i, w.column(c)) for c in EXTRA_AT]
+            logged.append(i)
+    return cells, logged
+
+
+def learnt(w: World, rng: np.random.Generator, extra: bool = True, rounds: int = 3) -> Profile:
+    """The profile after a few measurements, by Gauss-Newton (the posterior is a Gaussian)."""
+    cells, logged = _cells(w, extra)
+    used = sorted({i for i, _ in cells})
+    sub = w.grid.only(used)
+    flat = [used.index(i) * len(sub.loads) + j for i, j in cells]
+    ones = np.ones((len(used), len(used)))
+    alike = np.kron(setting_likeness(sub.plans) + ones, load_likeness(sub.loads))
+    size, count = len(cells) + len(logged), len(cells)
+    noise = np.zeros((size, size))
+    error = w.prior.fit.model_error
+    noise[:count, :count] = NOISE**2 * np.eye(count) + 0.5 * error**2 * alike[np.ix_(flat, flat)]
+    noise[count:, count:] = ACCEPT_NOISE**2 * np.eye(len(logged))
+    values = np.array([w.log_tps[i, j] for i, j in cells] + [w.log_accept[i] for i in logged])
+    values += rng.standard_normal(size) * np.repeat([NOISE, ACCEPT_NOISE], [count, len(logged)])
+
+    def predicted(coordinates: Floats) -> Floats:
+        found = sub.solve(w.prior, coordinates)
+        lengths = [found.accept_length[used.index(i), 0] for i in logged]
+        return np.append(found.log_tps.reshape(-1)[flat], np.log(lengths))
+
+    z = np.zeros(len(w.prior.parameters))
+    covariance = np.eye(len(z))
+    for _ in range(rounds):
+        here = moved(w.prior, z)
+        z = here.coordinates  # held within the bounds
+        steep = replace(
+            here, parameters=tuple(replace(p, sd=0.3 * p.prior_sd) for p in here.parameters)
+        )
+        jacobian = spread(steep, predicted).jacobian
+        residual = values - predicted(z) + jacobian @ z
+        gain = np.linalg.solve(jacobian @ jacobian.T + noise, jacobian).T
+        z, covariance = gain @ residual, np.eye(len(z)) - gain @ jacobian
+    return _posterior(w.prior, z, covariance, count)
+
+
+def _posterior(prior: Profile, z: Floats, covariance: Floats, count: int) -> Profile:
+    sd = np.sqrt(np.diag(covariance))
+    correlation = np.clip((covariance + covariance.T) / 2 / np.outer(sd, sd), -1, 1)
+    np.fill_diagonal(correlation, 1.0)
+    parameters = tuple(
+        p.moved(float(a), float(b), True) for p, a, b in zip(prior.parameters, z, sd, strict=True)
+    )
+    return replace(
+        prior,
+        parameters=parameters,
+        correlation=tuple(map(tuple, correlation.tolist())),
+        fit=replace(prior.fit, observations=count),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One load of one system: true regret of the choice and of the best guess, and the odds."""
+
+    choice_regret: float
+    best_regret: float
+    choice_probability: float
+    choice_wins: bool
+    stated_regret: float
+
+
+def trial(seed: int, model_error: float, stated_error: float) -> list[Outcome]:
+    """Measure a random system, ask for a recommendation, and look at the truth."""
+    w = world(seed, model_error, stated_error)
+    profile = learnt(w, np.random.default_rng(seed + 1_000_000))
+    result = []
+    for choice in recommend(profile, LOADS, WISH).loads:
+        truth = w.log_tps[:, w.column(choice.concurrency)]
+        i, best = w.row(choice.choice.plan), w.row(choice.best.plan)
+        result.append(
+            Outcome(
+                float(1 - np.exp(truth[i] - truth.max())),
+                float(1 - np.exp(truth[best] - truth.max())),
+                choice.choice.probability,
+                bool(truth[i] >= truth.max() - 1e-9),
+                choice.choice.regret,
+            )
+        )
+    return result
+
+
+def calibration_error(probability: Floats, hit: Floats, bins: int = 10) -> float:
+    """Expected calibration error: mean |stated - observed| over bins of equal width, weighted."""
+    index = np.minimum((probability * bins).astype(int), bins - 1)
+    total = 0.0
+    for k in range(bins):
+        inside = index == k
+        if inside.any():
+            total += inside.mean() * abs(probability[inside].mean() - hit[inside].mean())
+    return float(total)
+
+
+def cells_needed(seed: int, order: str, model_error: float = 0.03) -> int:
+    """Cells until the best guess is within 1 % of the best finalist at every load, and stays.
+
+    Starts from two cells of no speculation and two of the current chain. Each step sweeps one
+    setting over all loads: the one that `worth` ranks first (`plan`), a random one, or the next of
+    the list (`grid`).
+    """
+    w = world(seed, model_error, model_error)
+    rng = np.random.default_rng(seed + 2_000_000)
+    kept = promising(w.grid.solve(w.prior).log_tps, [0, w.current], 12)
+    grid = w.grid.only(kept)
+    truth = w.log_tps[kept]
+    now = belief(outlook(w.prior, grid))
+    weights = np.full(len(grid.loads), 1 / len(grid.loads))
+    normal = rng.standard_normal((1000, len(now.mean)))
+    for k in (0, kept.index(w.current)):
+        now = _swept(now, truth, k, np.array([0, len(grid.loads) // 2]), rng)
+    every = np.arange(len(grid.loads))
+    left = list(range(len(kept)))
+    if order == "random":
+        rng.shuffle(left)
+    reached: int | None = 0 if _decided(now, truth) else None
+    for step in range(len(kept)):
+        if order == "plan":
+            noise = np.full(len(every), NOISE)
+            value = [worth(now, now.cell_rows(k, every), noise, normal, weights) for k in left]
+            chosen = left.pop(int(np.argmax(value)))
+        else:
+            chosen = left.pop(0)
+        now = _swept(now, truth, chosen, every, rng)
+        if not _decided(now, truth):
+            reached = None
+        elif reached is None:
+            reached = (step + 1) * len(every)
+    return 4 + (reached if reached is not None else len(kept) * len(every))
+
+
+def _swept(
+    now: Belief, truth: Floats, k: int, loads: NDArray[np.int64], rng: np.random.Generator
+) -> Belief:
+    noise = np.full(len(loads), NOISE)
+    values = truth[k, loads] - now.base[k, loads] + NOISE * rng.standard_normal(len(loads))
+    return now.updated(now.cell_rows(k, loads), values, noise)
+
+
+def _decided(now: Belief, truth: Floats) -> bool:
+    guess = now.cells.argmax(axis=0)
+    found = np.take_along_axis(truth, guess[None, :], axis=0)[0]
+    return bool(np.all(found >= truth.max(axis=0) - 0.01))
