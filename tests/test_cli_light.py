@@ -23,10 +23,10 @@ MEMORY_KB = 300_000
 
 def imported(code: str) -> tuple[set[str], int]:
     """Top-level modules that a process has imported at its end, and its peak memory in KB."""
-    tail = (
-        "import json, resource, sys; "
-        "sys.stderr.write(json.dumps([sorted({m.split('.')[0] for m in sys.modules}), "
-        "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))"
+    tail = (  # ru_maxrss would be the parent's: Linux keeps it over fork and exec
+        "import json, sys; "
+        "peak = next((int(l.split()[1]) for l in open('/proc/self/status') if 'VmHWM' in l), 0); "
+        "sys.stderr.write(json.dumps([sorted({m.split('.')[0] for m in sys.modules}), peak]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\n{tail}"], capture_output=True, text=True, check=True

@@ -72,6 +72,7 @@ class _Tables:
         self.positions: dict[int, float] = {}
         self.header: list[str] = []
         self.summary: dict[str, str] | None = None
+        self.complete = False
         self.label = ""
 
     def read(self, line: bytes) -> None:
@@ -162,8 +163,6 @@ class _Tables:
             self.unread[result] += 1
         else:
             self.results.append(result)
-
-    complete = False
 
 
 def _cut(result: Result, text: str) -> Result:

@@ -1,0 +1,208 @@
+"""What the documentation takes from the code: command line, JSON documents, Python names.
+
+mkdocs calls the hooks at the end. ``python docs/generate.py cli`` (or json, python) prints a page.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MODULES = (
+    "specsim.setting",
+    "specsim.workload",
+    "specsim.predict",
+    "specsim.curve",
+    "specsim.profile",
+    "specsim.acceptance",
+    "specsim.tree",
+    "specsim.analytic",
+    "specsim.simulate",
+    "specsim.calibrate.fit",
+    "specsim.calibrate.validate",
+    "specsim.calibrate.sources",
+    "specsim.decide.recommend",
+    "specsim.decide.breakeven",
+    "specsim.decide.plan",
+    "specsim.decide.compare",
+    "specsim.scenario",
+    "specsim.report.timeline",
+    "specsim.report.sketch",
+    "specsim.report.chrome",
+    "specsim.report.plots",
+    "specsim.report.plots_round",
+    "specsim.report.plots_accept",
+    "specsim.report.plots_cost",
+    "specsim.report.plots_timeline",
+    "specsim.errors",
+)
+"""Modules that people call; the others are inner workings."""
+
+DOCUMENTS = (
+    ("specsim.documents", "CurveDocument", "predict --json"),
+    ("specsim.documents", "ValidationDocument", "validate --json"),
+    ("specsim.documents", "LogDocument", "read --json"),
+    ("specsim.decide.document", "RecommendationDocument", "recommend --json"),
+)
+
+
+def cli_page() -> str:
+    """Return the help of every command."""
+    import io
+    import os
+    from contextlib import redirect_stdout
+
+    from specsim.cli.main import COMMANDS, run
+
+    os.environ["COLUMNS"] = "100"
+    os.environ["TERMINAL_WIDTH"] = "100"
+
+    def helped(*words: str) -> str:
+        out = io.StringIO()
+        with redirect_stdout(out):
+            code = run([*words, "--help"])
+        assert code == 0, words
+        lines = [line.rstrip() for line in out.getvalue().strip().splitlines()]
+        return "\n".join(lines)
+
+    parts = ["# Command line\n", "Generated from the code.\n", f"```text\n{helped()}\n```\n"]
+    for name in COMMANDS:
+        parts.append(f"## specsim {name}\n\n```text\n{helped(name)}\n```\n")
+    parts.append(
+        "## Exit codes\n\n0: done. 2: input that cannot be used; one line on stderr says what, why "
+        "and what to do. 1: a bug. 130: interrupted.\n"
+    )
+    return "\n".join(parts)
+
+
+def json_page() -> str:
+    """Return the fields of the JSON documents."""
+    parts = [
+        "# JSON documents\n",
+        "Generated from the models that write and check them. SI units, as the names say; "
+        "fractions are fractions; what could not be had is null.\n",
+    ]
+    for module, name, command in DOCUMENTS:
+        schema = getattr(importlib.import_module(module), name).model_json_schema()
+        definitions = schema.get("$defs", {})
+        fields = schema["properties"]
+        title = fields["schema"].get("const") or fields["schema"].get("default", name)
+        parts.append(f"## {title}\n\n`specsim {command}`.\n")
+        parts.append(_fields(schema))
+        for key, part in definitions.items():
+            if "properties" in part:
+                text = " ".join(part.get("description", "").split())
+                parts.append(f"### {key} ({title})\n\n{text}\n\n{_fields(part)}")
+    return "\n".join(parts)
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    rows = ["| field | type |", "|---|---|"]
+    for name, field in schema.get("properties", {}).items():
+        rows.append(f"| `{name}` | {_type(field)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _type(field: dict[str, Any]) -> str:
+    """Write the type of a field in words."""
+    if "$ref" in field:
+        return field["$ref"].rsplit("/", 1)[-1]
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_type(one) for one in field["anyOf"]))
+    if field.get("type") == "array":
+        return f"list of {_type(field.get('items', {}))}"
+    return {"null": "null", None: "any"}.get(field.get("type"), str(field.get("type")))
+
+
+def python_page() -> str:
+    """Return signatures and docstrings of what modules export."""
+    import specsim
+
+    names = ", ".join(f"`{name}`" for name in specsim.__all__)
+    parts = ["# Python\n", f"Generated from the code. At the top: {names}.\n"]
+    for module_name in MODULES:
+        module = importlib.import_module(module_name)
+        parts.append(f"## {module_name}\n\n{(module.__doc__ or '').strip().splitlines()[0]}\n")
+        exported = getattr(module, "__all__", None) or [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module_name
+        ]
+        for name in exported:
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                parts.append(_described(name, value))
+    return "\n".join(parts)
+
+
+def _described(name: str, value: Any) -> str:
+    """Return one signature with its docstring; methods of a class below it."""
+    lines = [f"{name}{_signature(value)}", *_indented(inspect.getdoc(value))]
+    if inspect.isclass(value):
+        for inner, member in vars(value).items():
+            function = member.__func__ if isinstance(member, classmethod) else member
+            if inner.startswith("_") or not (
+                inspect.isfunction(function) or isinstance(function, property)
+            ):
+                continue
+            shown = "" if isinstance(function, property) else _signature(function)
+            first = (inspect.getdoc(function) or "").splitlines()[:1]
+            lines += ["", f"    .{inner}{shown}", *(f"        {line}" for line in first)]
+    text = "\n".join(lines)
+    return f"```text\n{text}\n```\n"
+
+
+def _signature(value: Any) -> str:
+    try:
+        return str(inspect.signature(value)).replace("'", "")
+    except (TypeError, ValueError):
+        return ""
+
+
+def _indented(text: str | None) -> list[str]:
+    return [f"    {line}".rstrip() for line in (text or "").splitlines()]
+
+
+PAGES = {
+    "reference/cli.md": cli_page,
+    "reference/json.md": json_page,
+    "reference/python.md": python_page,
+}
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages that exist: validation and performance."""
+    folder = ROOT / "docs"
+    found = sorted((folder / "validation").glob("*.md"))
+    pages: list[Any] = [str(p.relative_to(folder)) for p in found]
+    if (folder / "performance.md").exists():
+        pages.append("performance.md")
+    if pages:
+        config["nav"].append({"Validation": pages})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages and the figures."""
+    from mkdocs.structure.files import File
+
+    sys.path.insert(0, str(ROOT))
+    for uri, make in PAGES.items():
+        files.append(File.generated(config, uri, content=make()))
+    for path in sorted((ROOT / "figures").glob("*.svg")):
+        files.append(File.generated(config, f"figures/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.stdout.write(PAGES[f"reference/{sys.argv[1]}.md"]())
