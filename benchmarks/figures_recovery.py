@@ -266,7 +266,7 @@ def figure(engine: Engine, systems: int) -> None:
     print(f"\n{engine.name} {engine.version}: {systems} systems, {seconds:.1f} s each")
     errors = [r.errors() for r in recovered]
     print("  parameter             inside 90 %   mean error   sd of error   driven by data")
-    for i, p in enumerate(recovered[0].truth.parameters):
+    for p in recovered[0].truth.parameters:
         e = np.array([row[p.name] for row in errors])
         driven = sum(
             q.driven == "data" for r in recovered for q in r.profile.parameters if q.name == p.name

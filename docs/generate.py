@@ -1,6 +1,6 @@
 """What the documentation takes from the code: command line, JSON documents, Python names.
 
-mkdocs calls the hooks at the end. ``python docs/generate.py cli`` (or json, python) prints a page.
+mkdocs calls the hooks at the end. ``python docs/generate.py cli`` (json, python, validation) prints a page.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def cli_page() -> str:
         return "\n".join(lines)
 
     parts = ["# Command line\n", "Generated from the code.\n", f"```text\n{helped()}\n```\n"]
-    for name in COMMANDS:
-        parts.append(f"## specsim {name}\n\n```text\n{helped(name)}\n```\n")
+    parts += [f"## specsim {name}\n\n```text\n{helped(name)}\n```\n" for name in COMMANDS]
     parts.append(
         "## Exit codes\n\n0: done. 2: input that cannot be used; one line on stderr says what, why "
         "and what to do. 1: a bug. 130: interrupted.\n"
@@ -172,10 +171,45 @@ def _indented(text: str | None) -> list[str]:
     return [f"    {line}".rstrip() for line in (text or "").splitlines()]
 
 
+def validation_page() -> str:
+    """Return every measured cell beside its prediction, from all of calibration/."""
+    from specsim.calibrate.report import cell_name
+    from specsim.calibrate.validate import validate
+    from specsim.observations import read_observations
+    from specsim.profile import load_profile, profile_names
+
+    parts = [
+        "# All measured cells\n",
+        "Generated: what `specsim validate` says of each folder of `calibration/` under the profile "
+        "that was fitted to it. These cells were seen by the fit; held-out errors are on the other "
+        "pages.\n",
+    ]
+    for name in profile_names():
+        cells = ROOT / "calibration" / name / "observations.csv"
+        if not cells.exists():
+            continue
+        result = validate(load_profile(name), read_observations(cells).rows)
+        parts.append(
+            f"## {name}\n\nMean absolute error {100 * result.mape:.1f} %, median "
+            f"{100 * result.median_ape:.1f} %; {100 * result.coverage:.0f} % of {len(result.rows)} "
+            "cells inside their 90 % interval.\n"
+        )
+        parts.append("| cell | quantity | measured | predicted | low | high | error |")
+        parts.append("|---|---|---|---|---|---|---|")
+        parts += [
+            f"| {cell_name(row.observation)} | `{row.quantity}` | {row.measured:.4g} | "
+            f"{row.predicted:.4g} | {row.low:.4g} | {row.high:.4g} | {100 * row.error:+.1f} % |"
+            for row in result.rows
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
 PAGES = {
     "reference/cli.md": cli_page,
     "reference/json.md": json_page,
     "reference/python.md": python_page,
+    "reference/validation.md": validation_page,
 }
 
 
@@ -186,8 +220,7 @@ def on_config(config: Any) -> Any:
     pages: list[Any] = [str(p.relative_to(folder)) for p in found]
     if (folder / "performance.md").exists():
         pages.append("performance.md")
-    if pages:
-        config["nav"].append({"Validation": pages})
+    config["nav"].append({"Validation": [*pages, "reference/validation.md"]})
     return config
 
 

@@ -210,7 +210,10 @@ def _vllm_startup(case: Case) -> Iterator[str]:
         + f"Chunked prefill is enabled with max_num_batched_tokens={case.plan.chunked_prefill_size}"
         + "."
     )
-    yield _vllm_head(40, "kv_cache_utils.py:1087") + f"GPU KV cache size: {case.pool_tokens:,.0f} tokens"
+    yield (
+        _vllm_head(40, "kv_cache_utils.py:1087")
+        + f"GPU KV cache size: {case.pool_tokens:,.0f} tokens"
+    )
 
 
 def _vllm_level(level: Level, rng: np.random.Generator, clock: float) -> Iterator[str]:
@@ -229,8 +232,7 @@ def _vllm_level(level: Level, rng: np.random.Generator, clock: float) -> Iterato
         last = int(np.flatnonzero(inside)[-1])
         tokens = int(rounds["tokens"][inside].sum()) + int(prefills["prompts"][begun].sum())
         yield (
-            _vllm_head(clock + high, "loggers.py:259")
-            + f"Engine 000: Avg prompt throughput: "
+            _vllm_head(clock + high, "loggers.py:259") + f"Engine 000: Avg prompt throughput: "
             f"{prefills['tokens'][begun].sum() / VLLM_WINDOW_S:.1f} tokens/s, "
             f"Avg generation throughput: {tokens / VLLM_WINDOW_S:.1f} tokens/s, "
             f"Running: {rounds['running'][last]} reqs, Waiting: 0 reqs, GPU KV cache usage: "
@@ -254,7 +256,7 @@ def _vllm_level(level: Level, rng: np.random.Generator, clock: float) -> Iterato
 
 
 def trtllm_log(levels: Sequence[Level], rng: np.random.Generator) -> str:
-    """Print the iteration log of TensorRT-LLM: a line per iteration, which knows no accept length."""
+    """Print the iteration log of TensorRT-LLM, which knows no accept length."""
     lines, iteration = [], 0
     for level in levels:
         rounds = level.result.rounds

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from simulation_cases import CHAIN, CHAIN_V1, NONE, TREE_V1, case_of, kimi, llama
 
 from specsim.case import Case
+from specsim.cli import main
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.report.chrome import chrome_trace
@@ -185,3 +187,55 @@ def test_rounds_out_of_range_and_unrecorded_rounds_are_refused() -> None:
     )
     with pytest.raises(InputError, match="no recorded rounds"):
         timeline_of(result, "t")
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setitem(main.COMMANDS, "timeline", "Rounds as lanes.")
+    return main.run(["timeline", *words])
+
+
+def test_command_draws_and_exports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture, trace = tmp_path / "a.svg", tmp_path / "a.json"
+    words = ["--topk", "2", "--steps", "2", "--concurrency", "4", "--rounds", "6"]
+    files = ["--png", str(picture), "--trace", str(trace)]
+    assert run_cli(monkeypatch, *words, *files) == 0
+    out, err = capsys.readouterr()
+    assert "engine steps" in out
+    assert "a round, start to end" in out
+    assert err.count("wrote") == 2
+    assert picture.read_bytes().startswith(b"<?xml")
+    assert len(json.loads(trace.read_text())["traceEvents"]) > 2 * 6 * 5
+    assert run_cli(monkeypatch, "--concurrency", "4") == 0  # what runs today
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--topk", "2", "--steps", "2", "--rounds", "0"], "rounds 0"),
+        (["--topk", "2", "--steps", "2", "--concurrency", "0"], "concurrency 0"),
+        (["--topk", "2", "--steps", "2", "--png", "a.gif"], "a.gif"),
+        (["--topk", "2", "--steps", "2", "--seed", "-1"], "seed -1"),
+        (["2,2,7", "2,1,3"], "2 settings"),
+        (["--topk", "2", "--steps", "2", "--scheduler", "both"], "scheduler 'both'"),
+        (["--topk", "2", "--steps", "2", "--trace", "no/such/folder.json"], "no/such"),
+    ],
+)
+def test_command_refuses_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    complaint: str,
+) -> None:
+    assert run_cli(monkeypatch, *words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+def test_other_engines_have_two_timelines_too() -> None:
+    both = timelines(load_profile("kimi-k2.6-8x-rtx-pro-6000"), SpecSetting.of(1, 3), 8, rounds=2)
+    assert both[0].timeline == "sequential"
+    assert all("vllm" in t.title for t in both)

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.acceptance import Acceptance
-from specsim.calibrate.residuals import Measured, Rows, measured, workload_of
+from specsim.calibrate.depths import first_acceptances
+from specsim.calibrate.residuals import Measured, Rows, measured
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
 from specsim.profile import (
@@ -37,7 +37,6 @@ from specsim.profile import (
     correction_priors,
     cost_parameters,
     cost_priors,
-    default_acceptance,
 )
 from specsim.setup import Setup
 
@@ -108,7 +107,7 @@ def fit_profile(
     """
     if not observations:
         raise CalibrationError("observations", "are empty", "give at least one measured row")
-    rows = Rows(setup, tuple(observations), _acceptances(setup, observations))
+    rows = Rows(setup, tuple(observations), first_acceptances(setup, observations))
     data = measured(rows.observations)
     parameters, prior = _priors(rows, data, fixed or {})
     problem = _Problem(rows, data, parameters, prior)
@@ -139,52 +138,39 @@ def fit_profile(
     return FitResult(profile, rows.observations, error, spread)
 
 
+def refit(profile: Profile, observations: Sequence[Observation]) -> Floats | None:
+    """Find the mode for other rows of the same server, with the same parameters free.
+
+    Parameters
+    ----------
+    profile
+        From a fit; its noise and its mode are where the search starts.
+    observations
+        Rows.
+
+    Returns
+    -------
+    Coordinates; None if no row measures a throughput or a time.
+    """
+    rows = Rows(profile.setup, tuple(observations), profile.acceptances)
+    try:
+        data = measured(rows.observations)
+    except CalibrationError:
+        return None
+    size = len(profile.parameters)
+    prior = np.eye(size)
+    smooth = [i for i, p in enumerate(profile.parameters) if p.name.startswith("correction")]
+    if smooth:
+        prior[np.ix_(smooth, smooth)] = correction_correlation()
+    problem = _Problem(rows, data, profile.parameters, prior)
+    free = np.array([p.fitted for p in profile.parameters])
+    return _search(problem, free, profile.fit.noise, 1, profile.coordinates)[0]
+
+
 def fingerprint(observations: Sequence[Observation]) -> str:
     """Hash of the rows' content."""
     text = "\n".join(repr(sorted(row.to_row().items())) for row in observations)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:
-    """One acceptance per dataset and temperature, the setup's own first, from survival if given."""
-    system = assembled(setup, cost_parameters((), np.zeros(0)))
-    current = setup.current
-    algorithms = [o.setting.algorithm for o in observations if o.setting.speculates]
-    algorithm = algorithms[0] if algorithms else (current.algorithm if current else "EAGLE3")
-    keys = {(setup.workload.dataset, setup.workload.temperature): None}
-    for row in observations:
-        w = workload_of(row, setup)
-        keys[w.dataset, w.temperature] = None
-    result = []
-    for dataset, temperature in keys:
-        base = default_acceptance(system, algorithm, dataset, temperature)
-        depths = [
-            o.survival
-            for o in observations
-            if o.survival
-            and o.setting.topk == 1
-            and (workload_of(o, setup).dataset, workload_of(o, setup).temperature)
-            == (dataset, temperature)
-        ]
-        if depths:
-            base = replace(base, accept_prob=_conditional(depths), source="measured survival")
-        result.append(base)
-    return tuple(result)
-
-
-def _conditional(survivals: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    """Mean accept probability per depth from several survival curves."""
-    depth = max(map(len, survivals))
-    result = []
-    for d in range(depth):
-        ratios = [
-            s[d] / (s[d - 1] if d else 1.0)
-            for s in survivals
-            if len(s) > d and (s[d - 1] if d else 1.0) > 0
-        ]
-        if ratios:
-            result.append(float(np.clip(np.mean(ratios), 1e-3, 1 - 1e-3)))
-    return tuple(result)
 
 
 def _priors(

@@ -103,8 +103,16 @@ def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
     return known
 
 
-def build_setup(known: Known, stated: Stated, entries: Sequence[LogEntry]) -> Setup:
-    """Build the setup, or name everything that is missing."""
+def build_setup(
+    known: Known, stated: Stated, entries: Sequence[LogEntry], drafts: bool = False
+) -> Setup:
+    """Build the setup, with a drafter if `drafts` or an entry speculates.
+
+    Raises
+    ------
+    InputError
+        Names every flag that is missing.
+    """
     settings = known.settings
     model = stated.model or _library_id(settings.get("model"), model_names())
     gpu = stated.gpu or _library_id(settings.get("gpu"), gpu_names())
@@ -123,14 +131,14 @@ def build_setup(known: Known, stated: Stated, entries: Sequence[LogEntry]) -> Se
         missing.append("--engine-version V")
     if missing:
         raise InputError(
-            "the logs",
-            "do not say everything that a setup needs",
+            "the logs" if entries else "the command line",
+            "does not say everything that a setup needs",
             "add " + ", ".join(missing) + ", or --setup setup.toml",
         )
     count = stated.gpu_count or int(str(tp))
     table = _allreduce_table(entries)
     allreduce: object = stated.allreduce or table or _allreduce_name(settings)
-    drafts = any(speculates(e, r) for e in entries for r in e.rows)
+    drafts = drafts or any(speculates(e, r) for e in entries for r in e.rows)
     mapping: dict[str, object] = {
         "schema": "specsim.setup/1",
         "hardware": {
@@ -141,7 +149,11 @@ def build_setup(known: Known, stated: Stated, entries: Sequence[LogEntry]) -> Se
         },
         "model": _model_table(str(model), stated, settings),
         "engine": _engine_table(known, int(str(tp))),
-        "source": {"text": "logs: " + ", ".join(sorted({e.path for e in entries}))},
+        "source": {
+            "text": "logs: " + ", ".join(sorted({e.path for e in entries}))
+            if entries
+            else "the command line"
+        },
     }
     if stated.input_len is not None or stated.output_len is not None:
         mapping["workload"] = {

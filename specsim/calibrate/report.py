@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
+from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
+from specsim.calibrate.residuals import workload_of
 from specsim.observations import Observation
 from specsim.profile import Parameter, Profile
+from specsim.setting import SpecSetting
 
 STRONG = 0.9
 """Correlation beyond which two parameters are named as inseparable."""
+
+CHAIN_SLACK = 0.98
+"""Printed accept lengths of two runs of the same drafter differ by about this."""
+
+TREE_SLACK = 0.9
+"""A tree this far below that of a calibrated drafter is worth a word."""
 
 BREAKERS = {
     "accept_level": "a log with accept length",
@@ -71,18 +81,59 @@ def warnings(result: FitResult) -> list[str]:
         for a, b, r in entangled(profile)
     ]
     level = [p for p in profile.parameters if p.name.startswith("accept_level")]
-    measured = any(o.accept_length is not None or o.survival for o in result.observations)
-    speculating = any(o.setting.speculates for o in result.observations)
+    speculating = [o for o in result.observations if o.setting.speculates]
+    measured = any(o.accept_length is not None or o.survival for o in speculating)
     if level and speculating and not measured:
         lines.append(
             "accept length and speculation's cost cannot be told apart from throughput alone: "
             "add a log with accept length, or one profiler trace"
         )
+    lines += poor_trees(result)
     if result.spread_of_starts > 0.3:
         lines.append(
             f"fits from different starts differ by up to {result.spread_of_starts:.1f} prior "
             "standard deviations: the cells allow more than one explanation"
         )
+    return lines
+
+
+def poor_trees(result: FitResult) -> list[str]:
+    """Name trees that were accepted less than their drafter could give (PHYSICS 1.7).
+
+    A tree holds the chain of its depth, so where an engine verifies it rightly and the drafter
+    knows what it is sure of, its accept length is at least the chain's; a drafter whose confidence
+    is right gives what the model has without a confidence shift.
+    """
+    lines = []
+    measured: dict[tuple[SpecSetting, str, float], list[float]] = {}
+    for row in result.observations:
+        if row.accept_length is not None and row.setting.speculates:
+            work = workload_of(row, result.profile.setup)
+            key = (replace(row.setting, scheduler="auto"), work.dataset, work.temperature)
+            measured.setdefault(key, []).append(row.accept_length)
+    for (setting, dataset, temperature), lengths in measured.items():
+        if setting.topk == 1:
+            continue
+        depth = min(setting.num_steps, setting.num_draft_tokens - 1)
+        chain = SpecSetting.of(1, depth, algorithm=setting.algorithm)
+        fitted = result.profile.acceptance(dataset, temperature)
+        seen = measured.get((chain, dataset, temperature))
+        of_chain = float(np.mean(seen)) if seen else accept_table(fitted, chain).accept_length
+        sure = replace(fitted, confidence_shift=0.0)
+        of_tree = accept_table(sure, setting).accept_length
+        tau = float(np.mean(lengths))
+        begin = f"accept length {tau:.2f} of {setting.label}"
+        if tau < CHAIN_SLACK * of_chain:
+            lines.append(
+                f"{begin} is below the {of_chain:.2f} that a chain of its depth "
+                f"{'has' if seen else 'should have'}: an engine defect in tree verification, or a "
+                "drafter whose confidence is far off; test it with topk 1"
+            )
+        elif tau < TREE_SLACK * of_tree:
+            lines.append(
+                f"{begin} is more than 10 % below the {of_tree:.2f} of a drafter that knows how "
+                "sure it is: the drafter is miscalibrated, and spends its budget on breadth"
+            )
     return lines
 
 

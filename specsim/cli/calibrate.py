@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from specsim.calibrate.bootstrap import Bootstrap
     from specsim.calibrate.fit import FitResult
 
 
@@ -61,6 +62,14 @@ def calibrate_command(
     report: Annotated[
         str | None, typer.Option("--report", help="Write the report as Markdown too.")
     ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            "--bootstrap",
+            min=2,
+            help="Check the stated errors against fits to this many draws of the runs, e.g. 50.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the fit as JSON.")] = False,
 ) -> None:
     """Fit a profile of your own server from its logs, or from a calibration folder.
@@ -106,10 +115,13 @@ def calibrate_command(
         write_text(Path(report), markdown(result))
     if observations_out is not None:
         write_observations(observations_out, found.observations)
+    check = None if draws is None else _bootstrap(result, draws)
     if as_json:
-        sys.stdout.write(_as_json(result))
+        sys.stdout.write(_as_json(result, check))
         return
     _show(result, found.notes)
+    if check is not None:
+        _show_bootstrap(check)
     from specsim.cli.console import console
 
     console().print(f"wrote {output}")
@@ -137,7 +149,30 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
         out.print(f"note: {line}")
 
 
-def _as_json(result: FitResult) -> str:
+def _bootstrap(result: FitResult, draws: int) -> Bootstrap:
+    """Fit draws of the runs, with a fixed seed."""
+    import numpy as np
+
+    from specsim.calibrate.bootstrap import bootstrap
+    from specsim.cli.console import status
+
+    with status("bootstrap"):
+        rng = np.random.default_rng(0)
+        return bootstrap(result.profile.setup, result.observations, draws, rng, result)
+
+
+def _show_bootstrap(check: Bootstrap) -> None:
+    """Print bootstrap error over stated error of each fitted parameter."""
+    from specsim.cli.console import console, table
+
+    unit = "runs" if check.by_run else "rows"
+    grid = table("parameter", f"error over {check.draws} draws of {unit} / stated error")
+    for name, ratio in zip(check.names, check.ratio.tolist(), strict=True):
+        grid.add_row(name, f"{ratio:.2f}")
+    console().print(grid)
+
+
+def _as_json(result: FitResult, check: Bootstrap | None = None) -> str:
     """Parameters, noise and residuals as JSON."""
     import json
     import math
@@ -171,6 +206,17 @@ def _as_json(result: FitResult) -> str:
                     for o, e in zip(result.observations, result.log_error.tolist(), strict=True)
                 ],
                 "warnings": warnings(result),
+                **(
+                    {}
+                    if check is None
+                    else {
+                        "bootstrap": {
+                            "draws": check.draws,
+                            "by": "run" if check.by_run else "row",
+                            "ratio": dict(zip(check.names, check.ratio.tolist(), strict=True)),
+                        }
+                    }
+                ),
             },
             indent=2,
         )

@@ -49,7 +49,7 @@ def doctor_command(
             profiles[name] = f"{loaded.fit.observations} cells, evidence {loaded.evidence}"
         except SpecsimError as error:
             profiles[name] = f"unusable: {error}"
-    found = {
+    found: dict[str, object] = {
         "schema": "specsim.doctor/1",
         "specsim": __version__,
         "python": platform.python_version(),

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specsim.cli import options as opt
+from specsim.cli import unmeasured as un
 
 if TYPE_CHECKING:
     from specsim.curve import Curve
     from specsim.predict import Question
+    from specsim.setting import SpecSetting
 
 WIDTH = 100
 """Columns when piped and COLUMNS is not set."""
@@ -26,6 +28,14 @@ def predict_command(
         typer.Argument(metavar="S,K,N|FILE", help="Settings, or JSON files of settings."),
     ] = None,
     profile: opt.ProfileOption = None,
+    model: un.ModelOption = None,
+    gpu: un.GpuOption = None,
+    tp: un.TpOption = None,
+    link: un.LinkOption = None,
+    quantisation: un.QuantisationOption = None,
+    draft: un.DraftOption = None,
+    setup: un.SetupOption = None,
+    assume_accept_length: un.AcceptLengthOption = None,
     topk: opt.TopkOption = None,
     steps: opt.StepsOption = None,
     draft_tokens: opt.DraftTokensOption = None,
@@ -73,9 +83,31 @@ def predict_command(
     _check_outputs(as_json, csv, plot)
     _check_loads(concurrency, request_rate, context_len, (input_len, output_len), seed)
     chosen_solver = opt.parse_solver(solver)
-    loaded = load_profile(profile)
+    said = un.Unmeasured(
+        model,
+        gpu,
+        tp,
+        link,
+        quantisation,
+        draft,
+        setup,
+        assume_accept_length,
+        algorithm,
+        engine,
+        engine_version,
+    )
+    un.refuse_stray(said)
     notes: tuple[str, ...] = ()
-    if engine is not None:
+    if said.wanted:
+        if profile is not None:
+            raise InputError(
+                f"--profile {profile}", "excludes --model and --setup", "choose one of them"
+            )
+        of = _setting_of(topk, steps, draft_tokens, algorithm)
+        loaded, notes = un.unmeasured_profile(said, of)
+    else:
+        loaded = load_profile(profile)
+    if engine is not None and not said.wanted:
         loaded, notes = under_engine(loaded, parse_engine(engine), engine_version)
     asked = asked_settings(
         Defaults(
@@ -112,6 +144,18 @@ def predict_command(
         curve = predict(loaded, question, solver=chosen_solver, seed=seed, progress=advance)
     curve = replace(curve, notes=(*notes, *asked.notes, *curve.notes))
     _emit(curve, request_rate, as_json, csv, plot, nothing_asked=not asked.settings)
+
+
+def _setting_of(
+    topk: int | None, steps: int | None, draft_tokens: int | None, algorithm: str | None
+) -> SpecSetting | None:
+    """Return the setting that a stated accept length belongs to."""
+    from specsim.setting import SpecSetting, parse_algorithm
+
+    if steps is None:
+        return None
+    name = parse_algorithm(algorithm) if algorithm else "EAGLE3"
+    return SpecSetting.of(topk, steps, draft_tokens, name)
 
 
 def _check_outputs(as_json: bool, csv: str | None, plot: str | None) -> None:

@@ -80,8 +80,8 @@ def report_html(
         _assumptions(profile, curve),
         _reproduce(commands),
     ]
-    script = json.dumps(_data(profile, curve), allow_nan=False).replace("</", "<\\/")
-    document = curve.to_json().replace("</", "<\\/")
+    script = json.dumps(_data(profile, curve), allow_nan=False).replace("<", "\\u003c")
+    document = curve.to_json().replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<link rel="icon" href="data:,">\n'
@@ -125,7 +125,7 @@ def _data(profile: Profile, curve: Curve) -> dict[str, Any]:
     return {
         "loads": list(axis.values),
         "axis": axis.label,
-        "unit": axis.plural,
+        "places": [axis.at(j).removeprefix("at ") for j in range(len(axis.values))],
         "series": series,
         "parts": parts,
         "rounds": _rounds(profile, curve),
@@ -185,7 +185,7 @@ hides it.</p>"""
 
 
 def _numbers(curve: Curve) -> str:
-    """The curve as a table; every cell carries its number unrounded."""
+    """Return the curve as a table; every cell carries its number unrounded."""
     rows = []
     axis = load_axis(curve)
     for j in range(len(axis.values)):
@@ -209,7 +209,6 @@ def _numbers(curve: Curve) -> str:
 
 def _trees(profile: Profile, curve: Curve) -> str:
     """Draft trees of the asked settings, small ones."""
-    head = curve.series[0].points[0]
     shown: list[SpecSetting] = []
     for series in curve.series:
         setting = series.points[0].setting.with_scheduler("auto")
@@ -223,7 +222,7 @@ def _trees(profile: Profile, curve: Curve) -> str:
         figure, axes = new_figure("", (7.0, 4.5))
         plot_tree(axes, typical_tree(profile.acceptance(), setting))
         figures.append(_inline(figure, "Path probabilities, per cent, in a typical context."))
-    return f"<h2>The draft tree</h2><!-- {escape(head.engine)} -->{''.join(figures)}"
+    return f"<h2>The draft tree</h2>{''.join(figures)}"
 
 
 def _inline(figure: Figure, caption: str) -> str:
@@ -251,7 +250,7 @@ def _quality(profile: Profile, validation: Validation | None) -> str:
 
 def _assumptions(profile: Profile, curve: Curve) -> str:
     """Every number with its evidence, the weakest first."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (p.name, f"{p.value:.3g}", f"{p.prior_median:.3g}", p.evidence, p.driven, p.source)
         for p in profile.parameters
     ]
@@ -263,7 +262,7 @@ def _assumptions(profile: Profile, curve: Curve) -> str:
             "prompt, answer tokens",
             f"{workload.input_len:g}, {workload.output_len:g}",
             "",
-            curve.series[0].points[0].evidence if workload.evidence == "assumed" else "measured",
+            workload.evidence,
             "",
             "",
         ),

@@ -107,7 +107,7 @@
   function tipTable(j, metric, value) {
     const table = document.createElement("table");
     const head = table.insertRow();
-    head.insertCell().textContent = `${data.loads[j]} ${data.unit}`;
+    head.insertCell().textContent = data.places[j];
     data.series.forEach((s, i) => {
       if (!state.shown[i]) return;
       const row = table.insertRow();
@@ -190,7 +190,7 @@
   });
   choose("metric", [["tps", "tokens/s"], ["gain", "gain"], ["tpot", "time per token"]], (v) => { state.metric = v; curve(); });
   choose("scale", [["log", "logarithmic"], ["linear", "linear"]], (v) => { state.scale = v; curve(); });
-  choose("load", data.loads.map((c, j) => [String(j), `${c} ${data.unit}`]), (v) => { state.load = +v; rounds(); });
+  choose("load", data.places.map((place, j) => [String(j), place]), (v) => { state.load = +v; rounds(); });
   state.load = Math.floor(data.loads.length / 2);
   document.getElementById("load").value = String(state.load);
   curve();

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 _STEP = 0.01
@@ -28,17 +27,21 @@ class Durations:
     count: int = 0
     total: float = 0.0
     least: float = math.inf
-    _bins: Counter[int] = field(default_factory=Counter)
-    _sums: dict[int, float] = field(default_factory=dict)
+    _bins: dict[int, list[float]] = field(default_factory=dict)
 
     def add(self, seconds: float) -> None:
-        """Count one duration; what is not positive and finite is the caller's to refuse."""
+        """Add one duration; what is not positive and finite is the caller's to refuse."""
         key = round(math.log(seconds) / _STEP)
         self.count += 1
         self.total += seconds
-        self.least = min(self.least, seconds)
-        self._bins[key] += 1
-        self._sums[key] = self._sums.get(key, 0.0) + seconds
+        if seconds < self.least:
+            self.least = seconds
+        found = self._bins.get(key)
+        if found is None:
+            self._bins[key] = [1, seconds]
+        else:
+            found[0] += 1
+            found[1] += seconds
 
     @property
     def mean(self) -> float:
@@ -47,20 +50,20 @@ class Durations:
 
     def quantile(self, q: float) -> float:
         """Return the `q` quantile: the mean of the bin in which it lies."""
-        key = self._key(q)
-        return self._sums[key] / self._bins[key]
+        count, total = self._bins[self._key(q)]
+        return total / count
 
     @property
     def typical(self) -> float:
         """Mean without stalls: of what lies within a factor of `OUTLIER` around the median."""
         middle, reach = self._key(0.5), math.log(OUTLIER) / _STEP
-        near = [k for k in self._bins if abs(k - middle) <= reach]
-        return sum(self._sums[k] for k in near) / sum(self._bins[k] for k in near)
+        near = [b for k, b in self._bins.items() if abs(k - middle) <= reach]
+        return sum(b[1] for b in near) / sum(b[0] for b in near)
 
     def _key(self, q: float) -> int:
-        below = 0
+        below = 0.0
         for key in sorted(self._bins):
-            below += self._bins[key]
+            below += self._bins[key][0]
             if below >= q * self.count:
                 return key
         return max(self._bins)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from specsim.calibrate.readers.durations import Durations
 from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount
@@ -22,19 +22,18 @@ _LINE = re.compile(
     rb"'num_generation_tokens': (?P<tokens>\d{1,9})\}\s*\Z"
 )
 _FAST = re.compile(
-    rb"iter = (?P<iter>\d{1,12}), global_rank = \d{1,6}, rank = (?P<rank>\d{1,6}), "
-    rb"(?P<middle>num_scheduled_requests = \d{1,7}, kv_cache_util = [01]\.\d{1,9}, "
-    rb"currank_total_requests = \d{1,7}/\d{1,7}, host_step_time = \d{1,9}\.\d{1,9}ms, "
-    rb"prev_device_step_time = \d{1,9}\.\d{1,9}ms, timestamp = [\d -]{10}[\d :-]{9}, )"
-    rb"states = \{'num_ctx_requests': (?P<ctx>\d{1,9}), 'num_ctx_tokens': \d{1,9}, "
-    rb"'num_generation_tokens': (?P<tokens>\d{1,9})\}\s*\Z"
+    rb"iter = (\d{1,12}), global_rank = \d{1,6}, rank = (\d{1,6}), "
+    rb"num_scheduled_requests = (\d{1,7}), kv_cache_util = ([01]\.\d{1,9}), "
+    rb"currank_total_requests = \d{1,7}/\d{1,7}, host_step_time = (\d{1,9}\.\d{1,9})ms, "
+    rb"prev_device_step_time = \d{1,9}\.\d{1,9}ms, timestamp = [\d -]{10}[\d :-]{9}, "
+    rb"states = \{'num_ctx_requests': (\d{1,9}), 'num_ctx_tokens': \d{1,9}, "
+    rb"'num_generation_tokens': (\d{1,9})\}\s*\Z"
 )
 """The present layout of `_LINE`."""
 _SCHEDULED = re.compile(rb"num_scheduled_requests(?: =|:) (\d{1,7}), ")
 _HOST = re.compile(
     rb"(?:host_step_time = (\d{1,9}\.\d{1,9})ms|elapsed_time = (\d{1,6}\.\d{1,9})s), "
 )
-_DEVICE = re.compile(rb"prev_device_step_time = (\d{1,9}\.\d{1,9})ms, ")
 _KV = re.compile(rb"kv_cache_util = ([01]\.\d{1,9}), ")
 
 
@@ -55,9 +54,31 @@ class _Server:
         self.scheduled: bool | None = None
         self.speculates: bool | None = None
 
+    def continues(self, iteration: _Iteration) -> bool:
+        """Whether an iteration can follow: numbers grow, and the layout stays."""
+        other = self.scheduled is not None and self.scheduled != (iteration.requests is not None)
+        return not other and iteration.number > self.last_iter.get(iteration.rank, -1)
+
+    def take(self, iteration: _Iteration) -> None:
+        """Count one iteration of the log."""
+        number, rank, requests, seconds, usage, prefills, tokens = iteration
+        self.last_iter[rank], self.scheduled = number, requests is not None
+        self.read += 1
+        if len(self.last_iter) > 1 and rank != min(self.last_iter):
+            self.dropped["duplicate_rank"] += 1
+        elif prefills:
+            self.dropped["prefill"] += 1
+        elif not tokens or seconds <= 0:
+            self.dropped["idle"] += 1
+        else:
+            self.add(requests or None, seconds, usage)
+
     def add(self, batch: int | None, seconds: float, usage: float | None) -> None:
         """Count one iteration of pure decoding."""
-        self.rounds.setdefault(batch, Durations()).add(seconds)
+        rounds = self.rounds.get(batch)
+        if rounds is None:
+            rounds = self.rounds[batch] = Durations()
+        rounds.add(seconds)
         self.usage[batch] = self.usage.get(batch, 0.0) + (usage or 0.0)
 
     def entry(self, path: str) -> LogEntry:
@@ -118,43 +139,62 @@ def read_trtllm_log(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
     """
     servers = [_Server("trtllm_log")]
     for line in as_lines(lines):
-        if MARK not in line:
-            continue
         start = line.find(MARK)
-        found = _FAST.match(line, start) or _LINE.match(line, start)
-        if found is None:
+        if start < 0:
+            continue
+        iteration = _iteration(line, start)
+        if iteration is None:
             cut = not line.endswith((b"\n", b"\r")) or b"states = " not in line
             servers[-1].unread["truncated" if cut else "damaged field"] += 1
             continue
-        servers[-1] = _log_line(found, servers)
+        if not servers[-1].continues(iteration):
+            servers.append(_Server("trtllm_log"))
+        servers[-1].take(iteration)
     return [server.entry(path) for server in servers]
 
 
-def _log_line(found: re.Match[bytes], servers: list[_Server]) -> _Server:
-    middle, iteration, rank = found["middle"], int(found["iter"]), int(found["rank"])
-    scheduled, host = _SCHEDULED.search(middle), _HOST.search(middle)
-    server = servers[-1]
-    again = iteration <= server.last_iter.get(rank, -1)
-    other = server.scheduled is not None and server.scheduled != bool(scheduled)
-    if again or other:
-        server = _Server("trtllm_log")
-        servers.append(server)
-    server.last_iter[rank], server.scheduled = iteration, bool(scheduled)
-    server.read += 1
+class _Iteration(NamedTuple):
+    """One line: requests (None if not stated), seconds, KV fraction, prefills, tokens."""
+
+    number: int
+    rank: int
+    requests: int | None
+    seconds: float
+    usage: float | None
+    prefills: int
+    tokens: int
+
+
+def _iteration(line: bytes, start: int) -> _Iteration | None:
+    found = _FAST.match(line, start)
+    if found:
+        number, rank, requests, usage, step_ms, prefills, tokens = found.groups()
+        return _Iteration(
+            int(number),
+            int(rank),
+            int(requests),
+            float(step_ms) / 1e3,
+            float(usage),
+            int(prefills),
+            int(tokens),
+        )
+    found = _LINE.match(line, start)
+    if found is None:
+        return None
+    middle = found["middle"]
+    scheduled, host, kv = _SCHEDULED.search(middle), _HOST.search(middle), _KV.search(middle)
     seconds = 0.0
     if host:
         seconds = float(host[1]) / 1e3 if host[1] else float(host[2])
-    usage = _KV.search(middle)
-    if rank != min(server.last_iter):
-        server.dropped["duplicate_rank"] += 1
-    elif int(found["ctx"]):
-        server.dropped["prefill"] += 1
-    elif not int(found["tokens"]) or seconds <= 0:
-        server.dropped["idle"] += 1
-    else:
-        batch = int(scheduled[1]) if scheduled and int(scheduled[1]) else None
-        server.add(batch, seconds, float(usage[1]) if usage else None)
-    return server
+    return _Iteration(
+        int(found["iter"]),
+        int(found["rank"]),
+        int(scheduled[1]) if scheduled else None,
+        seconds,
+        float(kv[1]) if kv else None,
+        int(found["ctx"]),
+        int(found["tokens"]),
+    )
 
 
 def read_trtllm_stats(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:

@@ -1,0 +1,65 @@
+"""What the drafter accepts before the fit moves it: from measured depths, or from its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from specsim.acceptance import Acceptance
+from specsim.calibrate.residuals import workload_of
+from specsim.cost import CostParameters
+from specsim.observations import Observation
+from specsim.profile import assembled, default_acceptance
+from specsim.setup import Setup
+
+
+def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:
+    """Return what the drafter accepts before a fit: by measured depths, or a drafter of its kind.
+
+    Parameters
+    ----------
+    setup
+        The server.
+    observations
+        Rows; survival columns of chains give the accept probabilities by depth.
+
+    Returns
+    -------
+    One per dataset and temperature, the setup's own first.
+    """
+    system = assembled(setup, CostParameters())
+    current = setup.current
+    algorithms = [o.setting.algorithm for o in observations if o.setting.speculates]
+    algorithm = algorithms[0] if algorithms else (current.algorithm if current else "EAGLE3")
+    keys = {(setup.workload.dataset, setup.workload.temperature): None}
+    for row in observations:
+        w = workload_of(row, setup)
+        keys[w.dataset, w.temperature] = None
+    result = []
+    for dataset, temperature in keys:
+        base = default_acceptance(system, algorithm, dataset, temperature)
+        depths = [
+            (o.survival, o.weight)
+            for o in observations
+            if o.survival
+            and o.setting.topk == 1
+            and (workload_of(o, setup).dataset, workload_of(o, setup).temperature)
+            == (dataset, temperature)
+        ]
+        if depths:
+            base = replace(base, accept_prob=_conditional(depths), source="measured survival")
+        result.append(base)
+    return tuple(result)
+
+
+def _conditional(curves: Sequence[tuple[tuple[float, ...], float]]) -> tuple[float, ...]:
+    """Mean accept probability per depth from several survival curves and their weights."""
+    result = []
+    for d in range(max(len(s) for s, _ in curves)):
+        before = sum(w * (s[d - 1] if d else 1.0) for s, w in curves if len(s) > d)
+        after = sum(w * s[d] for s, w in curves if len(s) > d)
+        if before > 0:
+            result.append(float(np.clip(after / before, 1e-3, 1 - 1e-3)))
+    return tuple(result)

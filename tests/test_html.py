@@ -1,0 +1,227 @@
+"""The report: self-contained, its numbers those of the JSON, and alive in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from specsim.calibrate.validate import ValidatedRow, Validation
+from specsim.cli import main
+from specsim.curve import Curve
+from specsim.observations import Observation
+from specsim.profile import DEFAULT_PROFILE, Profile, load_profile
+from specsim.report.answer import answer
+from specsim.report.html import report_html
+from specsim.setting import SpecSetting
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return load_profile()
+
+
+@pytest.fixture(scope="module")
+def curve(profile: Profile) -> Curve:
+    return profile.predict(topk=2, num_steps=2, concurrency=[1, 30, 100], solver="analytic")
+
+
+@pytest.fixture(scope="module")
+def report(profile: Profile, curve: Curve) -> str:
+    cell = Observation(
+        kind="closed_loop", setting=SpecSetting.none(), concurrency=1, output_tps=92.7
+    )
+    validation = Validation((ValidatedRow(cell, "output_tps", 92.7, 93.0, 85.0, 100.0),))
+    return report_html(profile, curve, ["specsim predict 2,2,7 --json"], validation)
+
+
+def embedded(report: str, name: str) -> dict:
+    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', report, re.S)
+    assert found is not None
+    return json.loads(found[1])
+
+
+class Outside(HTMLParser):
+    """Collects what a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            fetches = name in ("src", "srcset", "data", "action") or (
+                name in ("href", "xlink:href") and tag in ("link", "image", "script")
+            )
+            if fetches and value and not value.startswith(("data:", "#")):
+                self.fetched.append(value)
+
+
+def test_needs_no_network_and_is_small(report: str) -> None:
+    parser = Outside()
+    parser.feed(report)
+    assert parser.fetched == []
+    assert "@import" not in report
+    assert not re.search(r"url\(\s*['\"]?https?:", report)
+    assert "fetch(" not in report
+    assert len(report.encode()) < 6_000_000
+
+
+def test_the_answer_stands_first(report: str, curve: Curve) -> None:
+    body = report[report.index("<body>") :]
+    lead = re.search(r'<p class="lead" id="answer">(.*?)</p>', body)
+    assert lead is not None
+    assert unescape(lead[1]) == answer(curve)[0]
+    assert body.index('id="answer"') < body.index("<h2>")
+    for heading in ("Throughput over load", "time of a round", "draft tree", "Calibration",
+                    "rests on", "again"):  # fmt: skip
+        assert heading in body
+
+
+def test_numbers_equal_the_json(report: str, curve: Curve) -> None:
+    rows = json.loads(curve.to_json())["rows"]
+    assert embedded(report, "curve-json")["rows"] == rows
+    cells = [float(v) for v in re.findall(r'data-tps="([^"]+)"', report)]
+    assert sorted(cells) == sorted(row["output_tps"] for row in rows)
+    data = embedded(report, "data")
+    drawn = [p["output_tps"] for series in data["series"] for p in series["points"]]
+    assert drawn == [p.output_tps for p in curve.rows]
+
+
+def test_rounds_add_up_to_the_curve_s(report: str, curve: Curve) -> None:
+    data = embedded(report, "data")
+    for j, rows in enumerate(data["rounds"]):
+        for series, row in zip(curve.series, rows, strict=True):
+            ms = 1e3 * series.points[j].round_time_s
+            assert sum(row) == pytest.approx(ms, rel=1e-4)  # parts are rounded to 0.1 us
+
+
+def test_the_same_inputs_give_the_same_bytes(profile: Profile, curve: Curve, report: str) -> None:
+    one, two = (report_html(profile, curve, ["c"]) for _ in range(2))
+    assert one == two
+    assert one != report
+
+
+def test_names_from_files_are_text_not_markup(profile: Profile, curve: Curve) -> None:
+    evil = replace(
+        curve,
+        profile="</script><script>alert(1)</script>",
+        notes=("<img src=x onerror=alert(2)>",),
+    )
+    report = report_html(profile, evil, ["<b>"])
+    assert "<script>alert" not in report
+    assert "<img" not in report
+    assert report.count("</script>") == 3
+
+
+PROBE = """
+<script>
+window.addEventListener("load", () => {
+  const out = document.createElement("pre");
+  out.id = "probe";
+  const svg = () => document.querySelector("#curve svg");
+  const hover = (share) => {
+    const box = svg().getBoundingClientRect();
+    svg().dispatchEvent(new MouseEvent("mousemove",
+      { clientX: box.left + share * box.width, clientY: box.top + 50, bubbles: true }));
+    return document.getElementById("tip").innerText;
+  };
+  const lines = () => svg().querySelectorAll("polyline").length;
+  const result = { right: hover(0.97), left: hover(0.08), lines: lines() };
+  document.querySelector("#toggles input").click();
+  result.toggled = lines();
+  const axis = document.getElementById("scale");
+  const before = svg().innerHTML;
+  axis.value = "linear";
+  axis.dispatchEvent(new Event("change"));
+  result.switched = svg().innerHTML !== before;
+  const metric = document.getElementById("metric");
+  metric.value = "gain";
+  metric.dispatchEvent(new Event("change"));
+  result.gain = hover(0.97);
+  result.rounds = document.querySelectorAll("#rounds svg rect title").length;
+  out.textContent = JSON.stringify(result);
+  document.body.appendChild(out);
+});
+</script>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_hover_toggles_and_axis_in_a_browser(report: str, curve: Curve, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(report.replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    assert CHROMIUM is not None
+    run = subprocess.run(
+        [
+            CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900",
+            f"--user-data-dir={tmp_path / 'user'}", "--enable-logging=stderr", "--v=0",
+            "--virtual-time-budget=4000", "--dump-dom", page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    console = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
+    assert console == []
+    found = re.search(r'<pre id="probe">(.*?)</pre>', run.stdout, re.S)
+    assert found is not None, run.stderr[-2000:]
+    probe = json.loads(unescape(found[1]))
+    points = [series.points for series in curve.series]
+    assert probe["right"].startswith("100 clients")
+    assert probe["left"].startswith("1 client")
+    for series in points:
+        assert f"{series[-1].output_tps:.0f} tok/s" in probe["right"]
+    assert probe["lines"] == len(points)
+    assert probe["toggled"] == len(points) - 1
+    assert probe["switched"] is True
+    gain = 100 * curve.series[2].comparisons[-1].gain
+    assert f"{gain:+.1f} %" in probe["gain"]
+    assert probe["rounds"] > 10
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    for name in ("report", "doctor"):
+        monkeypatch.setitem(main.COMMANDS, name, "words")
+    return main.run(words)
+
+
+def test_command_writes_the_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page, cells = tmp_path / "r.html", tmp_path / "observations.csv"
+    cells.write_text(
+        "kind,algorithm,topk,num_steps,num_draft_tokens,concurrency,output_tps\n"
+        "closed_loop,none,1,0,1,1,92.7\n"
+    )
+    words = ["--topk", "2", "--steps", "2", "--concurrency", "1,30", "--solver", "analytic"]
+    files = ["-o", str(page), "--observations", str(cells)]
+    assert run_cli(monkeypatch, "report", *words, *files) == 0
+    assert capsys.readouterr().out == f"wrote {page}\n"
+    text = page.read_text()
+    assert "2,2,7 --concurrency 1,30" in text
+    assert "Error of each measured cell" in text
+    assert run_cli(monkeypatch, "report", *words, "-o", "report.txt") == 2
+    assert "end the name in .html" in capsys.readouterr().err
+
+
+def test_doctor_names_versions_profiles_and_extras(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(monkeypatch, "doctor", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "specsim.doctor/1"
+    assert all(found["needed"].values())
+    assert DEFAULT_PROFILE in found["profiles"]
+    assert run_cli(monkeypatch, "doctor") == 0
+    out = capsys.readouterr().out
+    assert "simpy" in out
+    assert DEFAULT_PROFILE in out
