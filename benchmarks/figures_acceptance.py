@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import brentq, least_squares, minimize_scalar
 
-from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass
+from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass, sibling_share
 from specsim.setting import SpecSetting
 from specsim.tree import beam_tree
 
@@ -63,7 +63,7 @@ def sampled_accept_length(
     A second way to the same number; `growing` False keeps the shift constant over depth.
     """
     steps, topk, tokens = key
-    ranks = rank_mass(topk) * acceptance.rank_scale
+    ranks = rank_mass(topk, acceptance.rank_scale)
     quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / 8) for i in range(8)])
     quantiles *= acceptance.request_spread / quantiles.std()
     shifts = np.repeat(quantiles if acceptance.request_spread else np.zeros(1), contexts)[:, None]
@@ -73,11 +73,13 @@ def sampled_accept_length(
         spread = acceptance.context_spread
         odds = _median_log_odds(float(alpha), spread) + acceptance.level + shifts + spread * z
         doubt = acceptance.confidence_shift * (depth if growing else 1)
+        chance = (1 / (1 + np.exp(-odds))).reshape(-1, contexts * odds.shape[1]).mean(axis=1)
+        share = np.repeat(sibling_share(chance), contexts)[:, None, None]
         for store, first in (
             (truths, 1 / (1 + np.exp(-odds))),
             (beliefs, 1 / (1 + np.exp(doubt - odds))),
         ):
-            siblings = (1 - first)[..., None] * ranks
+            siblings = (1 - first)[..., None] * ranks * share
             store.append(np.concatenate([first[..., None], siblings], axis=-1))
     lengths = beam_tree(beliefs, truths, tokens).accept_length()
     return float(1 / np.mean(1 / lengths.reshape(-1, contexts).mean(axis=1)))

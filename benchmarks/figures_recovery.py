@@ -49,7 +49,7 @@ from specsim.workload import Lengths, Load, Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-import log_writers as writers  # noqa: E402
+import log_writers as writers
 
 RAMP = (1, 4, 16, 48)
 INPUT, OUTPUT = 900.0, 400.0
@@ -220,7 +220,7 @@ class Recovered:
                 base, chain = self.profile.acceptances[0], SpecSetting.of(1, STEPS)
                 tau = accept_table(self.truth.moved, chain).accept_length
                 if len(base.accept_prob) > 1:
-                    true = at_accept_length(base, chain, tau).level
+                    true = at_accept_length(base, chain, tau).level - base.level
             if p.name == "kv_pool" and self.profile.setup.engine.kv_tokens is not None:
                 true = 1.0  # the log states the pool as it is
             place = math.log if q.scale == "log" else float

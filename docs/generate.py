@@ -1,6 +1,7 @@
 """What the documentation takes from the code: command line, JSON documents, Python names.
 
-mkdocs calls the hooks at the end. ``python docs/generate.py cli`` (json, python, validation) prints a page.
+mkdocs calls the hooks at the end. ``python docs/generate.py cli`` prints a page; so do json, python
+and validation.
 """
 
 from __future__ import annotations
@@ -180,9 +181,9 @@ def validation_page() -> str:
 
     parts = [
         "# All measured cells\n",
-        "Generated: what `specsim validate` says of each folder of `calibration/` under the profile "
-        "that was fitted to it. These cells were seen by the fit; held-out errors are on the other "
-        "pages.\n",
+        "Generated: what `specsim validate` says of each folder of `calibration/` under the "
+        "profile that was fitted to it. These cells were seen by the fit; held-out errors are on "
+        "the other pages.\n",
     ]
     for name in profile_names():
         cells = ROOT / "calibration" / name / "observations.csv"

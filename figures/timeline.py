@@ -12,7 +12,7 @@ HEADER = ("timeline", "phase", "ms_per_round")
 
 
 def shown() -> tuple[Timeline, ...]:
-    """Simulate both; phases of equal batches do not depend on the random numbers."""
+    """Simulate both with one seed."""
     return timelines(founding(), SpecSetting.of(2, 2), 30, rounds=3)
 
 

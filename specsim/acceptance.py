@@ -47,6 +47,9 @@ Floats = NDArray[np.float64]
 RANK_MASS = (0.28, 0.13, 0.08)
 """h_2..h_4: Medusa head 0 and Sequoia's vector (PHYSICS 1.5); beyond, h_r = h_4 (4/r)^1.5."""
 
+MOST_MASS = 0.85
+"""Most that all siblings take of what the first choice leaves; times at most 1.11 of (ACC-6)."""
+
 CONTEXTS = 127
 """Lattice points per request quantile; prime, so that every lattice coordinate is a permutation."""
 
@@ -244,7 +247,7 @@ def _tree_survival(
     acceptance: Acceptance, centre: Floats, shift: Floats, topk: int, tokens: int
 ) -> Floats:
     """Survival by depth of the engine's beam tree, (requests, S)."""
-    ranks = rank_mass(topk) * acceptance.rank_scale
+    ranks = rank_mass(topk, acceptance.rank_scale)
     spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
     q_steps, p_steps, slot = [], [], 0
     for depth, mu in enumerate(centre, start=1):
@@ -257,9 +260,10 @@ def _tree_survival(
         log_odds = np.clip(log_odds, -_LARGE, _LARGE).reshape(-1, width)
         truth = 1.0 / (1.0 + np.exp(-log_odds))
         believed = 1.0 / (1.0 + np.exp(doubt - log_odds))
-        useful = 1.0 if mu > -_LARGE else 0.0  # accept probability 0: a drafter of no use
-        p_steps.append(useful * _with_siblings(truth, ranks))
-        q_steps.append(_with_siblings(believed, ranks))
+        mean = truth.reshape(len(shift), -1).mean(axis=1)  # per request quantile
+        known = np.repeat(sibling_share(mean), CONTEXTS)[:, None, None] * ranks
+        p_steps.append(_with_siblings(truth, known))
+        q_steps.append(_with_siblings(believed, known))
     beam = beam_tree(q_steps, p_steps, tokens)
     survival: Floats = beam.survival().reshape(len(shift), CONTEXTS, -1).mean(axis=1)
     return survival
@@ -269,15 +273,30 @@ def _with_siblings(first: Floats, ranks: Floats) -> Floats:
     return np.concatenate([first[..., None], (1.0 - first)[..., None] * ranks], axis=-1)
 
 
-def rank_mass(topk: int) -> Floats:
-    """h_2 .. h_topk (PHYSICS 1.5); the sum stays below 1 up to any topk an engine takes.
+def sibling_share(accept_prob: Floats) -> Floats:
+    """Factor on the rank masses by how good the drafter is at that depth             (ACC-6).
+
+    alpha / (alpha + 0.2), normalised to 1 at the alpha of 0.6 that `RANK_MASS` was observed at: a
+    drafter that is never right in its first choice is not right in its second either. Medusa's
+    deeper heads, alpha 0.36 and 0.22, keep two thirds and a half of the mass (PHYSICS 1.5).
+
+    >>> sibling_share(np.array([0.0, 0.22, 0.36, 0.6])).round(2).tolist()
+    [0.0, 0.7, 0.86, 1.0]
+    """
+    share: Floats = accept_prob / (accept_prob + 0.2) * (0.8 / 0.6)
+    return share
+
+
+def rank_mass(topk: int, scale: float = 1.0) -> Floats:
+    """h_2 .. h_topk (PHYSICS 1.5), scaled; the sum stays below 1 with (ACC-6) at any topk.
 
     >>> rank_mass(4).tolist()
     [0.28, 0.13, 0.08]
     """
     beyond = [RANK_MASS[-1] * (4.0 / r) ** 1.5 for r in range(5, topk + 1)]
-    mass = np.array([*RANK_MASS, *beyond], dtype=np.float64)[: topk - 1]
-    return mass * min(1.0, 0.95 / mass.sum()) if mass.size else mass
+    mass = scale * np.array([*RANK_MASS, *beyond], dtype=np.float64)[: topk - 1]
+    capped: Floats = mass * (MOST_MASS / max(float(mass.sum()), MOST_MASS))
+    return capped
 
 
 def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:

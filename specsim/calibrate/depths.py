@@ -11,7 +11,8 @@ from specsim.acceptance import Acceptance
 from specsim.calibrate.residuals import workload_of
 from specsim.cost import CostParameters
 from specsim.observations import Observation
-from specsim.profile import assembled, default_acceptance
+from specsim.profile import assembled, at_accept_length, default_acceptance
+from specsim.setting import SpecSetting
 from specsim.setup import Setup
 
 
@@ -50,8 +51,24 @@ def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tupl
         ]
         if depths:
             base = replace(base, accept_prob=_conditional(depths), source="measured survival")
+            base = _levelled(base, depths)
         result.append(base)
     return tuple(result)
+
+
+def _levelled(base: Acceptance, curves: Sequence[tuple[tuple[float, ...], float]]) -> Acceptance:
+    """Put the level where the chain's accept length is the measured one.
+
+    Requests differ, and slow ones run for longer, so the mean request accepts more than the mean
+    round does.
+    """
+    depth = max(len(s) for s, _ in curves)
+    lengths, weights = zip(*((1 + sum(s), w) for s, w in curves if len(s) == depth), strict=True)
+    wanted = float(np.average(lengths, weights=weights))
+    if not 1.01 < wanted < depth + 0.99:
+        return base
+    level = at_accept_length(base, SpecSetting.of(1, depth), wanted).level
+    return replace(base, level=level)
 
 
 def _conditional(curves: Sequence[tuple[tuple[float, ...], float]]) -> tuple[float, ...]:

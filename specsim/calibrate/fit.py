@@ -50,6 +50,8 @@ PRIOR_MODEL_ERROR, PRIOR_MODEL_CELLS = 0.06, 4
 """Error of a prediction of an unseen cell before the data speak, worth this many cells."""
 FLOOR_MODEL_ERROR = 0.03
 """No prediction of an unseen cell is surer than this."""
+SECANT = 1.28
+"""Posterior errors over which the bend of the model counts: one draw in ten lies beyond."""
 STARTS = 3
 HOLD_LOSS = 0.1
 """A parameter whose holding costs less than this in 2 ln(posterior) is held at its prior."""
@@ -117,7 +119,7 @@ def fit_profile(
     for _ in range(2):
         noise = _noise(problem, mode, free, noise)
         mode, _ = _search(problem, free, noise, 1, mode)
-    covariance = _laplace(problem, mode, noise)
+    covariance = _widened(problem, mode, noise)
     sd = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(sd, sd)
     moved = tuple(
@@ -344,11 +346,34 @@ def _model_error(noise: float, cells: int) -> float:
 
 
 def _laplace(problem: _Problem, mode: Floats, noise: float) -> Floats:
-    """Posterior covariance of all coordinates at the mode."""
-    jacobian = problem.jacobian(mode, noise)
+    """Posterior covariance of all coordinates at the mode, from the slopes of the residuals."""
+    return _covariance(problem, problem.jacobian(mode, noise))
+
+
+def _covariance(problem: _Problem, jacobian: Floats) -> Floats:
     prior = np.linalg.inv(problem.prior + 1e-9 * np.eye(len(problem.prior)))
     covariance = np.linalg.inv(jacobian.T @ jacobian + prior)
     return np.asarray((covariance + covariance.T) / 2, dtype=np.float64)
+
+
+def _widened(problem: _Problem, mode: Floats, noise: float) -> Floats:
+    """Laplace's covariance with the bends of the model in it.
+
+    Costs add up while coordinates are logarithms, so what the prior alone drives can grow by more
+    than its slope says, and what the data drive then has to give way by as much. Slopes are
+    replaced by secants over `SECANT` posterior errors, on the side where they are steeper; no
+    error becomes smaller by that.
+    """
+    slopes = _laplace(problem, mode, noise)
+    steps = np.diag(SECANT * np.sqrt(np.diag(slopes)))
+    size = len(mode)
+    values = problem.residuals(np.concatenate([mode[None], mode + steps, mode - steps]), noise)
+    up, down = values[1 : size + 1] - values[0], values[0] - values[size + 1 :]
+    steeper = (up**2).sum(axis=1) >= (down**2).sum(axis=1)
+    secants = np.where(steeper[:, None], up, down) / np.diag(steps)[:, None]
+    bent = _covariance(problem, secants.T)
+    scale = np.sqrt(np.maximum(np.diag(slopes) / np.diag(bent), 1.0))
+    return np.asarray(bent * np.outer(scale, scale), dtype=np.float64)
 
 
 def _log_error(problem: _Problem, mode: Floats) -> Floats:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass
+from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass, sibling_share
 from specsim.errors import InputError
 from specsim.report.plots import STYLES
 from specsim.report.plots_frame import frame
@@ -119,9 +119,10 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     for depth, log_odds in enumerate(odds.tolist(), start=1):
         width = 1 if depth == 1 else k
         doubt = acceptance.confidence_shift * depth
+        known = ranks * sibling_share(np.array([1.0 / (1.0 + np.exp(-log_odds))]))
         for steps, at in ((p_steps, log_odds), (q_steps, log_odds - doubt)):
             first = 1.0 / (1.0 + np.exp(-at))
-            row = np.concatenate([[first], (1.0 - first) * ranks])
+            row = np.concatenate([[first], (1.0 - first) * known])
             steps.append(np.broadcast_to(row, (1, width, k)).copy())
     return DrawnTree(beam_tree(q_steps, p_steps, setting.num_draft_tokens), setting)
 

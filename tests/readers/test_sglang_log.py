@@ -101,6 +101,27 @@ def test_accept_rate_definition(layout: str, formula: str) -> None:
     assert entry.settings["inferred"] == ["num_draft_tokens"]
 
 
+@pytest.mark.parametrize(
+    ("prefill", "formula"),
+    [
+        ("0.5.9", "accept_len/num_draft_tokens,"),
+        ("0.5.11-0.5.23", "(accept_len - 1)/(num_draft_tokens - 1)"),
+    ],
+)
+def test_prefill_lines_tell_the_definition(prefill: str, formula: str) -> None:
+    # 2.40 and 0.42 fit no whole number by either definition.
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"].replace("rate: 0.47", "rate: 0.42")
+    text = f"[2026-03-04 05:06:00 TP0] {logs.PREFILL[prefill]}\n" + logs.decode_lines(body)
+    (message,) = [d.message for d in only(text).diagnoses if d.code == "accept_rate_definition"]
+    assert formula in message
+    (message,) = [
+        d.message
+        for d in only(logs.decode_lines(body)).diagnoses
+        if d.code == "accept_rate_definition"
+    ]
+    assert "does not tell which" in message
+
+
 def test_startup() -> None:
     entry = only(logs.STARTUP + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"]))
     expected = {
@@ -241,6 +262,9 @@ def test_windows_with_prefill_are_dropped() -> None:
     (row,) = entry.rows
     assert (row.output_tps, row.mixed, row.windows) == (approx(2880), False, 16)
     assert entry.windows.dropped == row.dropped == {"prefill": 1}
+    # 17 windows of equally many rounds: 16 at 2 880 tokens/s, one at 1 000.
+    closed_loop = 17 / (16 / 2880 + 1 / 1000)
+    assert row.extra["output_tps_with_prefill"] == approx(closed_loop)
     assert "prefill_mixed" not in entry.codes  # 6 % of windows
 
 

@@ -22,6 +22,9 @@ STALLED_BATCH = 1.5
 CLOSED_LOOP_QUEUE = 0.5
 """A mean queue above this many requests means that clients wait for a place."""
 
+WITH_PREFILL = "output_tps_with_prefill"
+"""Name in `extra` of the throughput over windows with and without prefill: a closed loop's."""
+
 Sums = dict[str, float]
 
 
@@ -93,6 +96,7 @@ def _row(group: _Group, levels: Levels) -> LogRow:
     dropped["prefill"] += _count(group.mixed) if group.pure else 0
     sums, mixed = _sums(kept), not group.pure
     # Prefill changes how long a window lasts, not how many drafts are accepted.
+    whole = _sums([*kept, *group.mixed] if group.pure else kept)
     accept, accept_sem = _accept(_sums([*group.pure, *group.mixed]), levels.accept_quantum)
     tps, tps_sem, lag1 = _throughput(sums, levels)
     batch, queue = _batch(kept), _mean(sums["queue"], sums["n_queue"])
@@ -114,6 +118,7 @@ def _row(group: _Group, levels: Levels) -> LogRow:
         cuda_graph=group.graph,
         queue=queue,
         kv_usage=_mean(sums["usage"], sums["n_usage"]),
+        extra={} if mixed or not group.mixed else {WITH_PREFILL: _throughput(whole, levels)[0]},
     )
 
 

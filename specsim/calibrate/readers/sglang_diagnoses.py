@@ -67,10 +67,25 @@ class AcceptRate:
         agree = self.fits[definition] >= _CONSISTENT * self.seen
         return [int(n) for n in _CANDIDATES[agree]]
 
-    def definition(self, signature: Signature, num_draft_tokens: object) -> Definition | None:
-        """Return the definition, if the layout or the numbers decide it."""
-        if not signature.comma or signature.trailing_comma:
+    def definition(
+        self, signature: Signature, num_draft_tokens: object, versions: str
+    ) -> Definition | None:
+        """Return the definition, if the versions or the numbers decide it.
+
+        Parameters
+        ----------
+        signature
+            Layout of the lines.
+        num_draft_tokens
+            As stated; None if it is not.
+        versions
+            A version, or a range of them.
+        """
+        old = not signature.comma or signature.trailing_comma
+        if old or versions.startswith(("0.5.9.", "0.5.10")) or versions == "0.5.9":
             return "with_bonus"
+        if versions and versions != version_range(signature, ""):
+            return "drafts_only"
         both: tuple[Definition, ...] = ("with_bonus", "drafts_only")
         possible = [
             d
@@ -139,7 +154,8 @@ def entry_settings(
     elif hint:
         settings["version_range"] = hint
     if signature is not None and signature.accept_rate and "num_draft_tokens" not in settings:
-        n = rate.num_draft_tokens(rate.definition(signature, None))
+        versions = facts.version or str(settings["version_range"])
+        n = rate.num_draft_tokens(rate.definition(signature, None, versions))
         if n is not None:
             settings["num_draft_tokens"] = n
             settings["inferred"] = ["num_draft_tokens"]
@@ -189,7 +205,8 @@ def diagnoses(
         )
         found.append(Diagnosis("retraction", text))
     if signature is not None and signature.accept_rate:
-        found.append(_rate_definition(signature, rate, settings))
+        versions = facts.version or str(settings.get("version_range", ""))
+        found.append(_rate_definition(signature, rate, settings, versions))
     if counts["ranks"] > 1:
         text = f"{counts['ranks']} data-parallel ranks were summed per window"
         found.append(Diagnosis("ranks_summed", text))
@@ -223,10 +240,10 @@ def _at(batches: list[float]) -> str:
 
 
 def _rate_definition(
-    signature: Signature, rate: AcceptRate, settings: Mapping[str, object]
+    signature: Signature, rate: AcceptRate, settings: Mapping[str, object], versions: str
 ) -> Diagnosis:
     stated = None if settings.get("inferred") else settings.get("num_draft_tokens")
-    definition = rate.definition(signature, stated)
+    definition = rate.definition(signature, stated, versions)
     if definition == "drafts_only":
         formula = "(accept_len - 1)/(num_draft_tokens - 1)"
     elif definition == "with_bonus" and not signature.comma:
