@@ -80,6 +80,8 @@ def sampled_accept_length(
             (beliefs, 1 / (1 + np.exp(doubt - odds))),
         ):
             siblings = (1 - first)[..., None] * ranks * share
+            if store is beliefs:
+                siblings = np.minimum(siblings, first[..., None])
             store.append(np.concatenate([first[..., None], siblings], axis=-1))
     lengths = beam_tree(beliefs, truths, tokens).accept_length()
     return float(1 / np.mean(1 / lengths.reshape(-1, contexts).mean(axis=1)))

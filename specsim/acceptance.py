@@ -263,7 +263,9 @@ def _tree_survival(
         mean = truth.reshape(len(shift), -1).mean(axis=1)  # per request quantile
         known = np.repeat(sibling_share(mean), CONTEXTS)[:, None, None] * ranks
         p_steps.append(_with_siblings(truth, known))
-        q_steps.append(_with_siblings(believed, known))
+        # ranks are by the drafter's own confidence: no sibling is above the first
+        siblings = np.minimum((1.0 - believed)[..., None] * known, believed[..., None])
+        q_steps.append(np.concatenate([believed[..., None], siblings], axis=-1))
     beam = beam_tree(q_steps, p_steps, tokens)
     survival: Floats = beam.survival().reshape(len(shift), CONTEXTS, -1).mean(axis=1)
     return survival

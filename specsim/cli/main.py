@@ -29,7 +29,10 @@ COMMANDS = {
     "sweep": "Grids over settings, loads and overrides to a table.",
     "calibrate": "Fit a profile of your own server from measured cells.",
     "validate": "Compare a profile's predictions with measured cells.",
+    "timeline": "Where the time of a round goes: lanes, a Gantt picture, a Chrome trace.",
+    "report": "One self-contained HTML page: answer, curves, breakdown, calibration.",
     "read": "Say what a log, a benchmark result or a trace holds.",
+    "doctor": "Versions, extras and profiles of this installation.",
 }
 """Subcommands in the order of ``--help``: specsim.cli.NAME has NAME_command."""
 

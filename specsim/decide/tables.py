@@ -74,8 +74,8 @@ def _of_beam(
 
 
 def _beam(acceptance: Acceptance, centre: Floats, shift: Floats, topk: int) -> BeamResult:
-    """Grow the whole pool of all contexts (ACC-1 to ACC-3, as `acceptance._tree_survival`)."""
-    ranks = law.rank_mass(topk) * acceptance.rank_scale
+    """Grow the whole pool of all contexts (ACC-1 to ACC-6, as `acceptance._tree_survival`)."""
+    ranks = law.rank_mass(topk, acceptance.rank_scale)
     spread = acceptance.context_spread * law._normal_quantiles(CONTEXTS)
     q_steps, p_steps, slot = [], [], 0
     for depth, mu in enumerate(centre, start=1):
@@ -88,6 +88,9 @@ def _beam(acceptance: Acceptance, centre: Floats, shift: Floats, topk: int) -> B
         log_odds = np.clip(log_odds, -law._LARGE, law._LARGE).reshape(-1, width)
         truth = 1.0 / (1.0 + np.exp(-log_odds))
         believed = 1.0 / (1.0 + np.exp(doubt - log_odds))
-        p_steps.append((mu > -law._LARGE) * law._with_siblings(truth, ranks))
-        q_steps.append(law._with_siblings(believed, ranks))
+        mean = truth.reshape(len(shift), -1).mean(axis=1)
+        known = np.repeat(law.sibling_share(mean), CONTEXTS)[:, None, None] * ranks
+        p_steps.append(law._with_siblings(truth, known))
+        siblings = np.minimum((1.0 - believed)[..., None] * known, believed[..., None])
+        q_steps.append(np.concatenate([believed[..., None], siblings], axis=-1))
     return beam_tree(q_steps, p_steps, tree_capacity(topk, len(centre)))

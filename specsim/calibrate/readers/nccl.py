@@ -154,9 +154,13 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
     common = median(scales) if len(scales) >= MIN_ROWS else 1.0
     alike = sum(abs(s / common - 1) < 0.02 for s in scales)
     scale = common if abs(common - 1) > 0.02 and 2 * alike > len(scales) else 1.0
+    both = any(in_place is not None for *_, in_place in run.rows)
     kept = []
     for row in run.rows:
-        size, seconds, algbw, busbw, _ = row
+        size, seconds, algbw, busbw, in_place = row
+        if both and in_place is None:
+            run.unread["damaged row"] += 1
+            continue
         expected = size / seconds / 1e9 / scale
         if abs(expected - algbw) > 0.0051 + 0.006 * expected or busbw > 2 * algbw + 0.02:
             run.unread["numbers contradict each other"] += 1
