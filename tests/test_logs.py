@@ -147,3 +147,38 @@ def test_a_given_setup_is_taken_as_it_is() -> None:
         }
     )
     assert gather([server(plain(1.0, 100.0))], Stated(), base).setup is base
+
+
+def test_trtllm_iterations_are_round_times_without_speculation() -> None:
+    row = LogRow(batch_size=4.0, concurrency=4.0, round_time_s=0.008, windows=900)
+    entry = LogEntry("t.log", "trtllm_log", "tensorrt-llm", "1.0", {}, (row,))
+    found = gather([entry], Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1))
+    (made,) = found.observations
+    assert made.setting.algorithm == "none"
+    assert (made.round_time_s, made.output_tps) == (0.008, None)
+    assert any("does not say whether drafts are verified" in note for note in found.notes)
+
+
+def test_llamacpp_prints_a_time_per_token_not_a_throughput() -> None:
+    """Its speed leaves the prompt out, a closed loop's throughput does not."""
+    row = LogRow(kind="closed_loop", batch_size=1.0, concurrency=1.0, output_tps=100.0,
+                 tpot_s=0.01, accept_length=1.0, windows=5)  # fmt: skip
+    settings = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
+    entry = LogEntry("l.log", "llamacpp", "llama.cpp", "main", settings, (row,))
+    (made,) = gather([entry], Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1)).observations
+    assert (made.tpot_s, made.output_tps) == (0.01, None)
+
+
+def test_a_coarse_share_of_the_pool_is_no_context() -> None:
+    settings: dict[str, object] = {"algorithm": "none", "kv_tokens": 400_000}
+    one = server(plain(1.0, 100.0, kv_usage=0.0005), settings=settings)
+    many = server(plain(64.0, 3000.0, kv_usage=0.2), settings=settings)
+    said = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, engine_version="0.5.9",
+                  input_len=900, output_len=200)  # fmt: skip
+    alone, full = (gather([e], said).observations[0].context_len for e in (one, many))
+    # a step of 4000 tokens says next to nothing of one request of a thousand
+    assert alone == pytest.approx(1000, rel=0.02)
+    # of 64 requests it is 62 tokens each, against the 300 that stated lengths are trusted to
+    assert full == pytest.approx(0.2 * 400_000 / 64, rel=0.02)
+    unsaid = gather([one], STATED).observations[0].context_len
+    assert unsaid == pytest.approx(200)

@@ -69,6 +69,11 @@ def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = Non
             else:
                 rows.append(made)
         rows += _trace_rows(entry, known, stated)
+        if entry.format == "trtllm_log" and "algorithm" not in entry.settings and entry.rows:
+            known.notes.append(
+                f"{entry.path}: this log does not say whether drafts are verified, taken as without "
+                "speculation; a speculating server needs its iteration statistics (JSON)"
+            )
     if not rows:
         raise CalibrationError(
             ", ".join(sorted({e.path for e in entries})) or "no files",

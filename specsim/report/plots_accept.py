@@ -113,7 +113,7 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
         raise InputError("no speculation", "has no draft tree", "give topk and steps")
     k, alpha = setting.topk, accept_prob_at(acceptance, setting.num_steps)
     odds = np.log(alpha.clip(1e-9, 1 - 1e-9) / (1 - alpha).clip(1e-9)) + acceptance.level
-    ranks = rank_mass(k) * acceptance.rank_scale
+    ranks = rank_mass(k, acceptance.rank_scale)
     p_steps: list[Floats] = []
     q_steps: list[Floats] = []
     for depth, log_odds in enumerate(odds.tolist(), start=1):
@@ -122,7 +122,10 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
         known = ranks * sibling_share(np.array([1.0 / (1.0 + np.exp(-log_odds))]))
         for steps, at in ((p_steps, log_odds), (q_steps, log_odds - doubt)):
             first = 1.0 / (1.0 + np.exp(-at))
-            row = np.concatenate([[first], (1.0 - first) * known])
+            siblings = (1.0 - first) * known
+            if steps is q_steps:  # ranks are by the drafter's own confidence
+                siblings = np.minimum(siblings, first)
+            row = np.concatenate([[first], siblings])
             steps.append(np.broadcast_to(row, (1, width, k)).copy())
     return DrawnTree(beam_tree(q_steps, p_steps, setting.num_draft_tokens), setting)
 

@@ -1,0 +1,50 @@
+"""Write docs/validation/*.md from what the figure commands print."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PAGES = {
+    "kimi": (
+        "Validation: two Kimi servers",
+        "What the model gets right on the founding cells and on Kimi-K2.6, beside the textbook\n"
+        "formula (one speed-up at every load, given the measured throughput without speculation)\n"
+        "and beside itself without a mechanism.",
+        ("figures_kimi",),
+    ),
+    "acceptance": (
+        "Validation: acceptance",
+        "Accept lengths of trees from those of chains and one number per drafter, the shift of\n"
+        "its confidence. Data: `calibration/tables/`.",
+        ("figures_acceptance",),
+    ),
+    "kernels": (
+        "Validation: all-reduce and MoE layer",
+        "Measured tables (aiconfigurator, Apache-2.0; `calibration/tables/`) against the cost\n"
+        "model's formulas, fitted on a part of the rows.",
+        ("figures_allreduce", "figures_moe"),
+    ),
+}
+
+
+def main() -> None:
+    """Run every command and write its page."""
+    for name, (title, words, commands) in PAGES.items():
+        lines = [f"# {title}", "", words, ""]
+        for command in commands:
+            path = f"benchmarks/{command}.py"
+            done = subprocess.run(
+                [sys.executable, path], cwd=ROOT, capture_output=True, text=True, check=True
+            )
+            lines += ["```console", f"$ python {path}", done.stdout.rstrip(), "```", ""]
+        page = ROOT / "docs" / "validation" / f"{name}.md"
+        page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+        print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
