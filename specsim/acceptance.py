@@ -11,8 +11,8 @@ the mean of c over z at u = 0 is `accept_prob` alpha_d. The engine ranks nodes b
 and never sees c (ACC-2): a drafter that is less sure than it should be spends its budget on
 breadth. The shift grows with depth because a drafter's confidence at depth d is about "the text
 goes on like this", not about "given that the first d - 1 tokens were right", which is what a
-verification asks; on 63 published pairs of settings a constant shift left 11 % error at
-(7, 4, 8), the growing one 9 %, none 29 % (benchmarks/figures_acceptance.py). delta = 0 is a
+verification asks; on 63 published pairs of settings a constant shift left 10 % error at
+(7, 4, 8), the growing one 8 %, none 29 % (benchmarks/figures_acceptance.py). delta = 0 is a
 calibrated drafter.
 
     survival_d = E[sum over selected nodes at depth d of the path product of c]             (ACC-4)

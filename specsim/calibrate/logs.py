@@ -71,7 +71,7 @@ def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = Non
         rows += _trace_rows(entry, known, stated)
         if entry.format == "trtllm_log" and "algorithm" not in entry.settings and entry.rows:
             known.notes.append(
-                f"{entry.path}: this log does not say whether drafts are verified, taken as without "
+                f"{entry.path}: it does not say whether drafts are verified, taken as without "
                 "speculation; a speculating server needs its iteration statistics (JSON)"
             )
     if not rows:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from specsim.calibrate.readers.entry import LogEntry
 from specsim.calibrate.readers.paste import label_of, separates
-from specsim.calibrate.readers.sglang_block import Block
+from specsim.calibrate.readers.sglang_block import UNLIKE, Block
 from specsim.calibrate.readers.sglang_facts import ANY_FACT
 from specsim.calibrate.readers.sglang_lines import (
     MARK,
@@ -152,7 +152,7 @@ class _Reader:
                 self._replace_block()
                 self._take(*odd)
             else:
-                self.block.unread["unlike its neighbours"] += 1
+                self.block.not_read(odd[0].prefix, UNLIKE)
         if not self.block.like(line.signature):
             if not self.boundary:
                 self.odd = (line, prefill)
@@ -185,7 +185,7 @@ class _Reader:
 
     def _drop_odd(self) -> None:
         if self.odd is not None:
-            self.block.unread["unlike its neighbours"] += 1
+            self.block.not_read(self.odd[0].prefix, UNLIKE)
             self.odd = None
 
     def start(self) -> None:

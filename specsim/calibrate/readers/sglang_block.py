@@ -39,6 +39,8 @@ from specsim.calibrate.readers.sglang_lines import (
 )
 from specsim.calibrate.readers.sglang_matrix import Batch, join
 
+UNLIKE = "unlike its neighbours"
+"""Why a well-formed line with other fields than the lines around it is not read."""
 MAX_LINE = 4096
 """No more of a damaged line is looked at."""
 BACKWARDS_S = 60.0
@@ -110,7 +112,7 @@ class Block:
         """Take back the only decode line: the lines after it are unlike it."""
         self._batches, self._marks = [], []
         self.levels, self.rate, self.samples = Levels(), AcceptRate(), []
-        self.unread["unlike its neighbours"] += 1
+        self.unread[UNLIKE] += 1
 
     def like(self, signature: Signature) -> bool:
         """Whether a line with this signature can be this server's."""

@@ -44,7 +44,7 @@ _ARG = re.compile(
 )
 _MEMORY = re.compile(
     rb"max_total_num_tokens=(\d{1,12}), chunked_prefill_size=(-?\d{1,9}|None), "
-    rb"max_prefill_tokens=\d{1,9}, max_running_requests=(\d{1,9}), context_len=(\d{1,9})(?=, |\s)"
+    rb"max_prefill_tokens=\d{1,9}, max_running_requests=(\d{1,9}), (?:context_len=(\d{1,9})(?=, ))?"
 )
 _KV = re.compile(rb"KV Cache is allocated\. #tokens: (\d{1,12}),")
 _GRAPH_SIZES = re.compile(rb"Capture cuda graph bs \[([\d, ]{1,4096})\]")
@@ -135,7 +135,8 @@ class Facts:
             if memory[2].isdigit():
                 self.settings["chunked_prefill_size"] = int(memory[2])
             self.settings["max_running_requests"] = int(memory[3])
-            self.settings["context_len"] = int(memory[4])
+            if memory[4]:
+                self.settings["context_len"] = int(memory[4])
         elif kv:
             self.settings.setdefault("kv_tokens", int(kv[1]))
         self.started |= bool(memory or kv)

@@ -63,6 +63,7 @@ CONDITIONAL = frozenset(
 
 _ANSI = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 _HEAD = re.compile(rb"Decode batch(?: ?\[\d{1,9}\]| \d{1,9})?([.,]) ")
+_KEY = re.compile(rb"#?[A-Za-z][\w #./()%-]{0,60}")
 _COUNT = re.compile(rb"\d{1,9}")
 _STAMP = re.compile(rb"(?<!\d)(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
 _RANK = re.compile(rb" (DP|TP|PP|EP)(\d{1,5})(?=[ \]])")
@@ -238,7 +239,7 @@ def _fields(text: bytes) -> dict[bytes, bytes] | str:
             return "truncated" if part is parts[-1] and QUEUE not in fields else "damaged field"
         if key in fields:
             return "two lines written into one"
-        if key not in VALUES and _misspelt(key, text):
+        if key not in VALUES and (not _KEY.fullmatch(key) or _misspelt(key, text)):
             return "damaged field"
         fields[key] = value
     return fields
