@@ -204,6 +204,23 @@ def test_another_release_is_another_question() -> None:
     assert any("other releases" in note for note in answer.notes)
 
 
+def test_what_the_engine_refuses_is_shown_and_never_chosen() -> None:
+    """EAGLE3 came with 0.4.4.post1: what runs today cannot run on 0.4.4."""
+    older = apply_overrides(load_profile(), parse_overrides(["engine.version=0.4.4"])).profile
+    answer = recommend(older, (1, 30), Wish(limits=SMALL))
+    assert all(not c.choice.plan.setting.speculates for c in answer.loads)
+    assert all(c.current is not None and not c.current.plan.allowed for c in answer.loads)
+    assert all(not option.plan.what_if for c in answer.loads for option in c.tied)
+
+
+def test_a_server_without_a_drafter() -> None:
+    profile = load_profile()
+    bare = replace(profile, setup=replace(profile.setup, draft=None, current=None))
+    answer = recommend(bare, (1,))
+    assert answer.considered == (1, 1)
+    assert "no setting of this server drafts" in answer.advice[0].text
+
+
 def test_money_and_gpus() -> None:
     answer = replace(small(), gpu_hour_price=2.0)
     option = answer.loads[0].choice

@@ -77,10 +77,10 @@ def test_a_stopped_sweep_goes_on_and_a_finished_one_does_nothing(tmp_path: Path)
 
 def test_simulated_cells_share_their_seed_and_lie_by_the_closed_form() -> None:
     """2 %: what analytic and simulate may differ in steady state."""
-    sweep = Sweep(load_profile(), SETTINGS[:2], (8,), solver="simulate", seed=3)
+    sweep = Sweep(load_profile(), SETTINGS[:2], (30,), solver="simulate", seed=3)
     first, again = rows_of(sweep), rows_of(sweep)
     assert [r.texts() for r in first] == [r.texts() for r in again]
-    closed = rows_of(Sweep(load_profile(), SETTINGS[:2], (8,)))
+    closed = rows_of(Sweep(load_profile(), SETTINGS[:2], (30,)))
     for a, b in zip(first, closed, strict=True):
         assert a.output_tps == pytest.approx(b.output_tps, rel=0.03)  # and 1 % of 128 requests
 

@@ -167,7 +167,10 @@ def plan_measurements(
 
 def _finalists(profile: Profile, levels: Sequence[int], wish: Wish) -> tuple[Outlook, int | None]:
     """Return no speculation, what runs today and the settings that could win."""
-    plans, today = with_current(profile, possible_plans(profile, wish), wish.max_running_requests)
+    possible = possible_plans(profile, wish)
+    plans, today = with_current(profile, possible, wish.max_running_requests)
+    if today is not None and not plans[today].allowed:
+        plans, today = possible, None
     loads = tuple(Load("closed_loop", c) for c in levels)
     workload = wish.workload or profile.setup.workload.workload
     whole = Grid(plans, loads, workload, wish.dataset, wish.temperature)

@@ -6,7 +6,7 @@ a joint Gaussian (`specsim.decide.outlook`), by the rules of `specsim.decide.con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from specsim.decide.candidates import (
 from specsim.decide.contest import Contest
 from specsim.decide.outlook import Grid, outlook
 from specsim.decide.recommendation import Band, Launch, LoadChoice, MixChoice, Recommendation
-from specsim.decide.slo import Target, latencies
+from specsim.decide.slo import Target, latencies, parse_slo
 from specsim.engine import RunPlan, launch_env, launch_flags
 from specsim.errors import InputError
 from specsim.predict import CONCURRENCY
@@ -97,7 +97,17 @@ class Wish:
 
 
 def recommend(
-    profile: Profile, concurrency: Sequence[int] = CONCURRENCY, wish: Wish | None = None
+    profile: Profile,
+    concurrency: Sequence[int] = CONCURRENCY,
+    wish: Wish | None = None,
+    *,
+    max_draft_tokens: int | None = None,
+    max_steps: int | None = None,
+    max_topk: int | None = None,
+    slo: str | None = None,
+    engine_version: str | None = None,
+    any_engine: bool = False,
+    mix: Mapping[int, float] | None = None,
 ) -> Recommendation:
     """Choose a setting for every load.
 
@@ -109,13 +119,39 @@ def recommend(
         Clients in flight; those of the mix are added.
     wish
         Everything else; defaults where None.
+    max_draft_tokens, max_steps, max_topk, engine_version, any_engine
+        Short for the same of the wish.
+    slo
+        Latency targets, e.g. ``tpot=20ms,ttft=2s@p99``.
+    mix
+        Share of the time by load.
 
     Raises
     ------
     InputError
         If no load is given, or one is out of range.
+
+    Examples
+    --------
+    >>> from specsim.profile import load_profile
+    >>> answer = recommend(load_profile(), [1, 30], max_draft_tokens=4, max_topk=1)
+    >>> [choice.choice.label for choice in answer.loads]
+    ['no speculation', 'topk=1 steps=2, overlap']
     """
     wish = wish or Wish()
+    limits = wish.limits
+    wish = replace(
+        wish,
+        limits=Limits(
+            max_draft_tokens or limits.max_draft_tokens,
+            max_steps or limits.max_steps,
+            max_topk or limits.max_topk,
+        ),
+        targets=wish.targets if slo is None else parse_slo(slo),
+        engine_version=engine_version or wish.engine_version,
+        any_engine=any_engine or wish.any_engine,
+        mix=wish.mix if mix is None else tuple(sorted(mix.items())),
+    )
     asked = _levels(concurrency, wish)
     contest, looked_at = _contest(profile, asked, wish)
     choices = [contest.choose(j, c) for j, c in enumerate(asked)]
@@ -123,10 +159,10 @@ def recommend(
         met = np.any(contest.allowed, axis=0).tolist()
         choices = [replace(c, meets_targets=m) for c, m in zip(choices, met, strict=True)]
     choices = _steadied(choices)
-    mix = None
+    one: MixChoice | None = None
     if wish.mix:
         shares = dict(wish.mix)
-        mix = contest.mixed([shares.get(c, 0.0) for c in asked])[1]
+        one = contest.mixed([shares.get(c, 0.0) for c in asked])[1]
     return Recommendation(
         profile=profile.name,
         gpus=profile.setup.hardware.gpu_count,
@@ -134,8 +170,8 @@ def recommend(
         targets=wish.targets,
         loads=tuple(choices),
         bands=bands_of(choices),
-        mix=mix,
-        launch=_launches(profile, choices, mix, wish),
+        mix=one,
+        launch=_launches(profile, choices, one, wish),
         advice=advice_of(profile, contest, choices),
         notes=notes_of(profile, contest, wish.targets),
         considered=(looked_at, len(contest.plans)),
@@ -168,8 +204,9 @@ def _contest(profile: Profile, levels: Sequence[int], wish: Wish) -> tuple[Conte
     if wish.targets:
         always = [0] if current is None else [0, current]
         allowed = latencies(profile, grid, view.cells, wish.targets, always, wish.seed).met
-    if current is not None and wish.engine_version not in (None, grid.plans[current].version):
-        allowed[current] = False  # it is shown for comparison, another release was asked for
+    for i, plan in enumerate(grid.plans):  # what runs today is shown even if it cannot be chosen
+        if not plan.allowed or (i == current and wish.engine_version not in (None, plan.version)):
+            allowed[i] = False
     known = profile.fit.observations > 0
     contest = Contest(
         view,

@@ -1,0 +1,62 @@
+"""The figures of the decisions, in small: the paper's tables, random systems, calibration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from figures_decide import GIVEN, paper_errors, paper_series
+from random_systems import calibration_error, learnt, trial, world
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE", "EAGLE3"])
+def test_eagle3_paper_table_5(algorithm: str) -> None:
+    """vLLM on an RTX 3090: two batch sizes given, the rest within 12 % on average.
+
+    8.2 % (EAGLE) and 6.8 % (EAGLE-3) when this was written; table 3 (SGLang 0.4.4 on an H100) is
+    27 % and 12 %, see benchmarks/figures_decide.py.
+    """
+    batches, found, published = paper_errors(paper_series()["5", algorithm])
+    assert len(batches) == 8
+    errors = np.array(found[GIVEN:]) / np.array(published[GIVEN:]) - 1
+    assert np.abs(errors).mean() <= 0.12
+    assert (np.diff(found) < 0).all()  # the larger the batch, the less speculation gives
+
+
+def test_the_paper_is_there_as_published() -> None:
+    series = paper_series()
+    sizes = {key: len(rows) for key, rows in series.items()}
+    assert sizes == {("3", "EAGLE"): 9, ("3", "EAGLE3"): 9, ("5", "EAGLE"): 8, ("5", "EAGLE3"): 8}
+    assert all("2503.01840" in row["source"] for rows in series.values() for row in rows)
+
+
+def test_recommended_settings_are_near_the_true_best() -> None:
+    """One system of each kind; of 200, 90 % of the cells lie within 2 % (figures_decide.py)."""
+    outcomes = [o for seed in range(6) for o in trial(seed, 0.0, 0.005)]
+    regret = np.array([o.choice_regret for o in outcomes])
+    assert np.mean(regret <= 0.02) >= 0.75  # 2 standard errors of 30 cells below 90 %
+    assert regret.mean() < 0.02
+    assert abs(regret.mean() - np.mean([o.stated_regret for o in outcomes])) < 0.01
+
+
+def test_a_measured_system_is_known_better_than_its_prior() -> None:
+    w = world(1, 0.0, 0.005)
+    profile = learnt(w, np.random.default_rng(7))
+    before, after = (np.diag(p.covariance) for p in (w.prior, profile))
+    assert (after <= before + 1e-9).all()
+    guess = w.grid.solve(profile).log_tps
+    prior = w.grid.solve(w.prior).log_tps
+    assert np.abs(guess - w.log_tps).mean() < 0.5 * np.abs(prior - w.log_tps).mean()
+
+
+def test_calibration_error() -> None:
+    rng = np.random.default_rng(11)
+    stated = rng.random(50_000)
+    honest = (rng.random(50_000) < stated).astype(float)
+    assert calibration_error(stated, honest) < 0.01  # sampling error of 5000 per bin
+    assert calibration_error(np.full(100, 0.9), np.zeros(100)) == pytest.approx(0.9)
