@@ -232,8 +232,10 @@ def trial(seed: int, model_error: float, stated_error: float) -> list[Outcome]:
     """Measure a random system, ask for a recommendation, and look at the truth."""
     w = world(seed, model_error, stated_error)
     profile = learnt(w, np.random.default_rng(seed + 1_000_000))
+    _, logged = _cells(w, extra=True)
+    wish = replace(WISH, measured=tuple(w.grid.plans[i].setting for i in logged))
     result = []
-    for choice in recommend(profile, LOADS, WISH).loads:
+    for choice in recommend(profile, LOADS, wish).loads:
         truth = w.log_tps[:, w.column(choice.concurrency)]
         i, best = w.row(choice.choice.plan), w.row(choice.best.plan)
         result.append(

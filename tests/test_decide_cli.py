@@ -40,7 +40,7 @@ def test_recommend_says_what_to_launch(capsys: pytest.CaptureFixture[str]) -> No
     assert "SGLANG_ENABLE_SPEC_V2=True" in text
     assert "tok/s per GPU" in text
     assert "Draft steps by running batch" in text
-    assert "a simpler setting is kept unless another is faster with 80 %" in flat
+    assert "a simpler setting is kept unless another is faster with 75 %" in flat
 
 
 def test_recommend_as_json_is_stable(capsys: pytest.CaptureFixture[str]) -> None:

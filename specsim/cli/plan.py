@@ -26,6 +26,7 @@ def plan_command(
     dataset: opt.DatasetOption = None,
     temperature: opt.TemperatureOption = None,
     mix: what_if.MixOption = None,
+    observations: what_if.MeasuredOption = None,
     overrides: what_if.SetOption = None,
     seed: opt.SeedOption = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print specsim.plan/1.")] = False,
@@ -49,6 +50,7 @@ def plan_command(
         dataset=dataset,
         temperature=temperature,
         mix=what_if.parse_mix(mix),
+        measured=what_if.measured_settings(observations),
         seed=seed,
     )
     loads = LOADS if concurrency is None else opt.parse_concurrency(concurrency)

@@ -58,6 +58,7 @@ def recommend_command(
     draft_model: Annotated[
         str | None, typer.Option("--draft-model", metavar="PATH", help="For the launch flags.")
     ] = None,
+    observations: what_if.MeasuredOption = None,
     overrides: what_if.SetOption = None,
     seed: opt.SeedOption = 0,
     as_json: Annotated[
@@ -92,6 +93,7 @@ def recommend_command(
         dataset=dataset,
         temperature=temperature,
         mix=what_if.parse_mix(mix),
+        measured=what_if.measured_settings(observations),
         gpu_hour_price=gpu_hour_price,
         draft_model=draft_model,
         seed=seed,

@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from specsim.scenario import Applied
+    from specsim.setting import SpecSetting
     from specsim.workload import Workload
 
 ServerOption = Annotated[
@@ -26,6 +27,14 @@ SetOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="What if: allreduce.latency=*0.5, gpu=h200-sxm, accept_length=2.4, ... Repeatable.",
+    ),
+]
+MeasuredOption = Annotated[
+    str | None,
+    typer.Option(
+        "--observations",
+        metavar="FILE",
+        help="observations.csv that the profile was fitted to: which settings were measured.",
     ),
 ]
 MixOption = Annotated[
@@ -65,6 +74,16 @@ def parse_mix(text: str | None) -> tuple[tuple[int, float], ...]:
             raise InputError(f"mix {word}", "is not LOAD:SHARE", "write e.g. --mix 1:0.5,30:0.5")
         parts.append((int(match[1]), float(match[2])))
     return tuple(parts)
+
+
+def measured_settings(observations: str | None) -> tuple[SpecSetting, ...]:
+    """Return the settings of a file of observations, each once; nothing for None."""
+    from specsim.observations import read_observations
+
+    if observations is None:
+        return ()
+    rows = read_observations(observations).rows
+    return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))
 
 
 def asked_workload(

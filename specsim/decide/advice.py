@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specsim.decide.contest import SURE, Contest, beats
-from specsim.decide.outlook import Grid, depth_sd
+from specsim.decide.outlook import Grid
 from specsim.decide.recommendation import Advice, LoadChoice, Option, plan_name
 from specsim.decide.slo import Target
 from specsim.engine import RunPlan
@@ -161,7 +161,7 @@ def notes_of(profile: Profile, contest: Contest, targets: Sequence[Target]) -> t
         f"model error {100 * profile.fit.model_error:.1f} % of the throughput, half of its "
         "variance assumed to be a setting's own"
     )
-    if depth_sd(profile) > 0:
+    if contest.outlook.covariance[-1, -1] > 0:
         notes.append(
             "measured at one draft depth, as far as is known: what deeper drafts cost is uncertain"
         )

@@ -1,6 +1,6 @@
 """Settings against each other at one load: who wins, how surely, what is lost otherwise.
 
-A setting is dropped if another one beats it with a probability of at least 80 %. Of those that
+A setting is dropped if another one beats it with a probability of at least 75 %. Of those that
 stay the simplest is chosen, and among equally simple ones the fastest. Simplicity: no speculation,
 what runs today, other chains, trees; whatever needs another release of the engine comes after all
 that does not.
@@ -22,8 +22,11 @@ from specsim.uncertainty import Z90, normal_cdf
 
 Floats = NDArray[np.float64]
 
-SURE = 0.8
-"""Probability from which one setting beats another: four to one."""
+SURE = 0.75
+"""Probability from which one setting beats another: three to one.
+
+On 200 simulated systems whose parameters are known as well as a dozen cells tell them, 75 % loses
+0.6 % of the throughput on average, as 70 % does and 80 % nearly (benchmarks/figures_decide.py)."""
 
 
 @dataclass(frozen=True, slots=True)

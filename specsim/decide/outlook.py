@@ -35,6 +35,7 @@ from specsim.case import Case
 from specsim.decide.tables import accept_tables
 from specsim.engine import RunPlan
 from specsim.profile import Profile
+from specsim.setting import SpecSetting
 from specsim.uncertainty import spread
 from specsim.workload import Load, Workload
 
@@ -222,8 +223,18 @@ class Outlook:
         return np.asarray(self.mean + moved + self.specific_sd * own, dtype=np.float64)
 
 
-def outlook(profile: Profile, grid: Grid) -> Outlook:
-    """Return the joint Gaussian of all cells under a profile."""
+def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) -> Outlook:
+    """Return the joint Gaussian of all cells under a profile.
+
+    Parameters
+    ----------
+    profile
+        The server.
+    grid
+        Cells.
+    measured
+        Settings that the profile was fitted to, besides what runs today, as far as is known.
+    """
     cells = grid.solve(profile, with_limit=True)
 
     def log_output(coordinates: Floats) -> Floats:
@@ -234,7 +245,7 @@ def outlook(profile: Profile, grid: Grid) -> Outlook:
     size = len(errors.covariance)
     covariance = np.zeros((size + 1, size + 1))
     covariance[:size, :size] = errors.covariance
-    covariance[size, size] = depth_sd(profile) ** 2
+    covariance[size, size] = depth_sd(profile, measured) ** 2
     variance = profile.fit.model_error**2
     return Outlook(
         grid,
@@ -249,13 +260,16 @@ def outlook(profile: Profile, grid: Grid) -> Outlook:
     )
 
 
-def depth_sd(profile: Profile) -> float:
-    """Return the error of psi (DEPTH); none where nothing or enough was measured.
+def depth_sd(profile: Profile, measured: Sequence[SpecSetting] = ()) -> float:
+    """Return the error of psi (DEPTH); none where nothing or more than one depth was measured.
 
     Without measurements the overhead is the prior's, whose factor of three either way says it.
     """
+    current = profile.setup.current
+    depths = {s.num_steps for s in (*measured, *([current] if current else [])) if s.speculates}
     told = any(p.name == "draft" and p.driven == "data" for p in profile.parameters)
-    return 0.0 if told or not profile.fit.observations else DEPTH_SD
+    known = told or len(depths) > 1
+    return 0.0 if known or not profile.fit.observations else DEPTH_SD
 
 
 def _depth_column(profile: Profile, grid: Grid, jacobian: Floats) -> Floats:

@@ -177,7 +177,8 @@ def _finalists(profile: Profile, levels: Sequence[int], wish: Wish) -> tuple[Out
     must = [0] if today is None else [0, today]
     kept = promising(whole.solve(profile).log_tps, must, FINALISTS)
     grid = whole.only(kept)
-    return outlook(profile, grid), None if today is None else kept.index(today)
+    view = outlook(profile, grid, wish.measured)
+    return view, None if today is None else kept.index(today)
 
 
 def measurements(

@@ -60,6 +60,8 @@ class Wish:
         Whose acceptance; None is the profile's first.
     mix
         Share of the time by load, for one setting for all.
+    measured
+        Settings that the profile was fitted to, besides what runs today, as far as is known.
     gpu_hour_price
         Money per GPU and hour.
     draft_model
@@ -78,6 +80,7 @@ class Wish:
     dataset: str | None = None
     temperature: float | None = None
     mix: tuple[tuple[int, float], ...] = ()
+    measured: tuple[SpecSetting, ...] = ()
     gpu_hour_price: float | None = None
     draft_model: str | None = None
     seed: int = 0
@@ -198,7 +201,7 @@ def _contest(profile: Profile, levels: Sequence[int], wish: Wish) -> tuple[Conte
     whole = Grid(plans, loads, workload, wish.dataset, wish.temperature)
     kept = promising(whole.solve(profile).log_tps, [0] if today is None else [0, today])
     grid = whole.only(kept)
-    view = outlook(profile, grid)
+    view = outlook(profile, grid, wish.measured)
     current = None if today is None else kept.index(today)
     allowed = np.ones(grid.shape, dtype=np.bool_)
     if wish.targets:
@@ -207,11 +210,12 @@ def _contest(profile: Profile, levels: Sequence[int], wish: Wish) -> tuple[Conte
     for i, plan in enumerate(grid.plans):  # what runs today is shown even if it cannot be chosen
         if not plan.allowed or (i == current and wish.engine_version not in (None, plan.version)):
             allowed[i] = False
-    known = profile.fit.observations > 0
+    keys = {setting.key for setting in wish.measured}
+    measured = [i in (0, current) or plan.setting.key in keys for i, plan in enumerate(grid.plans)]
     contest = Contest(
         view,
         view.draws(np.random.default_rng(wish.seed)),
-        tuple(known and (i == 0 or i == current) for i in range(len(grid.plans))),
+        tuple(known and profile.fit.observations > 0 for known in measured),
         current,
         wish.engine_version or profile.setup.engine.version,
         allowed,

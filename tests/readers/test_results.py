@@ -156,6 +156,12 @@ def test_contradicting_record_is_unread(record: dict[str, Any], changes: dict[st
     assert not entry.usable
 
 
+def test_two_records_written_into_one() -> None:
+    first, second = results.json_lines(*results.SPECULATIVE_RECORDS[1:]).splitlines()
+    (entry,) = read_bench_json([first[:40] + second[second.index(",") :] + "\n"])
+    assert (entry.unread_lines, entry.usable) == (1, False)
+
+
 def test_cut_json_line() -> None:
     text = results.json_lines(results.VLLM_RECORD, results.SERVING_RECORD)
     (entry,) = read_bench_json(lines(text[:-40]))

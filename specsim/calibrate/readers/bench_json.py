@@ -123,7 +123,7 @@ def _speculative(record: Mapping[str, Any]) -> Result | str:
         return "a count is missing or damaged"
     if not accept or not step_s or not speed or accept < 1 or step_s <= 0 or speed <= 0:
         return "a number is out of range"
-    if abs(accept / step_s - speed) > LOOSE * speed or (steps and accept > steps + 1 + LOOSE):
+    if abs(accept / step_s - speed) > LOOSE * speed or accept > steps + 1 + LOOSE:
         return "numbers contradict each other"
     settings: dict[str, object] = {"topk": topk, "num_steps": steps, "num_draft_tokens": n}
     settings = settings if steps else dict(NO_SPECULATION)

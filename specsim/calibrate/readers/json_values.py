@@ -96,12 +96,20 @@ def _load(text: bytes) -> Any | None:
         return None
     characters = text.decode("utf-8", "replace")
     try:
-        value, end = json.JSONDecoder().raw_decode(characters)
+        value, end = json.JSONDecoder(object_pairs_hook=_object).raw_decode(characters)
     except (ValueError, RecursionError):
         return None
     rest = characters[end:].strip(" \t\r\n,`;")
     whole = not rest or rest.startswith("#")
     return value if whole and isinstance(value, dict | list) else None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object in which a key comes twice: two records were written into one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key comes twice")
+    return found
 
 
 def number(record: Mapping[str, Any], key: str) -> float | None:

@@ -157,12 +157,10 @@ def _timing(found: re.Match[bytes], run: _Run) -> str | None:
 
 
 def _agree(accepted: int | None, drafted: int | None, rate: float | None) -> bool:
-    """Whether counts of drafts agree with the printed rate, in percent."""
+    """Whether counts of drafts agree with the rate, in percent, that is printed below them."""
     if accepted is None or drafted is None:
         return True
-    if rate is None:
-        return accepted <= drafted
-    return abs(accepted - rate / 100 * drafted) <= 1e-5 * drafted + 0.01
+    return rate is not None and abs(accepted - rate / 100 * drafted) <= 1e-5 * drafted + 0.01
 
 
 def _is_eval(found: re.Match[bytes]) -> bool:

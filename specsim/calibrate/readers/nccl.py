@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ ROW = re.compile(
 )
 LOOKS_LIKE = re.compile(rb"\s*\d{1,15} +\d{1,15} +(?:float|half|bfloat16|double|u?int\d+|fp8_\w+) ")
 _RANKS = re.compile(rb"# nThread (\d{1,4}) nGpus (\d{1,4})")
-_RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) ")
+_RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) +(?:Group|Pid) ")
 _AVERAGE = re.compile(rb"# Avg bus bandwidth +: +\d")
 _DEVICE = re.compile(rb"\] (NVIDIA [\w ()./-]{2,60}?)\s*\Z")
 _TEST = re.compile(
@@ -33,7 +34,7 @@ _TEST = re.compile(
 
 MAX_ROWS = 100_000
 MIN_ROWS = 3
-"""So many rows must agree before the size column is taken to be in another unit."""
+"""So many rows must agree, on a power of two, before sizes are taken to be of another type."""
 RATIO_SLACK = 0.02
 """Rounding of the printed bandwidths moves their ratio by this much."""
 
@@ -153,7 +154,8 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
     scales = [size / seconds / 1e9 / algbw for size, seconds, algbw, *_ in run.rows if algbw > 0.5]
     common = median(scales) if len(scales) >= MIN_ROWS else 1.0
     alike = sum(abs(s / common - 1) < 0.02 for s in scales)
-    scale = common if abs(common - 1) > 0.02 and 2 * alike > len(scales) else 1.0
+    power = abs(math.log2(common) - round(math.log2(common))) < 0.03
+    scale = common if power and abs(common - 1) > 0.02 and 2 * alike > len(scales) else 1.0
     both = any(in_place is not None for *_, in_place in run.rows)
     kept = []
     for row in run.rows:
