@@ -29,6 +29,7 @@ MODULES = (
     "specsim.calibrate.sources",
     "specsim.decide.recommend",
     "specsim.decide.breakeven",
+    "specsim.decide.adaptive",
     "specsim.decide.plan",
     "specsim.decide.compare",
     "specsim.scenario",
@@ -49,6 +50,8 @@ DOCUMENTS = (
     ("specsim.documents", "ValidationDocument", "validate --json"),
     ("specsim.documents", "LogDocument", "read --json"),
     ("specsim.decide.document", "RecommendationDocument", "recommend --json"),
+    ("specsim.decide.schedule_document", "ScheduleDocument", "schedule --json"),
+    ("specsim.probe.document", "ProbeDocument", "probe"),
 )
 
 

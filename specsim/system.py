@@ -12,7 +12,7 @@ from specsim.architecture import (
     model_from_hf_config,
 )
 from specsim.cost import AllReduce, AllReducePiece, CostModel, CostParameters, fit_allreduce
-from specsim.engine import EngineSetup, RunPlan, kv_capacity, plan_run
+from specsim.engine import EngineSetup, RunPlan, drafts_eager, kv_capacity, plan_run
 from specsim.errors import InputError
 from specsim.evidence import Evidence
 from specsim.hardware import AllReducePath, Gpu, Link, gpu_from_table, load_gpu, load_link
@@ -159,6 +159,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         draft,
         allreduce_of(hardware, link, engine.tp),
         parameters or CostParameters(),
+        draft is not None and drafts_eager(engine.name, engine.version, draft.draft.kind),
     )
     return System(setup, gpu, link, cost, _engine_setup(setup, gpu), setup.workload.workload)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -123,3 +124,170 @@ class Load:
             raise InputError(
                 f"concurrency {self.concurrency}", "must be at least 1", "give clients in flight"
             )
+
+
+MOST_SECONDS = 1e6
+MOST_LEVEL = 1e5
+MOST_PERIODS = 10_000
+MOST_REQUESTS = 1_000_000
+"""Of a varying load: beyond them it is surely a mistake."""
+
+Unit = Literal["clients", "requests_per_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class VaryingLoad:
+    """A load that changes: clients in flight, or Poisson arrivals, along straight lines over time.
+
+    Parameters
+    ----------
+    kind
+        ``ramp`` or ``burst``; for people.
+    unit
+        ``clients`` of a closed loop, or ``requests_per_s``.
+    time_s, level
+        Corners of the course, from 0 on; two of one time are a jump.
+
+    Raises
+    ------
+    InputError
+        If the times do not begin at 0 and rise, or the levels are negative or all too small.
+
+    Examples
+    --------
+    >>> up_and_down = VaryingLoad.ramp((1, 64, 1), 600)
+    >>> up_and_down.level_at(150.0)
+    32.5
+    """
+
+    kind: Literal["ramp", "burst"]
+    unit: Unit
+    time_s: tuple[float, ...]
+    level: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        times, levels = np.array(self.time_s, dtype=float), np.array(self.level, dtype=float)
+        if len(times) != len(levels) or len(times) < 2 or not np.isfinite(times).all():
+            raise InputError(f"{self.kind} of {len(times)} times", "has no course", "give corners")
+        if times[0] != 0 or (np.diff(times) < 0).any() or not 0 < times[-1] <= MOST_SECONDS:
+            raise InputError(
+                f"{self.kind} from {times[0]:g} to {times[-1]:g} s",
+                f"must begin at 0, rise and last at most {MOST_SECONDS:g} s",
+                "give a duration, e.g. @600s",
+            )
+        if not np.isfinite(levels).all() or (levels < 0).any() or levels.max() > MOST_LEVEL:
+            raise InputError(
+                f"{self.kind} of {levels.min():g}..{levels.max():g} {self.words}",
+                f"must lie in 0..{MOST_LEVEL:g}",
+                "give clients in flight or requests/s",
+            )
+        least = 1.0 if self.unit == "clients" else 0.0
+        if levels.max() < least or self.mean <= 0:
+            raise InputError(
+                f"{self.kind} up to {levels.max():g} {self.words}", "sends nothing", "give more"
+            )
+
+    @classmethod
+    def ramp(
+        cls, levels: Sequence[float], duration_s: float, unit: Unit = "clients"
+    ) -> VaryingLoad:
+        """Go from level to level, in equal times."""
+        times = np.linspace(0.0, duration_s, max(2, len(levels))).tolist()
+        return cls("ramp", unit, tuple(times), tuple(map(float, levels)))
+
+    @classmethod
+    def burst(
+        cls,
+        base: float,
+        peak: float,
+        burst_s: float,
+        period_s: float,
+        duration_s: float,
+        unit: Unit = "requests_per_s",
+    ) -> VaryingLoad:
+        """Stay at a base level, with a burst of `burst_s` at the end of every period.
+
+        Raises
+        ------
+        InputError
+            If a burst does not fit into its period, or the period into the duration.
+        """
+        if not 0 < burst_s < period_s <= duration_s <= MOST_PERIODS * period_s:
+            raise InputError(
+                f"bursts of {burst_s:g} s every {period_s:g} s in {duration_s:g} s",
+                f"do not fit, or are more than {MOST_PERIODS}",
+                "write e.g. burst:1..20/s,10s/60s@600s",
+            )
+        times, levels = [0.0], [base]
+        for end in np.arange(1, math.floor(duration_s / period_s) + 1) * period_s:
+            begin = float(end) - burst_s
+            times += [begin, begin, float(end), float(end)]
+            levels += [base, peak, peak, base]
+        times.append(duration_s)
+        levels.append(base)
+        return cls("burst", unit, tuple(times), tuple(map(float, levels)))
+
+    @property
+    def words(self) -> str:
+        """The unit as people write it."""
+        return "clients" if self.unit == "clients" else "requests/s"
+
+    @property
+    def duration_s(self) -> float:
+        """When nothing more is sent."""
+        return self.time_s[-1]
+
+    @property
+    def mean(self) -> float:
+        """Mean level over the duration."""
+        return float(np.trapezoid(self.level, self.time_s)) / self.time_s[-1]
+
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+        low, high = min(self.level), max(self.level)
+        return f"{self.kind} of {low:g}..{high:g} {self.words} over {self.duration_s:g} s"
+
+    def level_at(self, time_s: float) -> float:
+        """Return the level at a time; at a jump, either side."""
+        return float(np.interp(time_s, self.time_s, self.level))
+
+    def reaches(self, level: float, after_s: float) -> float:
+        """Return the first time from `after_s` on at which a level is reached; inf for never."""
+        corners = zip(self.time_s, self.level, self.time_s[1:], self.level[1:], strict=False)
+        for t0, v0, t1, v1 in corners:
+            if t1 < after_s or t1 <= t0 or max(v0, v1) < level:
+                continue
+            begin = max(t0, after_s)
+            here = v0 + (v1 - v0) * (begin - t0) / (t1 - t0)
+            if here >= level - 1e-9:
+                return begin
+            if v1 > v0:
+                return t0 + (level - v0) / (v1 - v0) * (t1 - t0)
+        return math.inf
+
+    def arrivals(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw Poisson arrivals whose rate is the level, seconds, rising.
+
+        The integral of the rate up to each arrival grows by exponential steps of mean 1.
+
+        Raises
+        ------
+        InputError
+            If more than a million are to be expected.
+        """
+        times, rates = np.array(self.time_s), np.array(self.level)
+        pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2
+        total = np.concatenate([[0.0], np.cumsum(pieces)])
+        if total[-1] > MOST_REQUESTS:
+            raise InputError(
+                f"{self.label}", f"is more than {MOST_REQUESTS} requests", "give a shorter one"
+            )
+        steps = int(total[-1] + 8 * math.sqrt(total[-1]) + 16)
+        due = np.cumsum(rng.exponential(1.0, steps))
+        due = due[due < total[-1]]
+        piece = np.searchsorted(total, due, side="right") - 1
+        span, first, last = np.diff(times)[piece], rates[:-1][piece], rates[1:][piece]
+        left, slope = due - total[piece], (last - first) / np.where(span > 0, span, 1.0)
+        root = np.sqrt(np.maximum(first**2 + 2 * slope * left, 0.0))  # of first s + slope s^2 / 2
+        return np.asarray(times[piece] + 2 * left / np.maximum(first + root, 1e-300))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specsim.architecture import model_names
+from specsim.calibrate.probed import measured_gpu, probes_of
 from specsim.calibrate.readers import LogEntry, LogRow
 from specsim.errors import InputError
 from specsim.hardware import gpu_names, load_gpu
@@ -83,6 +84,7 @@ def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
     known = Known(engine=stated.engine, version=stated.engine_version)
     drafting = [e for e in entries if any(speculates(e, r) for r in e.rows)]
     plain = [e for e in entries if e not in drafting]
+    plain.sort(key=lambda e: e.format == "probe")  # a server's own words come first
     for entry in (*drafting, *plain):  # the setup is that of the speculating server
         for key, value in entry.settings.items():
             if entry in drafting or key not in SETTING_KEYS:
@@ -114,14 +116,15 @@ def build_setup(
         Names every flag that is missing.
     """
     settings = known.settings
-    model = stated.model or _library_id(settings.get("model"), model_names())
-    gpu = stated.gpu or _library_id(settings.get("gpu"), gpu_names())
+    model = stated.model or library_id(settings.get("model"), model_names())
+    gpu = stated.gpu or library_id(settings.get("gpu"), gpu_names())
     tp = stated.tp or settings.get("tp")
     missing = []
     if model is None:
         said = f" (the log says {settings['model']!r})" if "model" in settings else ""
         missing.append(f"--model ID or config.json{said}")
-    if gpu is None:
+    probes = probes_of(entries)
+    if gpu is None and not probes:
         missing.append("--gpu ID")
     if tp is None:
         missing.append("--tp N")
@@ -136,13 +139,13 @@ def build_setup(
             "add " + ", ".join(missing) + ", or --setup setup.toml",
         )
     count = stated.gpu_count or int(str(tp))
-    table = _allreduce_table(entries)
+    table = _allreduce_table(entries, int(str(tp)))
     allreduce: object = stated.allreduce or table or _allreduce_name(settings)
     drafts = drafts or any(speculates(e, r) for e in entries for r in e.rows)
     mapping: dict[str, object] = {
         "schema": "specsim.setup/1",
         "hardware": {
-            "gpu": gpu,
+            "gpu": measured_gpu(probes[0], None) if gpu is None else gpu,
             "gpu_count": count,
             "link": stated.link or _link(str(gpu), count, known),
             "allreduce": allreduce,
@@ -211,18 +214,19 @@ def _allreduce_name(settings: Mapping[str, object]) -> str:
     return "nccl" if settings.get("disable_custom_all_reduce") else "custom"
 
 
-def _allreduce_table(entries: Sequence[LogEntry]) -> dict[str, float] | None:
-    """Measured all-reduce, bytes -> seconds, from nccl-tests."""
+def _allreduce_table(entries: Sequence[LogEntry], tp: int) -> dict[str, float] | None:
+    """Measured all-reduce, bytes -> seconds, from nccl-tests or a probe of as many GPUs."""
     table = {
         str(t.size_bytes): t.seconds
         for entry in entries
         for t in entry.timings
-        if t.phase == "allreduce" and t.size_bytes and t.seconds > 0 and "nccl" in entry.format
+        if t.phase == "allreduce" and t.size_bytes and t.seconds > 0
+        if "nccl" in entry.format or (t.ranks == tp and "nccl" in t.name)
     }
     return table if len(table) >= 2 else None
 
 
-def _library_id(name: object, known: Sequence[str]) -> str | None:
+def library_id(name: object, known: Sequence[str]) -> str | None:
     """Library id that a path or product name stands for; None if there is none."""
     if not isinstance(name, str) or not name:
         return None

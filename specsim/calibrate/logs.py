@@ -10,11 +10,14 @@ from specsim.calibrate.log_setup import (
     Stated,
     build_setup,
     collect,
+    library_id,
     setting_of,
     speculates,
 )
+from specsim.calibrate.probed import foreign, probe_rows, probes_of, with_measured_gpu
 from specsim.calibrate.readers import LogEntry, LogRow, Timing
 from specsim.errors import CalibrationError
+from specsim.hardware import gpu_names
 from specsim.observations import Observation, observations_from_rows
 from specsim.setup import Setup
 
@@ -39,7 +42,13 @@ class Gathered:
     notes: tuple[str, ...] = ()
 
 
-def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = None) -> Gathered:
+def gather(
+    entries: Sequence[LogEntry],
+    stated: Stated,
+    base: Setup | None = None,
+    *,
+    rows_elsewhere: bool = False,
+) -> Gathered:
     """Turn entries into a setup and weighted observations.
 
     Parameters
@@ -50,6 +59,8 @@ def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = Non
         What the user says; wins over the logs.
     base
         A setup.toml to start from instead of building one.
+    rows_elsewhere
+        Whether entries without a usable row are no error: a probe's hardware is worth having.
 
     Raises
     ------
@@ -61,7 +72,19 @@ def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = Non
     known = collect(entries, stated)
     setup = base if base is not None else build_setup(known, stated, entries)
     rows: list[dict[str, object]] = []
+    for probe in probes_of(entries):
+        own = library_id(probe.settings["gpu"], gpu_names())
+        reason = foreign(probe, setup, own)
+        if reason is not None:
+            known.notes.append(f"{probe.path}: not used: {reason}")
+            continue
+        setup = with_measured_gpu(setup, probe)
+        steps, about = probe_rows(probe, setup)
+        rows += steps
+        known.notes += about
     for entry in entries:
+        if entry.format == "probe":
+            continue
         for row in entry.rows:
             made = _observation(entry, row, known, stated, setup)
             if isinstance(made, str):
@@ -74,7 +97,7 @@ def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = Non
                 f"{entry.path}: it does not say whether drafts are verified, taken as without "
                 "speculation; a speculating server needs its iteration statistics (JSON)"
             )
-    if not rows:
+    if not rows and not rows_elsewhere:
         raise CalibrationError(
             ", ".join(sorted({e.path for e in entries})) or "no files",
             "hold no usable measurement of decoding",
@@ -83,7 +106,7 @@ def gather(entries: Sequence[LogEntry], stated: Stated, base: Setup | None = Non
     notes = list(dict.fromkeys(known.notes))
     for entry in entries:
         dropped = {k: v for k, v in entry.windows.dropped.items() if v}
-        if dropped:
+        if dropped and entry.format != "probe":
             listed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
             notes.append(f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}")
     observations = observations_from_rows(rows, origin="logs")

@@ -9,6 +9,7 @@ from pathlib import Path
 from specsim.calibrate.log_setup import Stated
 from specsim.errors import InputError
 from specsim.observations import Observation, read_observations
+from specsim.probe import FILE as PROBE_FILE
 from specsim.setup import Setup, read_setup
 
 
@@ -23,12 +24,13 @@ class Sources:
 
 
 def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = None) -> Sources:
-    """Read a calibration folder, or any mix of logs, traces, benchmark results and CSVs.
+    """Read a calibration folder, or any mix of logs, traces, benchmark results, CSVs and probes.
 
     Parameters
     ----------
     sources
-        One folder, or files; observations.csv files may stand among them.
+        Files, folders of ``specsim probe``, and at most one folder with setup.toml and
+        observations.csv.
     stated
         What the user says beside the logs.
     setup
@@ -41,19 +43,21 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
     CalibrationError
         If nothing usable was measured.
     """
-    if len(sources) == 1 and Path(sources[0]).is_dir():
-        return _folder(Path(sources[0]), setup)
+    named = [_probe_file(s) or s for s in sources]
+    if len(named) == 1 and Path(named[0]).is_dir():
+        return _folder(Path(named[0]), setup)
+    named, setup = _unfolded(named, setup)
     from specsim.calibrate.logs import gather
     from specsim.calibrate.readers import read_file
 
     base = None if setup is None else read_setup(setup)
-    tables = [s for s in sources if s.endswith(".csv") and _is_observations(Path(s))]
-    entries = [e for s in sources if s not in tables for e in read_file(s)]
+    tables = [s for s in named if s.endswith(".csv") and _is_observations(Path(s))]
+    entries = [e for s in named if s not in tables for e in read_file(s)]
     name = Path(sources[0]).stem if sources[0] != "-" else "logs"
     rows: list[Observation] = []
     notes: list[str] = []
     if entries or base is None:
-        gathered = gather(entries, stated, base)
+        gathered = gather(entries, stated, base, rows_elsewhere=bool(tables))
         base = gathered.setup
         rows += gathered.observations
         notes += gathered.notes
@@ -62,6 +66,32 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
         rows += more.rows
         notes += more.notes
     return Sources(base, tuple(rows), tuple(notes), name)
+
+
+def _unfolded(named: Sequence[str], setup: str | None) -> tuple[list[str], str | None]:
+    """Put a calibration folder's observations in its place, and its setup where none is given."""
+    files: list[str] = []
+    folders = [Path(s) for s in named if Path(s).is_dir()]
+    if len(folders) > 1:
+        listed = " and ".join(str(folder) for folder in folders)
+        raise InputError(listed, "are two calibration folders", "give one, and files beside it")
+    for name in named:
+        folder = Path(name)
+        if folder not in folders:
+            files.append(name)
+            continue
+        _check_folder(folder, folder / "setup.toml" if setup is None else Path(setup))
+        setup = str(folder / "setup.toml") if setup is None else setup
+        files.append(str(folder / "observations.csv"))
+    return files, setup
+
+
+def _probe_file(source: str) -> str | None:
+    """Return the file of a folder that ``specsim probe`` wrote; None for anything else."""
+    folder = Path(source)
+    if not folder.is_dir() or (folder / "setup.toml").exists():
+        return None
+    return str(folder / PROBE_FILE) if (folder / PROBE_FILE).is_file() else None
 
 
 def _is_observations(path: Path) -> bool:
@@ -76,10 +106,14 @@ def _is_observations(path: Path) -> bool:
 
 def _folder(folder: Path, setup: str | None) -> Sources:
     path = Path(setup) if setup is not None else folder / "setup.toml"
-    for needed in (path, folder / "observations.csv"):
+    _check_folder(folder, path)
+    observations = read_observations(folder / "observations.csv")
+    return Sources(read_setup(path), observations.rows, observations.notes, folder.resolve().name)
+
+
+def _check_folder(folder: Path, setup: Path) -> None:
+    for needed in (setup, folder / "observations.csv"):
         if not needed.is_file():
             raise InputError(
                 str(folder), f"has no {needed.name}", "see docs/reference for the files' formats"
             )
-    observations = read_observations(folder / "observations.csv")
-    return Sources(read_setup(path), observations.rows, observations.notes, folder.resolve().name)

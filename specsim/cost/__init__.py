@@ -9,6 +9,7 @@ from specsim.cost.prefill import prefill_s
 from specsim.cost.rounds import (
     OVERLAP,
     RUN_AHEAD,
+    SCHEDULE_SHARE,
     SEQUENTIAL,
     RoundShape,
     RoundTime,
@@ -21,6 +22,7 @@ __all__ = [
     "CORRECTION_KNOTS",
     "OVERLAP",
     "RUN_AHEAD",
+    "SCHEDULE_SHARE",
     "SEQUENTIAL",
     "AllReduce",
     "AllReducePiece",

@@ -12,8 +12,11 @@ from specsim.cost.model import CostModel, active_experts, roofline_s
 Floats = NDArray[np.float64]
 
 DRAFT_FORWARD_S = 250e-6
-"""Assumed: launches, top-k and small kernels of one draft forward: 0.3 ms guessed for a captured
-step (PHYSICS 4), 0.9-1.1 ms measured in vLLM of 2025 whose drafts ran eager."""
+"""Assumed: launches, top-k and small kernels of one captured draft forward: EAGLE-1 in vLLM costs
+0.73 ms a step at Llama-3.1-8B on H100, 0.54 of them bytes (vllm#20780)."""
+EAGER_DRAFT_S = 450e-6
+"""Assumed: what a forward costs besides where nothing captures it: a step of EAGLE-3 in vLLM of
+mid-2025 takes 1.0 ms on the same server, 0.26 of them bytes (vllm#20780)."""
 EXTEND_S = 350e-6
 """Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
 TREE_S = 100e-6
@@ -72,6 +75,8 @@ def draft_forward_s(
     )
     cache = draft.kv_bytes_per_token * np.asarray(kv_tokens, dtype=np.float64) / bandwidth
     floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, draft.layers / 4)
+    if cost.draft_eager:
+        floor += EAGER_DRAFT_S
     total: Floats = (
         layer + experts + head + cache + floor + cost.allreduce_s(t, draft.hidden, draft.layers)
     )

@@ -42,6 +42,8 @@ class CostModel:
         Of the link and the GPU count; no pieces for one GPU.
     parameters
         Multipliers.
+    draft_eager
+        Whether the engine launches the drafter's kernels one by one instead of a captured graph.
     """
 
     gpu: Gpu
@@ -49,6 +51,7 @@ class CostModel:
     draft: ShardedDraft | None
     allreduce: AllReduce
     parameters: CostParameters | StackedParameters = field(default_factory=CostParameters)
+    draft_eager: bool = False
 
     def with_parameters(self, **changes: float | tuple[float, ...]) -> CostModel:
         """Return the same model with some parameters replaced."""

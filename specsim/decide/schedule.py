@@ -1,34 +1,32 @@
 """The best number of draft steps by running batch: a static table, in the engine's own syntax.
 
 A server that speculates may switch the depth by how many requests run, down to none. With K = 0
-the drafter stays loaded: its cache must follow the text, so its extend still runs, and the worker
-keeps its own overhead (SGLang 0.5.18 and later, unless SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND):
-
-    T(K = 0) = target(B, 1) + overhead + extend(B)  on the plan's timeline            (ZERO-STEPS)
-
-What is not here yet: policies that follow the acceptance (SGLang's moving average, hysteresis)
-and loads that change; they need the simulator.
+the drafter stays loaded, and its extend and the worker's overhead are still paid for (ZERO-STEPS in
+`specsim.simulate.pricing`). The table is the best at every batch in closed form; what it brings
+under a load that changes, beside policies that follow the acceptance, `specsim.decide.adaptive`
+simulates.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.case import TIMELINES
-from specsim.cost import CostModel, RoundShape, compose_s, draft_forward_s, round_time
-from specsim.cost.draft import OVERHEAD_S
+from specsim.cost import CostModel
 from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.outlook import Grid
 from specsim.decide.recommend import Wish
-from specsim.engine import RunPlan, padded_batch, parse_version
+from specsim.engine import RunPlan, parse_version
 from specsim.errors import InputError
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
+from specsim.simulate.gears import idle_plan
+from specsim.simulate.policy import Policy, by_batch
+from specsim.simulate.pricing import planned_time, round_shape
 from specsim.workload import Load, Workload
 
 Floats = NDArray[np.float64]
@@ -95,6 +93,27 @@ class Schedule:
     pool_lost: float
     notes: tuple[str, ...]
 
+    @property
+    def policy(self) -> Policy:
+        """What the simulator runs; SGLang looks a batch up as the size that it is padded to."""
+        table = {step.batch: step.num_steps for step in self.steps}
+        return by_batch(table, padded=self.engine == "sglang", name="best table")
+
+    @property
+    def config(self) -> str | None:
+        """The table as the engine reads it, JSON; None where it has none, or drafts nothing.
+
+        SGLang: the content of ``--speculative-adaptive-config``. vLLM: what goes into
+        ``--speculative-config`` beside method and model.
+        """
+        most = max(step.num_steps for step in self.steps)
+        if self.engine == "sglang" and most > 0:
+            return self.sglang_table()
+        if self.engine == "vllm" and most > 0:
+            ranges = f'"num_speculative_tokens_per_batch_size": {self.vllm_table()}'
+            return f'{{"num_speculative_tokens": {most}, {ranges}}}'
+        return None
+
     def sglang_table(self) -> str:
         """Return the JSON of ``--speculative-adaptive-config``."""
         table = {str(s.batch): {"candidate_steps": [s.num_steps]} for s in self.steps}
@@ -117,26 +136,13 @@ def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
         If the server has no drafter.
     """
     wish = wish or Wish()
-    algorithm = algorithm_of(profile)
-    if algorithm is None:
-        raise InputError("schedule", "needs a drafter", "add [draft] to the setup")
-    chains = [
-        SpecSetting(algorithm, 1, s, s + 1)
-        for s in range(1, min(wish.limits.max_steps, wish.limits.max_draft_tokens - 1) + 1)
-    ]
-    plans = candidate_plans(
-        profile,
-        chains,
-        engine_version=wish.engine_version,
-        max_running_requests=wish.max_running_requests,
-    )
-    overlapped = [p for p in plans if p.setting.speculates and p.setting.scheduler == "overlap"]
-    drafts = overlapped or [p for p in plans if p.setting.speculates]
+    plain, *drafts = chain_plans(profile, wish)
+    algorithm = drafts[0].setting.algorithm
     workload = wish.workload or profile.setup.workload.workload
-    batches, pool_lost = _batches(profile, plans[0], drafts[0], workload)
+    batches, pool_lost = _batches(profile, plain, drafts[-1], workload)
     context = workload.input_len.mean + workload.output_len.mean / 2
     loads = tuple(Load("steady_decode", b, context_len=context) for b in batches)
-    grid = Grid((plans[0], *drafts), loads, workload, wish.dataset, wish.temperature)
+    grid = Grid((plain, *drafts), loads, workload, wish.dataset, wish.temperature)
     tps = grid.solve(profile).output_tps
     zero = zero_steps_tps(profile.system().cost, drafts[0], batches, context)
     rows = np.vstack([zero, tps[1:]])
@@ -159,6 +165,34 @@ def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
     )
 
 
+def chain_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
+    """Plan no speculation, then chains by rising depth, overlapped where the engine does so.
+
+    Raises
+    ------
+    InputError
+        If the server has no drafter, or no chain may run.
+    """
+    algorithm = algorithm_of(profile)
+    if algorithm is None:
+        raise InputError("schedule", "needs a drafter", "add [draft] to the setup")
+    limits = wish.limits
+    plans = candidate_plans(
+        profile,
+        [
+            SpecSetting(algorithm, 1, s, s + 1)
+            for s in range(1, min(limits.max_steps, limits.max_draft_tokens - 1) + 1)
+        ],
+        engine_version=wish.engine_version,
+        max_running_requests=wish.max_running_requests,
+    )
+    drafts = [plan for plan in plans if plan.setting.speculates]
+    overlapped = [plan for plan in drafts if plan.setting.scheduler == "overlap"]
+    if not drafts:
+        raise InputError("schedule", "has no chain that the engine runs", "use another release")
+    return (plans[0], *(overlapped or drafts))
+
+
 def zero_steps_tps(
     cost: CostModel, plan: RunPlan, batches: Sequence[int], context: float
 ) -> Floats:
@@ -175,17 +209,9 @@ def zero_steps_tps(
     context
         KV tokens per request.
     """
-    batch = np.array(batches, dtype=np.float64)
-    padded, eager = padded_batch(replace(plan, graph_unit="none"), batch)
-    kv = batch * context
-    ones = np.ones_like(batch)
-    timeline = np.full(batch.shape, TIMELINES[plan.timeline], dtype=np.int64)
-    plain = round_time(
-        cost, RoundShape(batch, padded, eager, ones, ones, 0 * ones, 0 * ones, kv, timeline)
-    )
-    extend = draft_forward_s(cost, batch, kv, batch, extend=True) * cost.parameters.draft
-    front = plain.target.total_s + OVERHEAD_S * cost.parameters.round_overhead
-    return np.asarray(batch / compose_s(timeline, front, extend, plain.host_s), dtype=np.float64)
+    batch, idle = np.array(batches, dtype=np.float64), idle_plan(plan)
+    time = planned_time(cost, idle, round_shape(idle, 1.0, batch, batch * context))
+    return np.asarray(batch / time.round_s, dtype=np.float64)
 
 
 def steady_choice(tps: Floats) -> list[int]:
@@ -212,19 +238,28 @@ def schedule_lines(schedule: Schedule) -> list[str]:
             f"without drafter (K = 0 here: {100 * step.zero_steps_gain:+.0f} %)"
         )
     lines.append(f"  the drafter takes {100 * schedule.pool_lost:.0f} % of the KV pool's tokens")
-    first = max(step.num_steps for step in schedule.steps)
-    if schedule.engine == "sglang" and first > 0:
-        lines.append(f"  adaptive.json: {schedule.sglang_table()}")
-        lines.append(
-            f"  --speculative-num-steps {schedule.steps[0].num_steps or first} "
-            "--speculative-adaptive --speculative-adaptive-config adaptive.json"
-        )
-    elif schedule.engine == "vllm" and first > 0:
-        lines.append(
-            f'  in --speculative-config: "num_speculative_tokens": {first}, '
-            f'"num_speculative_tokens_per_batch_size": {schedule.vllm_table()}'
-        )
-    return lines + [f"  - {note}" for note in schedule.notes]
+    return [*lines, *config_lines(schedule), *(f"  - {note}" for note in schedule.notes)]
+
+
+def config_lines(schedule: Schedule) -> list[str]:
+    """Return the table in the engine's syntax, ready to paste; nothing if it drafts nothing."""
+    if schedule.config is None:
+        return []
+    if schedule.engine == "sglang":
+        return [f"  adaptive.json: {schedule.config}", f"  {' '.join(launch_words(schedule))}"]
+    return [f"  in --speculative-config: {schedule.config[1:-1]}"]
+
+
+def launch_words(schedule: Schedule) -> list[str]:
+    """Return the flags that switch the table on, besides those of the setting."""
+    if schedule.config is None:
+        return []
+    if schedule.engine == "vllm":
+        return ["--speculative-config", schedule.config]
+    most = max(step.num_steps for step in schedule.steps)
+    first = schedule.steps[0].num_steps or most
+    words = ["--speculative-num-steps", str(first), "--speculative-adaptive"]
+    return [*words, "--speculative-adaptive-config", "adaptive.json"]
 
 
 def _batches(
@@ -255,11 +290,8 @@ def _notes(plan: RunPlan, algorithm: str, steps: Sequence[Step]) -> tuple[str, .
     elif plan.engine == "vllm":
         if parse_version(plan.version).before(VLLM_FROM):
             notes.append(f"vLLM {plan.version} cannot: such a table is in {VLLM_FROM}")
-        if zero:
-            notes.append(
-                "whether vLLM skips the drafter's forward at K = 0 was not read: assumed not"
-            )
     else:
         notes.append(f"{plan.engine} has no such table that specsim knows")
-    notes.append("a static table; policies that follow the acceptance are not simulated yet")
+    if plan.ranks > 1:
+        notes.append(f"{plan.engine} switches adaptive speculation off under data parallelism")
     return tuple(notes)

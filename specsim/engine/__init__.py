@@ -5,7 +5,7 @@ from __future__ import annotations
 from specsim.engine.capacity import kv_capacity
 from specsim.engine.launch import launch_env, launch_flags
 from specsim.engine.plan import RunPlan, padded_batch
-from specsim.engine.planning import plan_run
+from specsim.engine.planning import drafts_eager, plan_run
 from specsim.engine.setup import EngineName, EngineSetup
 from specsim.engine.version import EngineVersion, parse_version
 
@@ -14,6 +14,7 @@ __all__ = [
     "EngineSetup",
     "EngineVersion",
     "RunPlan",
+    "drafts_eager",
     "kv_capacity",
     "launch_env",
     "launch_flags",

@@ -46,7 +46,12 @@ def plan_tensorrt_llm(setting: SpecSetting, engine: EngineSetup, what_if: bool) 
 
 
 def plan_llama_cpp(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> RunPlan:
-    """Return what llama.cpp's server does: slots, chains, everything in turn."""
+    """Return what llama.cpp's server does: slots, chains, everything in turn.
+
+    Read in build 11434 (``common/speculative.cpp``, ``tools/server/server-context.cpp``): all slots
+    draft in one batch, S forwards of one token each; the target verifies all slots in one batch;
+    the drafter computes that batch once more. Older builds drafted and verified slot by slot.
+    """
     verdict = judge(setting, engine, (_slot_chains, _slot_tokens, _no_overlap), what_if)
     setting = verdict.setting
     overlap = setting.scheduler == "overlap"
@@ -64,7 +69,7 @@ def plan_llama_cpp(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> 
         max_running_requests=most,
         alloc_tokens=setting.num_draft_tokens,
         reserved_tokens_per_request=setting.num_draft_tokens,
-        draft_extend="accepted" if setting.speculates and setting.algorithm != "NGRAM" else "none",
+        draft_extend="verify" if setting.speculates and setting.algorithm != "NGRAM" else "none",
         extend_eager=False,
         graph_batch_sizes=(),
         graph_unit="none",
@@ -73,6 +78,7 @@ def plan_llama_cpp(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> 
         finish_lag_rounds=1 if overlap else 0,
         timeline="overlap" if overlap else "sequential",
         ranks=engine.dp,
+        first_draft="forward",
     )
 
 

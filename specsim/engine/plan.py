@@ -12,6 +12,7 @@ from specsim.setting import SpecSetting
 
 Timeline = Literal["sequential", "overlap", "run_ahead"]
 DraftExtend = Literal["none", "accepted", "verify"]
+FirstDraft = Literal["extend", "forward"]
 GraphUnit = Literal["requests", "tokens", "none"]
 Prefill = Literal["first", "mixed"]
 
@@ -58,6 +59,9 @@ class RunPlan:
         and schedules under the draft extend; ``run_ahead``: the CPU never waits.
     ranks
         Data-parallel ranks with attention of their own.
+    first_draft
+        Where the first drafted token comes from: the ``extend`` after the last verification, or a
+        ``forward`` of its own.
     """
 
     setting: SpecSetting
@@ -78,6 +82,7 @@ class RunPlan:
     finish_lag_rounds: int
     timeline: Timeline
     ranks: int = 1
+    first_draft: FirstDraft = "extend"
 
     @property
     def running_cap(self) -> int:
@@ -91,13 +96,13 @@ class RunPlan:
 
     @property
     def draft_forwards(self) -> int:
-        """Drafter's decode forwards per round: S - 1, for the extend gives the first.
+        """Drafter's decode forwards per round: S - 1 where the extend gives the first, else S.
 
-        SGLang 0.5.9 ``eagle_worker.py:650``.
+        SGLang 0.5.9 ``eagle_worker.py:650``; llama.cpp ``common/speculative.cpp``.
         """
         if not self.setting.speculates or self.setting.algorithm == "NGRAM":
             return 0
-        return self.setting.num_steps - 1
+        return self.setting.num_steps - (1 if self.first_draft == "extend" else 0)
 
     def extend_tokens_per_request(self, accept_length: float, eager: bool = False) -> float:
         """Return the tokens that the draft extend computes per request and round.

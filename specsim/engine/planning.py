@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from specsim.engine.other_engines import plan_llama_cpp, plan_tensorrt_llm
 from specsim.engine.plan import RunPlan
-from specsim.engine.setup import EngineSetup
+from specsim.engine.setup import EngineName, EngineSetup
 from specsim.engine.sglang import plan_sglang
+from specsim.engine.version import parse_version
+from specsim.engine.vllm import drafts_eager as vllm_drafts_eager
 from specsim.engine.vllm import plan_vllm
 from specsim.setting import SpecSetting
+
+
+def drafts_eager(engine: EngineName, version: str, draft_kind: str) -> bool:
+    """Whether an engine launches a drafter's kernels one by one instead of a captured graph.
+
+    >>> drafts_eager("vllm", "0.9.2", "eagle3"), drafts_eager("sglang", "0.5.9", "eagle3")
+    (True, False)
+    """
+    return engine == "vllm" and vllm_drafts_eager(parse_version(version), draft_kind)
 
 
 def plan_run(setting: SpecSetting, engine: EngineSetup, *, what_if: bool = False) -> RunPlan:

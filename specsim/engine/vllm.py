@@ -9,13 +9,23 @@ from __future__ import annotations
 from specsim.engine.plan import RunPlan
 from specsim.engine.ruling import Ruling, as_chain, judge, scheduler_default
 from specsim.engine.setup import EngineSetup
+from specsim.engine.version import EngineVersion
 from specsim.setting import SpecSetting
 
 ASYNC_DEFAULT_FROM = "0.14.0"
 """Release from which async scheduling is taken as the default (assumed)."""
 
+EAGLE3_CAPTURED_FROM = "0.11.0"
+"""Release from which an EAGLE-3 drafter is taken to run in a captured graph (assumed; in mid-2025
+its steps cost twice their bytes, those of EAGLE-1 did not: vllm#20780)."""
+
 GRAPH_SIZES_TOKENS = (1, 2, 4, *range(8, 513, 8))
 """Captured sizes in tokens (assumed: the default list of vLLM's V1 engine)."""
+
+
+def drafts_eager(version: EngineVersion, draft_kind: str) -> bool:
+    """Whether this release launches a drafter's kernels one by one."""
+    return draft_kind == "eagle3" and version.before(EAGLE3_CAPTURED_FROM)
 
 
 def plan_vllm(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> RunPlan:

@@ -58,7 +58,7 @@ def cost_priors(system: System) -> tuple[Parameter, ...]:
         ]
     result.append(_prior("round_overhead", "log", 1.0, 1.0, "factor 3, PHYSICS 4"))
     if cost.draft is not None:
-        result.append(_prior("draft", "log", 1.0, 0.6, "draft bytes and launches, PHYSICS 4"))
+        result.append(_prior("draft", "log", 1.0, 0.5, "draft bytes and launches, PHYSICS 4"))
     return tuple(result)
 
 

@@ -21,6 +21,7 @@ PAINT = {
     "allreduce": ("#D55E00", "xxx"),
     "overhead": ("#BBBBBB", "..."),
     "extend": ("#CC79A7", "\\\\\\"),
+    "results": ("#E69F00", ""),
     "host": ("#E69F00", "---"),
     "prefill": ("#009E73", "+++"),
     "waiting": ("#EEEEEE", ""),

@@ -45,6 +45,7 @@ PHASES = {
     "allreduce": ("A", "all-reduce of the target"),
     "overhead": ("o", "sync, small kernels"),
     "extend": ("x", "draft extend"),
+    "results": ("R", "results of the last round"),
     "host": ("H", "results, schedule"),
     "prefill": ("P", "prefill"),
 }

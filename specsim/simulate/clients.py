@@ -10,6 +10,7 @@ import simpy
 from specsim.simulate.demand import Trace
 from specsim.simulate.machine import Steps
 from specsim.simulate.server import Server
+from specsim.workload import VaryingLoad
 
 ARRIVALS = 256
 """Interarrival times drawn together."""
@@ -59,6 +60,29 @@ def poisson(
         for gap in rng.exponential(1.0 / request_rate, ARRIVALS).tolist():
             yield env.timeout(gap)
             server.submit()
+
+
+def visitor(env: simpy.Environment, server: Server, load: VaryingLoad, number: int) -> Steps:
+    """Send the next request when the last one is answered, while more than `number` clients are in.
+
+    Parameters
+    ----------
+    env, server
+        Where.
+    load
+        Clients over time; after its end nothing is sent.
+    number
+        Of this client, from 0.
+    """
+    while True:
+        at = load.reaches(number + 1.0, env.now)
+        if at >= load.duration_s:
+            return
+        if at > env.now:
+            yield env.timeout(at - env.now)
+        answered = env.event()
+        server.submit(answered)
+        yield answered
 
 
 def replay(env: simpy.Environment, server: Server, trace: Trace) -> Steps:

@@ -107,6 +107,9 @@ class Demand:
     tokens, kv
         For each of these rounds: tokens emitted (the last round's surplus included), and tokens
         in the KV cache at its start.
+    gear, drawn
+        With a policy (`gears`, the last of which is the table): the gear that each request's
+        tokens are of, and what it would emit under each.
     """
 
     def __init__(
@@ -115,8 +118,10 @@ class Demand:
         table: AcceptTable,
         streams: Streams,
         trace: Trace | None = None,
+        gears: tuple[AcceptTable, ...] = (),
     ) -> None:
         self._workload, self._table, self._streams, self._trace = workload, table, streams, trace
+        self._gears = gears
         self._counting = np.arange(0.0)
         self._ones = np.ones(0, dtype=np.int8)
         self.input_len: list[int] = []
@@ -126,6 +131,8 @@ class Demand:
         self.rounds: list[int] = []
         self.tokens: list[NDArray[np.int8]] = []
         self.kv: list[Floats] = []
+        self.gear: list[int] = []
+        self.drawn: list[tuple[NDArray[np.int8], ...]] = []
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -182,6 +189,8 @@ class Demand:
             self.rounds,
             self.tokens,
             self.kv,
+            self.gear,
+            self.drawn,
         ):
             del column[count:]
 
@@ -199,6 +208,7 @@ class Demand:
         self.new_tokens += new.tolist()
         self.output_len += outputs.tolist()
         self.given += given.tolist()
+        self.gear += [len(self._gears) - 1] * len(given)
         start = inputs + given
         if self._table.survival.shape[1] == 1:  # a token per round: all rows are views of two
             self.rounds += need.tolist()
@@ -206,7 +216,10 @@ class Demand:
             self.tokens += [self._ones] * len(need)
             self.kv += [self._counting[first:] for first in start.tolist()]
             return
-        tokens = self._table.sample(self._streams.accept, quantile, longest)
+        if self._gears:
+            tokens = self._draw_all(quantile, longest).astype(np.int64)
+        else:
+            tokens = self._table.sample(self._streams.accept, quantile, longest)
         total = np.cumsum(tokens, axis=1)
         rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
         keep = int(rounds.max(initial=0))
@@ -215,11 +228,65 @@ class Demand:
         self.tokens += list(tokens[:, :keep].astype(np.int8))
         self.kv += list((total[:, :keep] + start[:, None]).astype(np.float64))
 
+    def _draw_all(self, quantile: Ints, longest: int) -> NDArray[np.int8]:
+        """Draw what requests emit under every gear, from the same numbers; returns the last."""
+        uniform = self._streams.accept.random((len(quantile), longest))
+        every = [emitted(table, quantile, uniform) for table in self._gears]
+        self.drawn += list(zip(*every, strict=True))
+        return every[-1]
+
+    def change_gear(self, request: int, gear: int, done: int, need: int) -> int:
+        """From its round `done` on, let a request emit what another gear gives.
+
+        Parameters
+        ----------
+        request, gear
+            Who, and the gear.
+        done
+            Drawn rounds that it has behind it.
+        need
+            Answer tokens that it still needs.
+
+        Returns
+        -------
+        Rounds until it has them.
+        """
+        row = self.drawn[request][gear][done : done + need]
+        total = np.cumsum(row, dtype=np.int64)
+        left = int(np.searchsorted(total, need)) + 1 if need > 0 else 0
+        row = row[:left]
+        before = self.tokens[request][:done]
+        start = self.input_len[request] + self.given[request] + int(before.sum())
+        course = (total[:left] - row + start).astype(np.float64)
+        self.tokens[request] = np.concatenate([before, row])
+        self.kv[request] = np.concatenate([self.kv[request][:done], course])
+        self.gear[request] = gear
+        return left
+
     def _lengthen(self, counting: int, ones: int) -> None:
         if counting > len(self._counting):
             self._counting = np.arange(2.0 * counting)
         if ones > len(self._ones):
             self._ones = np.ones(2 * ones, dtype=np.int8)
+
+
+def emitted(table: AcceptTable, quantile: Ints, uniform: Floats) -> NDArray[np.int8]:
+    """Tokens of each round from given uniform numbers, counted as :meth:`AcceptTable.sample` does.
+
+    Parameters
+    ----------
+    table
+        What rounds buy; one without drafts has a single row for all requests.
+    quantile
+        Request quantile of each row.
+    uniform
+        (rows, rounds) numbers in 0..1.
+    """
+    survival = table.survival[np.minimum(quantile, len(table.survival) - 1), 1:]
+    tokens = np.ones(uniform.shape, dtype=np.int8)
+    for depth in range(survival.shape[1]):
+        tokens += uniform < survival[:, depth, None]
+    return tokens
 
 
 def stratified(lengths: Lengths, rng: np.random.Generator, count: int, minimum: int = 1) -> Ints:

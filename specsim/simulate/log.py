@@ -14,12 +14,13 @@ Floats = NDArray[np.float64]
 
 
 class Stretch(NamedTuple):
-    """Rounds of one batch: their bounds, the batch, the slots taken, and the prefill in them."""
+    """Rounds of one batch: their bounds, the batch, slots taken, the prefill in them, the gear."""
 
     bounds: Floats
     batch: int
     running: int
     prefill_s: float
+    gear: int = 0
 
 
 class PrefillStep(NamedTuple):

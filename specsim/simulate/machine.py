@@ -11,7 +11,7 @@ from typing import Any
 
 import simpy
 
-from specsim.cost import OVERLAP, SEQUENTIAL, RoundTime
+from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL, RoundTime
 
 Steps = Generator[simpy.Event, Any, None]
 
@@ -47,11 +47,12 @@ class Machine:
             yield from self.front(time)
             yield from self.hold(self.gpu, extend_s)
             yield from self.hold(self.cpu, host_s)
-        elif timeline == OVERLAP:  # the CPU waits for the verification
+        elif timeline == OVERLAP:  # results of the last round at once, schedule once verified
+            results = self.env.process(self.hold(self.cpu, (1.0 - SCHEDULE_SHARE) * host_s))
             yield from self.front(time)
-            host = self.env.process(self.hold(self.cpu, host_s))
+            schedule = self.env.process(self.hold(self.cpu, SCHEDULE_SHARE * host_s))
             yield from self.hold(self.gpu, extend_s)
-            yield host
+            yield results & schedule
         else:  # the CPU is a round ahead
             host = self.env.process(self.hold(self.cpu, host_s))
             yield from self.front(time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.cost import OVERLAP, SEQUENTIAL
+from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
 from specsim.metrics import Records
 from specsim.simulate.pricing import RoundPricer
 
@@ -23,10 +23,11 @@ PHASE_DTYPE = np.dtype(
         ("accepted", np.int64),
     ]
 )
-"""A row per phase: draft, tree, target, allreduce, overhead, extend, host, prefill; its lane (gpu,
-link, cpu); the round, -1 for a prefill step of its own; bounds; requests; tokens that go in;
-drafts accepted (by the target). The target's all-reduces are spread over its layers; they are
-drawn as one share at its end. Phases that take no time are left out."""
+"""A row per phase: draft, tree, target, allreduce, overhead, extend, host, prefill, and
+results where the CPU processes them apart from scheduling (host); its lane (gpu, link, cpu); the
+round, -1 for a prefill step of its own; bounds; requests; tokens that go in; drafts accepted (by
+the target). The target's all-reduces are spread over its layers; they are drawn as one share at its
+end. Phases that take no time are left out."""
 
 
 def phase_records(
@@ -46,6 +47,32 @@ def phase_records(
     parts = [_prefill_phases(rounds, prefills, first)]
     if len(rounds):
         parts += _round_phases(rounds, pricer, first)
+    return _in_order(parts)
+
+
+def geared_phases(
+    rounds: Records, prefills: Records, pricers: tuple[RoundPricer, ...], first: int = 0
+) -> Records:
+    """Return the same of rounds that ran with the settings of a policy.
+
+    Parameters
+    ----------
+    rounds, prefills, first
+        As :func:`phase_records` takes them.
+    pricers
+        For each gear.
+    """
+    parts = [_prefill_phases(rounds, prefills, first)]
+    for gear, pricer in enumerate(pricers):
+        where = np.flatnonzero(rounds["gear"] == gear)
+        if len(where):
+            table = np.concatenate(_round_phases(rounds[where], pricer, 0))
+            table["round"] = first + where[table["round"]]
+            parts.append(table)
+    return _in_order(parts)
+
+
+def _in_order(parts: list[Records]) -> Records:
     table = np.concatenate(parts)
     table = table[table["end_s"] > table["start_s"]]
     return np.asarray(table[np.argsort(table["start_s"], kind="stable")])
@@ -76,8 +103,19 @@ def _round_phases(rounds: Records, pricer: RoundPricer, first: int) -> list[Reco
         parts.append(_table(name, lane, rounds, at, at + seconds, tokens, first))
         at = at + seconds
     emitted = rounds["accepted"] + rounds["active"]
-    begin = {SEQUENTIAL: at, OVERLAP: verified_at}.get(pricer.timeline, rounds["start_s"])
-    parts.append(_table("host", "cpu", rounds, begin, begin + time.host_s, emitted, first))
+    # Under overlap, the last round's results are processed at once, the next one is scheduled
+    # when the verification is done.
+    processed_at = rounds["start_s"] + (1.0 - SCHEDULE_SHARE) * time.host_s
+    shares = {
+        SEQUENTIAL: (("host", at, 1.0),),
+        OVERLAP: (
+            ("results", rounds["start_s"], 1.0 - SCHEDULE_SHARE),
+            ("host", np.maximum(verified_at, processed_at), SCHEDULE_SHARE),
+        ),
+    }.get(pricer.timeline, (("host", rounds["start_s"], 1.0),))
+    for name, begin, share in shares:
+        end = begin + share * time.host_s
+        parts.append(_table(name, "cpu", rounds, begin, end, emitted, first))
     return parts
 
 

@@ -4,11 +4,19 @@ Within a stretch of rounds only the KV cache grows, and a round's phases are aff
 given batch each is `base + slope * kv_tokens`. Both are read off `cost.round_time` itself, for all
 batches at once, by asking it at two KV sizes, so no formula is written twice. Where attention is
 not linear in the context (sliding windows, linear-attention states) it is asked every time.
+
+A server that keeps its drafter loaded but drafts nothing still runs the drafter's extend, so that
+its cache follows the text, and its worker keeps its own overhead (SGLang 0.5.23
+``eagle_worker_v2.py:1471`` unless SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND; vLLM 0.33.0 runs the
+drafter's forward and skips the sampling). A plan says so by `draft_extend` without a drafting
+setting:
+
+    T(K = 0) = target(B, 1) + overhead + extend(B)  on the plan's timeline            (ZERO-STEPS)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,14 +24,18 @@ from numpy.typing import ArrayLike, NDArray
 from specsim.case import TIMELINES
 from specsim.cost import (
     OVERLAP,
+    SCHEDULE_SHARE,
     SEQUENTIAL,
     CostModel,
     RoundShape,
     RoundTime,
     attention_s,
+    compose_s,
+    draft_forward_s,
     prefill_s,
     round_time,
 )
+from specsim.cost.draft import OVERHEAD_S
 from specsim.engine import RunPlan, padded_batch
 
 Floats = NDArray[np.float64]
@@ -74,6 +86,36 @@ def round_shape(
     )
 
 
+def drafter_idles(plan: RunPlan) -> bool:
+    """Whether the drafter is loaded and follows the text, but nothing is drafted (K = 0)."""
+    return not plan.setting.speculates and plan.draft_extend != "none"
+
+
+def planned_time(cost: CostModel, plan: RunPlan, shape: RoundShape) -> RoundTime:
+    """Price rounds of a plan: `cost.round_time`, or with an idle drafter (ZERO-STEPS).
+
+    Parameters
+    ----------
+    cost
+        The system.
+    plan
+        What runs.
+    shape
+        Its counts, see :func:`round_shape`.
+    """
+    time = round_time(cost, shape)
+    if not drafter_idles(plan):
+        return time
+    p = cost.parameters
+    extend = p.draft * draft_forward_s(
+        cost, shape.extend_tokens, shape.kv_tokens, shape.batch, extend=True
+    )
+    overhead = OVERHEAD_S * p.round_overhead * np.ones_like(extend)
+    length = compose_s(shape.timeline, time.target.total_s + overhead, extend, time.host_s)
+    draft = replace(time.draft, overhead_s=overhead, extend_s=extend)
+    return replace(time, draft=draft, round_s=length)
+
+
 def front_s(time: RoundTime, with_attention: bool = True) -> Floats:
     """Sum what comes before the draft extend: draft, tree, target, overhead, seconds."""
     front: Floats = (
@@ -98,6 +140,8 @@ class RoundPricer:
         A round is as long as the longer of two lines over KV tokens, base and slope of each per
         batch (index batch - 1): what it takes if the host hides, and if the extend (overlap) or
         all of the GPU (run ahead) hides under the host.
+    host
+        Per batch, what an overlap round takes at least: all of the CPU's work.
     decided
         Per batch: 0 or 1 where one of the lines is the longer one whatever the KV tokens, else 2.
     """
@@ -109,6 +153,7 @@ class RoundPricer:
     linear: bool
     gpu: tuple[list[float], list[float]]
     cpu: tuple[list[float], list[float]]
+    host: list[float]
     decided: list[int]
 
     @classmethod
@@ -122,7 +167,7 @@ class RoundPricer:
         tried = attention_s(cost, batch, width, batch * contexts) / contexts
         linear = np.allclose(tried, tried[0], rtol=1e-12, atol=0.0)
         shape = round_shape(plan, accept_length, batch, np.stack([0.0 * batch, FAR * batch]))
-        time = round_time(cost, shape)
+        time = planned_time(cost, plan, shape)
         front, far = front_s(time, with_attention=linear)
         extend, extend_far = np.broadcast_to(time.draft.extend_s, (2, max_batch))
         host = np.broadcast_to(time.host_s, (max_batch,))
@@ -134,11 +179,14 @@ class RoundPricer:
             gpu = gpu + host
             cpu, cpu_slope = 0.0 * host, 0.0 * slope
         elif timeline == OVERLAP:
-            cpu, cpu_slope = front + host, slope
+            cpu, cpu_slope = front + SCHEDULE_SHARE * host, slope
         else:
             cpu, cpu_slope = host, 0.0 * slope
         first = (gpu >= cpu) & (gpu_slope >= cpu_slope)
         second = (cpu >= gpu) & (cpu_slope >= gpu_slope) & linear
+        if timeline == OVERLAP:
+            covered = front >= (1.0 - SCHEDULE_SHARE) * host
+            first, second = first & covered, second & covered
         return cls(
             cost,
             plan,
@@ -147,6 +195,7 @@ class RoundPricer:
             linear,
             (gpu.tolist(), gpu_slope.tolist()),
             (cpu.tolist(), cpu_slope.tolist()),
+            host.tolist(),
             np.where(first, 0, np.where(second, 1, 2)).tolist(),
         )
 
@@ -173,7 +222,9 @@ class RoundPricer:
         if decided == 0:
             return gpu
         cpu = self.cpu[0][at] + kv_tokens * self.cpu[1][at]
-        return np.maximum(gpu, cpu + attention if self.timeline == OVERLAP else cpu)
+        if self.timeline != OVERLAP:
+            return np.maximum(gpu, cpu)
+        return np.maximum(np.maximum(gpu, cpu + attention), self.host[at])
 
     def shape(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundShape:
         """Return the counts of such rounds."""
@@ -181,7 +232,7 @@ class RoundPricer:
 
     def exact(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundTime:
         """Price rounds with all their phases, by the full formula."""
-        return round_time(self.cost, self.shape(batch, kv_tokens))
+        return planned_time(self.cost, self.plan, self.shape(batch, kv_tokens))
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.metrics import Records, itl_s
-from specsim.simulate.phases import phase_records
+from specsim.simulate.phases import geared_phases, phase_records
 from specsim.simulate.pricing import RoundPricer
 
 Floats = NDArray[np.float64]
@@ -25,11 +25,13 @@ ROUND_DTYPE = np.dtype(
         ("tokens", np.int64),
         ("accepted", np.int64),
         ("prefill_s", np.float64),
+        ("gear", np.int64),
     ]
 )
 """A row per round: its bounds, requests that decode, slots taken (prompts in prefill included),
 requests among them that are not finished, KV tokens at the start, tokens delivered, drafts
-accepted (those beyond a request's end included), and the time that mixed prompt chunks added."""
+accepted (those beyond a request's end included), the time that mixed prompt chunks added, and
+which of a policy's settings it ran with (0 without a policy)."""
 
 PREFILL_DTYPE = np.dtype(
     [
@@ -114,6 +116,10 @@ class SimulationResult:
         Mean length of a round, prefill left out; tokens emitted per request and round.
     tpot_s, tpot_p50_s, tpot_p99_s, ttft_s, ttft_p50_s, ttft_p99_s
         Over the requests that are marked as measured.
+    pricer, pricers
+        What rounds were priced with; with a policy, for each of its settings.
+    switches
+        How often the policy changed the setting, ramp and drain included.
     """
 
     requests: Records
@@ -134,6 +140,8 @@ class SimulationResult:
     ttft_p99_s: float
     pricer: RoundPricer
     deliveries: Deliveries
+    pricers: tuple[RoundPricer, ...] = ()
+    switches: int = 0
 
     @property
     def measured(self) -> Records:
@@ -152,7 +160,9 @@ class SimulationResult:
         if len(chosen) and (first or last is not None):
             inside = prefills["end_s"] > chosen["start_s"][0]
             prefills = prefills[inside & (prefills["start_s"] < chosen["end_s"][-1])]
-        return phase_records(chosen, prefills, self.pricer, first)
+        if not self.pricers:
+            return phase_records(chosen, prefills, self.pricer, first)
+        return geared_phases(chosen, prefills, self.pricers, first)
 
     def itl_s(self, per_chunk: bool = False) -> Floats:
         """Gaps between tokens over all measured requests, seconds (ITL); needs the rounds."""

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from specsim.acceptance import AcceptTable
 from specsim.case import Case
 from specsim.cost import CostModel
 from specsim.errors import InputError
 from specsim.metrics import Records
-from specsim.simulate.clients import Budget, client, poisson, replay
-from specsim.simulate.demand import Demand, Streams, Trace
+from specsim.simulate.clients import Budget, client, poisson, replay, visitor
+from specsim.simulate.demand import Demand, Streams, Trace, stratified
+from specsim.simulate.gears import Adaptation, Gearbox
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
 from specsim.simulate.result import SimulationResult
 from specsim.simulate.server import Server
 from specsim.simulate.steady import held_batch, steady_decode
 from specsim.simulate.summary import Course, Window, summarise
 from specsim.simulate.tables import build_tables
+from specsim.workload import VaryingLoad
 
 LEAST_REQUESTS = 96
 """Requests measured by default beyond those in progress at the start."""
 
 OPEN_REQUESTS = 1000
 """The same for open loops, whose arrivals are the larger noise."""
+
+
+FOREVER = 2**62
+"""A goal that is never reached: the clients decide when a run ends."""
 
 
 def simulate(
@@ -41,6 +48,8 @@ def simulate(
     round_by_round: bool = False,
     record_rounds: bool = True,
     trace: Trace | None = None,
+    varying: VaryingLoad | None = None,
+    adaptation: Adaptation | None = None,
 ) -> SimulationResult:
     """Simulate one case.
 
@@ -71,6 +80,11 @@ def simulate(
         Whether the result keeps the tables of rounds and prefill steps.
     trace
         Requests to replay instead of `case.load` and the workload's lengths.
+    varying
+        A load that changes instead of `case.load`; starts from nothing. Of clients, the
+        throughput is that until nothing more is sent; of arrivals, until the last answer.
+    adaptation
+        A policy that chooses the setting of each round; `case.plan` is its head.
 
     Returns
     -------
@@ -79,16 +93,25 @@ def simulate(
     Raises
     ------
     InputError
-        If `requests` or `warmup` is out of range.
+        If `requests` or `warmup` is out of range, or a policy is asked about a held batch.
     """
     for name, value, least in (("requests", requests, 1), ("warmup", warmup, 0)):
         if value is not None and value < least:
             raise InputError(f"{name} {value}", f"must be at least {least}", "leave it out")
-    run = _Run(cost, case, Streams.of(rng), round_by_round)
+    run = _Run(cost, case, Streams.of(rng), round_by_round, adaptation)
     load = case.load
+    if varying is not None and varying.unit == "clients":
+        until = partial(_until, varying.duration_s)
+        return _measure(run.visits(varying), until, record_rounds)
+    if varying is not None:
+        trace = run.arrivals(varying)
     if trace is not None:
         return _measure(run.replay(trace), _whole_run, record_rounds)
     if load.kind == "steady_decode":
+        if adaptation is not None:
+            raise InputError(
+                "a policy", "has nothing to choose at a held batch", "simulate its setting there"
+            )
         pricer = RoundPricer.of(cost, case.plan, case.table.accept_length, held_batch(case))
         return steady_decode(case, run.streams, pricer, requests, round_by_round, record_rounds)
     if load.kind == "open_loop":
@@ -113,6 +136,7 @@ class _Run:
     case: Case
     streams: Streams
     by_round: bool
+    adaptation: Adaptation | None = None
 
     def closed_loop(self, completions: int) -> Server:
         """Clients whose first requests are in progress."""
@@ -152,6 +176,26 @@ class _Run:
         env.run(until=server.start())
         return server
 
+    def visits(self, load: VaryingLoad) -> Server:
+        """Let clients come and go until the last one is answered."""
+        most = int(max(load.level))
+        env, server = self._server(most, FOREVER)
+        visits = [env.process(visitor(env, server, load, number)) for number in range(most)]
+        server.start()
+        env.run(until=env.all_of(visits))
+        return server
+
+    def arrivals(self, load: VaryingLoad) -> Trace:
+        """Draw the requests of a load whose rate changes."""
+        workload, streams = self.case.workload, self.streams
+        times = load.arrivals(streams.arrival)
+        if not len(times):
+            raise InputError(load.label, "brought no request", "give a longer or denser one")
+        least = min(1, round(workload.input_len.mean))
+        inputs = stratified(workload.input_len, streams.input_len, len(times), least)
+        outputs = stratified(workload.output_len, streams.output_len, len(times))
+        return Trace(times, inputs, outputs)
+
     def _server(
         self,
         most: int,
@@ -162,12 +206,19 @@ class _Run:
         """Build an idle server on which at most `most` requests are at once."""
         plan, table = self.case.plan, self.case.table
         most = min(most, plan.running_cap)
-        rounds = RoundPricer.of(self.cost, plan, table.accept_length, most)
+        box: Gearbox | None = None
+        gears: tuple[AcceptTable, ...] = ()
+        if self.adaptation is None:
+            rounds = RoundPricer.of(self.cost, plan, table.accept_length, most)
+        else:
+            box = Gearbox(self.cost, self.adaptation, most)
+            rounds, gears = box.pricer, tuple(gear.table for gear in self.adaptation.gears)
+            table = gears[-1]
         prefill = PrefillPricer(self.cost, plan.setting.speculates)
-        demand = Demand(self.case.workload, table, self.streams, trace)
+        demand = Demand(self.case.workload, table, self.streams, trace, gears)
         env = simpy.Environment()
         return env, Server(
-            env, self.case, demand, rounds, prefill, goal, among_first, self.by_round
+            env, self.case, demand, rounds, prefill, goal, among_first, self.by_round, box
         )
 
 
@@ -179,13 +230,20 @@ def _measure(
     tables = build_tables(server)
     course = Course.of(tables, server.demand.mean_output)
     window = choose(tables.requests, course)
-    return summarise(tables, window, course, server.rounds, record_rounds)
+    result = summarise(tables, window, course, server.rounds, record_rounds)
+    box = server.gearbox
+    return result if box is None else replace(result, pricers=box.pricers, switches=box.switches)
 
 
 def _whole_run(requests: Records, course: Course) -> Window:
     """From the first arrival until the last request is answered."""
     start, end = float(requests["arrival_s"].min()), float(requests["finished_s"].max())
     return Window(start, end, np.ones(len(requests), dtype=np.bool_), "whole")
+
+
+def _until(end: float, requests: Records, course: Course) -> Window:
+    """From time 0 until nothing more is sent, but the latencies of all requests."""
+    return Window(0.0, end, np.ones(len(requests), dtype=np.bool_), "whole")
 
 
 def _completions(first: int, server: Server, requests: Records, course: Course) -> Window:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from specsim.case import Case
 from specsim.simulate.demand import Demand
+from specsim.simulate.gears import Gearbox
 from specsim.simulate.log import Life, Log, PrefillStep, Prompt, Retraction, Segment, Stretch
 from specsim.simulate.machine import Machine, Steps
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
@@ -50,6 +51,8 @@ class Server:
         Stop after `goal` completions of requests numbered below `among_first`.
     by_round
         Whether every round is played phase by phase on the machine.
+    gearbox
+        Chooses the setting of each round, where a policy does; None is the case's own setting.
     """
 
     def __init__(
@@ -62,11 +65,13 @@ class Server:
         goal: int,
         among_first: float = math.inf,
         by_round: bool = False,
+        gearbox: Gearbox | None = None,
     ) -> None:
         self.env, self.demand, self.rounds, self.prefill = env, demand, rounds, prefill
         self.plan, self.pool = case.plan, case.pool_tokens
         self.held = case.plan.reserved_tokens_per_request
         self.left, self.among_first, self.by_round = goal, among_first, by_round
+        self.gearbox = gearbox
         self.machine = Machine(env)
         self.log = Log()
         self.lives: list[Life] = []
@@ -203,24 +208,32 @@ class Server:
     def _decode(self, pieces: Pieces) -> Steps:
         if self.kv[self.round] > self._room():
             self._make_room()
-        batch, start = len(self.batch), self.clock
+        batch, start, box = len(self.batch), self.clock, self.gearbox
+        swap_s, gear = 0.0, 0
+        if box is not None:
+            swap_s, self.rounds, gear = box.choose(self), box.pricer, box.gear
         last = self.round + 1 if pieces or self.by_round else self._next_change()
+        if box is not None:
+            last = min(last, self.round + box.horizon)
         kv = self.kv[self.round : last]
         extra, tokens, pairs = self._prefill_s(pieces, mixed=True) if pieces else (0.0, 0, 0.0)
         if self.by_round:
             exact = self.rounds.exact(float(batch), float(kv[0]))
+            yield from self.machine.hold(self.machine.cpu, swap_s)
             yield from self.machine.round(exact, self.rounds.timeline, extra)
             bounds = np.array([start, self.env.now])
         else:
             bounds = np.empty(len(kv) + 1)
             bounds[0] = start
             bounds[1:] = self.rounds.round_s(batch, kv)
-            bounds[1] += extra
+            bounds[1] += extra + swap_s
             bounds = yield from self._run(bounds.cumsum())
         self.clock = float(bounds[-1])
         self.round += len(bounds) - 1
         running = batch + len(self.prompts)
-        self.log.stretches.append(Stretch(bounds, batch, running, extra))
+        self.log.stretches.append(Stretch(bounds, batch, running, extra, gear))
+        if box is not None:
+            box.observe(self, len(bounds) - 1)
         ready = self._advance(pieces)
         if pieces:
             begin = self.clock - extra
@@ -270,7 +283,7 @@ class Server:
         life, demand = self.lives[request], self.demand
         done = self.round - life.first_round
         end = life.first_round + life.rounds
-        self._add_course(request, self.round, end, -1, done)
+        self.add_course(request, self.round, end, -1, done)
         self.log.segments.append(Segment(request, life.first_round, done, life.offset))
         tokens = demand.tokens[request][life.offset : life.offset + done]
         life.given += int(tokens.sum())
@@ -322,14 +335,15 @@ class Server:
     def _join(self, request: int) -> None:
         """Let a request whose prompt is complete decode from the next round on."""
         life, demand = self.lives[request], self.demand
+        if self.gearbox is not None:
+            self.gearbox.fit(self, request)
         life.first_round = self.round
         life.last_token_s = self.clock
         life.rounds = self._rounds_left(request) if life.retractions else demand.rounds[request]
         lag = self.plan.finish_lag_rounds
         end = self.round + life.rounds
-        if end + lag >= len(self.kv):
-            self.kv = np.concatenate([self.kv, np.zeros(end + lag)])
-        self._add_course(request, self.round, end, 1, 0)
+        self.lengthen(end + lag)
+        self.add_course(request, self.round, end, 1, 0)
         self.batch[request] = None
         if life.rounds + lag == 0:
             self._finish(request)
@@ -343,7 +357,12 @@ class Server:
         emitted = np.cumsum(demand.tokens[request][life.offset :], dtype=np.int64)
         return int(np.searchsorted(emitted, need)) + 1 if need > 0 else 0
 
-    def _add_course(self, request: int, first: int, end: int, sign: int, skip: int) -> None:
+    def lengthen(self, last: int) -> None:
+        """Let the sums of KV tokens reach to round `last`."""
+        if last >= len(self.kv):
+            self.kv = np.concatenate([self.kv, np.zeros(last)])
+
+    def add_course(self, request: int, first: int, end: int, sign: int, skip: int) -> None:
         """Add (or take away) a request's KV tokens in rounds first .. end and while it lags."""
         life, demand = self.lives[request], self.demand
         at = life.offset + skip

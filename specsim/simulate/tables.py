@@ -50,6 +50,7 @@ def _round_bounds(server: Server) -> Records:
     rounds["batch"] = np.repeat([s.batch for s in stretches], counts)
     rounds["running"] = np.repeat([s.running for s in stretches], counts)
     rounds["prefill_s"] = np.repeat([s.prefill_s for s in stretches], counts)
+    rounds["gear"] = np.repeat([s.gear for s in stretches], counts)
     rounds["kv_tokens"] = server.kv[: server.round]
     return rounds
 

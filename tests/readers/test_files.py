@@ -68,6 +68,7 @@ FORMAT_OF = {
     "chrome_trace": [results.trace_text(), results.trace_text(indent=2)],
     "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER],
     "golden_acceptance": [results.GOLDEN],
+    "probe": ['{"schema": "specsim.probe/1", "date": ""}', '{\n "schema": "specsim.probe/1",\n'],
 }
 
 

@@ -27,6 +27,7 @@ from specsim.calibrate.readers.golden import read_golden
 from specsim.calibrate.readers.llamacpp import read_llamacpp
 from specsim.calibrate.readers.nccl import read_nccl
 from specsim.calibrate.readers.nsys import read_kernel_summary, read_nsys_sqlite
+from specsim.calibrate.readers.probe import read_probe
 from specsim.calibrate.readers.prometheus import read_prometheus
 from specsim.calibrate.readers.sglang import read_sglang
 from specsim.calibrate.readers.source import Source
@@ -59,6 +60,7 @@ __all__ = [
     "read_llamacpp",
     "read_nccl",
     "read_nsys_sqlite",
+    "read_probe",
     "read_prometheus",
     "read_sglang",
     "read_tables",
@@ -126,6 +128,8 @@ def _read(source: Source, format_: Format, samples: int) -> list[LogEntry]:
             return read_llamacpp(source.lines(), path)
         case "golden_acceptance":
             return read_golden(source.lines(), path)
+        case "probe":
+            return read_probe(source.lines(), path)
 
 
 def require_usable(entries: Sequence[LogEntry]) -> None:

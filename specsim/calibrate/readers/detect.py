@@ -24,6 +24,7 @@ Format = Literal[
     "chrome_trace",
     "llamacpp",
     "golden_acceptance",
+    "probe",
 ]
 """Names of the formats; entries of ``bench_json`` and ``table`` name theirs more closely."""
 
@@ -35,6 +36,7 @@ SEARCH_BYTES = 32 << 20
 """How far into a file a known line is looked for."""
 
 _JSON_KEYS: dict[Format, re.Pattern[bytes]] = {
+    "probe": re.compile(rb'"schema": ?"specsim\.probe/'),
     "chrome_trace": re.compile(rb'"traceEvents"|"deviceProperties"|"ph": ?"[XM]"'),
     "trtllm_stats": re.compile(rb'"iterLatencyMS"'),
     "bench_json": re.compile(
@@ -108,7 +110,7 @@ def detect(source: Source) -> Format:
         source.path,
         "is in no format that specsim reads",
         "give a log of SGLang, vLLM, TensorRT-LLM or llama.cpp, a benchmark result, Prometheus "
-        "metrics, a torch or Nsight trace, or nccl-tests output",
+        "metrics, a torch or Nsight trace, nccl-tests output, or a probe.json",
     )
 
 

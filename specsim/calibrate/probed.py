@@ -1,0 +1,174 @@
+"""What a probe says of a server: its hardware as measured, and plain decode steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from specsim.architecture import load_model, model_from_hf_config
+from specsim.calibrate.readers import LogEntry
+from specsim.cost.host import HOST_PER_REQUEST_S, HOST_S
+from specsim.cost.target import PER_REQUEST_S
+from specsim.hardware import gpu_from_table, load_gpu
+from specsim.library import read_library
+from specsim.setting import SpecSetting
+from specsim.setup import GpuTable, Setup
+from specsim.system import assemble
+
+IMPLEMENTATION_ERROR = 0.10
+"""A probe's step runs other kernels than the engine's (norms, rotary embedding, attention, experts
+are not fused as there): 10 % either way, of which its many points share most."""
+ASSUMED_ERROR = 0.8
+"""Error (in log) of what is added to a step because the probe does not run it."""
+BASE_NOISE = 0.03
+"""Relative error that a weight of 1 stands for, as for logs."""
+LEAST_FLOPS = 1e9
+"""A probe that had no time for more than one token has not measured a rate of products."""
+SIXTEEN_BITS = ("bf16", "fp16", "f16")
+
+
+def probes_of(entries: Sequence[LogEntry]) -> list[LogEntry]:
+    """Return the entries that are probes."""
+    return [entry for entry in entries if entry.format == "probe"]
+
+
+def measured_gpu(entry: LogEntry, gpu: str | None) -> dict[str, object]:
+    """Return the GPU as a table of setup.toml: measured rates over those of the library.
+
+    Parameters
+    ----------
+    entry
+        A probe.
+    gpu
+        Library id; None for a device that the library does not have: its specified rates are then
+        taken to be what was measured.
+    """
+    facts = entry.settings
+    name, source = str(facts["gpu"]), f"specsim probe, {facts['date']}"
+
+    def number(key: str, evidence: str = "measured") -> dict[str, object]:
+        return {"value": _float(facts[key]), "evidence": evidence, "source": source}
+
+    measured: dict[str, object] = {"read_bandwidth": number("read_bandwidth")}
+    fast = _float(facts["gemm_flops"]) >= LEAST_FLOPS
+    if facts["dtype"] in SIXTEEN_BITS and fast:
+        measured["gemm_flops_bf16"] = number("gemm_flops")
+    if gpu is not None:
+        return {"id": gpu, **read_library("gpus")[gpu], **measured}
+    return {
+        "id": "probed",
+        "name": name,
+        "is_cpu": facts["device"] == "cpu",
+        "mem_bytes": number("mem_bytes"),
+        "mem_bandwidth": number("read_bandwidth", "assumed"),
+        "flops_bf16": number("gemm_flops", "assumed") if fast else LEAST_FLOPS,
+        **measured,
+    }
+
+
+def foreign(entry: LogEntry, setup: Setup, own: str | None) -> str | None:
+    """Why a probe was not run on this server's hardware; None if it may have been.
+
+    Parameters
+    ----------
+    entry, setup
+        The probe and the server.
+    own
+        Library id of the probed device; None if the library does not have it.
+    """
+    gpu = setup.hardware.gpu
+    known = load_gpu(gpu) if isinstance(gpu, str) else gpu_from_table(gpu)
+    said = f"measured on {entry.settings['gpu']}, and the server has {known.name}"
+    if known.is_cpu != (entry.settings["device"] == "cpu"):
+        return said
+    return said if own is not None and isinstance(gpu, str) and gpu != own else None
+
+
+def with_measured_gpu(setup: Setup, entry: LogEntry) -> Setup:
+    """Return a setup whose GPU has the probe's rates."""
+    gpu = setup.hardware.gpu
+    if isinstance(gpu, str):
+        table: Mapping[str, object] = measured_gpu(entry, gpu)
+    else:
+        own = measured_gpu(entry, None)
+        rates = ("read_bandwidth", "gemm_flops_bf16")
+        table = {**gpu, **{key: own[key] for key in rates if key in own}}
+    hardware = replace(setup.hardware, gpu=GpuTable.of(table))
+    return replace(setup, hardware=hardware)
+
+
+def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[dict[str, object]], list[str]]:
+    """Return plain decode steps as observations, and notes.
+
+    A step is the target alone on one GPU in 16 bits: rows come only of a server of which that is a
+    whole step. What the engine does besides per request (and, where it does not run ahead, on the
+    CPU) is added as assumed and lowers the weight.
+    """
+    reason = _unlike(entry, setup)
+    if reason is not None:
+        return [], [f"{entry.path}: step times are not used: {reason}; its hardware rates are"]
+    plan = assemble(setup).plan(SpecSetting.none(), what_if=True)
+    waits = plan.timeline == "sequential"
+    rows: list[dict[str, object]] = []
+    hidden = 0
+    for row in entry.rows:
+        batch, step = round(row.batch_size or 1), row.round_time_s or 0.0
+        host = HOST_S + HOST_PER_REQUEST_S * batch
+        added = PER_REQUEST_S * batch + (host if waits else 0.0)
+        if not waits and host >= step + added:
+            hidden += 1
+            continue
+        rows.append(
+            {
+                "kind": "steady_decode",
+                "algorithm": "none",
+                "topk": 1,
+                "num_steps": 0,
+                "num_draft_tokens": 1,
+                "concurrency": batch,
+                "context_len": row.extra["context_len"],
+                "round_time_s": step + added,
+                "weight": _weight(row.extra["error"], added / (step + added)),
+                "source": f"{entry.path} (probe, {entry.settings['gpu']})",
+            }
+        )
+    notes = [
+        f"{entry.path}: {len(rows)} steps of the probe at {IMPLEMENTATION_ERROR:.0%} error each: "
+        "other kernels than the engine's, without its host and sampling"
+    ]
+    if hidden:
+        notes.append(f"{entry.path}: {hidden} steps left out that the host's work would hide")
+    return rows, notes
+
+
+def _unlike(entry: LogEntry, setup: Setup) -> str | None:
+    """Why a probe's step is no step of this server; None if it is one."""
+    facts = entry.settings
+    if facts["tp"] != 1 or setup.engine.tp != 1:
+        return "they are one GPU's share, without the all-reduce"
+    if facts["dtype"] not in SIXTEEN_BITS:
+        return f"the probe ran in {facts['dtype']}"
+    native = (
+        model_from_hf_config(setup.model.config)
+        if setup.model.config is not None
+        else load_model(str(setup.model.id))
+    )
+    scheme = setup.model.quantisation or native.native_quantisation
+    if scheme not in SIXTEEN_BITS:
+        return f"the server's weights are in {scheme}, the probe's in 16 bits"
+    if native.id != facts["model"] and setup.model.id != facts["model"]:
+        return f"they are of {facts['model']}, the server runs {native.id}"
+    if facts.get("moe") == "loop":
+        return "its experts ran one by one, which no engine does"
+    return None
+
+
+def _weight(error: float, added_share: float) -> float:
+    """Relative inverse variance of one step."""
+    variance = IMPLEMENTATION_ERROR**2 + error**2 + (ASSUMED_ERROR * added_share) ** 2
+    return round(BASE_NOISE**2 / (BASE_NOISE**2 + variance), 6)
+
+
+def _float(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)

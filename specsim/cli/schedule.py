@@ -1,0 +1,203 @@
+"""``specsim schedule``: draft steps by running batch, under a load that changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specsim.cli import options as opt
+from specsim.cli import what_if
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from specsim.decide.load_answer import LoadAnswer, Outcome
+
+WIDTH = 120
+
+FULL_WIDTH = 105
+"""A narrower terminal gets fewer columns."""
+
+DEFAULT_LOAD = "ramp:1..64@600s"
+
+SCORES = {
+    "goodput": "requests per second that meet the targets",
+    "throughput": "tokens per second",
+    "request_time": "1 / mean time of a request, from arrival to its last token",
+}
+
+
+def schedule_command(
+    profile: what_if.ServerOption = None,
+    load: Annotated[
+        str,
+        typer.Option(
+            "--load",
+            metavar="ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
+            help="Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, "
+            "output_len.",
+        ),
+    ] = DEFAULT_LOAD,
+    max_draft_tokens: Annotated[
+        int, typer.Option("--max-draft-tokens", metavar="N", help="Most tokens verified per round.")
+    ] = 64,
+    max_steps: Annotated[int, typer.Option("--max-steps", metavar="S", help="Deepest draft.")] = 8,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            "--slo", metavar="tpot=40ms,ttft=2s", help="Latency targets of a request: goodput."
+        ),
+    ] = None,
+    engine_version: opt.EngineVersionOption = None,
+    max_running_requests: opt.MaxRunningOption = None,
+    input_len: opt.InputLenOption = None,
+    output_len: opt.OutputLenOption = None,
+    dataset: opt.DatasetOption = None,
+    temperature: opt.TemperatureOption = None,
+    overrides: what_if.SetOption = None,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="R", help="Runs with other random numbers.")
+    ] = 4,
+    seed: opt.SeedOption = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.schedule/1 only.")] = False,
+) -> None:
+    """Say which draft steps to run at which batch, and whether that beats one setting for all.
+
+    Simulates the load with the best table, no speculation, the best fixed settings and the
+    engine's own adaptive table.
+
+    Example: specsim schedule --engine-version 0.5.23 --load ramp:1..64@600s
+
+    Example: specsim schedule --load burst:0.1..2/s,30s/300s@1200s --slo tpot=40ms
+    """
+    import sys
+    from dataclasses import replace
+
+    from specsim.cli.console import console
+    from specsim.cli.progress import progress_bar
+    from specsim.decide.adaptive import schedule_under_load
+    from specsim.decide.candidates import Limits
+    from specsim.decide.recommend import Wish
+    from specsim.decide.slo import parse_slo
+    from specsim.errors import InputError
+    from specsim.simulate import parse_load
+
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
+    course = parse_load(load)
+    server = what_if.load_server(profile, overrides)
+    wish = Wish(
+        limits=Limits(max_draft_tokens, max_steps),
+        targets=parse_slo(slo) if slo else (),
+        engine_version=engine_version,
+        max_running_requests=max_running_requests,
+        workload=what_if.asked_workload(
+            server.profile.setup.workload.workload, input_len, output_len
+        ),
+        dataset=dataset,
+        temperature=temperature,
+        seed=seed,
+    )
+    with progress_bar("simulating") as progress:
+        answer = schedule_under_load(
+            server.profile, course, wish, repeats=repeats, progress=progress
+        )
+    answer = replace(answer, notes=(*server.notes, *answer.notes))
+    if as_json:
+        from specsim.decide.schedule_document import schedule_document
+        from specsim.documents import to_json
+
+        sys.stdout.write(to_json(schedule_document(answer)))  # type: ignore[arg-type]
+        return
+    _show(answer, console(piped_width=WIDTH))
+
+
+def _show(answer: LoadAnswer, out: Console) -> None:
+    from textwrap import fill
+
+    from specsim.cli.console import table
+    from specsim.decide.schedule import config_lines
+
+    times = f"{answer.repeats} time{'s' * (answer.repeats > 1)}"
+    out.print(f"{answer.profile}: {answer.load}, simulated {times}", style="bold")
+    good = "good/s" if answer.targets else "requests/s"
+    names = ("", "tok/s", "TPOT", "TTFT", "request", good, "switches", "vs best fixed")
+    shown = [i for i in range(len(names)) if out.width >= FULL_WIDTH or i not in (3, 4, 6)]
+    grid = table(*(names[i] for i in shown))
+    for outcome in answer.outcomes:
+        row = _row(answer, outcome)
+        grid.add_row(*(row[i] for i in shown))
+    out.print(grid)
+    out.print(f"compared by {SCORES[answer.score]}; ± is one standard error")
+    for sentence in _sentences(answer):
+        out.print(fill(sentence, out.width), soft_wrap=True, markup=False)
+    schedule = answer.schedule
+    out.print(f"\nBest table ({schedule.engine} {schedule.version}, by running requests):")
+    for step in schedule.steps:
+        depth = f"{step.num_steps} steps" if step.num_steps else "no drafts"
+        out.print(f"  from {step.batch}: {depth}")
+    for line in config_lines(schedule):
+        out.print(line, soft_wrap=True, markup=False)
+    out.print()
+    for note in answer.notes:
+        lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
+        out.print(lines, soft_wrap=True, markup=False)
+
+
+def _row(answer: LoadAnswer, outcome: Outcome) -> tuple[str, ...]:
+    tps, error = outcome.mean("output_tps"), outcome.error("output_tps")
+    return (
+        outcome.contender.name,
+        f"{tps:.0f}" + ("" if error != error else f" ± {error:.0f}"),
+        f"{1e3 * outcome.mean('tpot_s'):.1f} ms",
+        f"{outcome.mean('ttft_s'):.2f} s",
+        f"{outcome.mean('request_s'):.1f} s",
+        f"{outcome.mean('good_rps'):.3g}",
+        f"{outcome.mean('switches'):.0f}" if outcome.contender.policy is not None else "",
+        "best fixed"
+        if outcome is answer.best_static
+        else _gain(*answer.gain(outcome, answer.best_static)),
+    )
+
+
+def _gain(gain: float, error: float) -> str:
+    if gain != gain:  # nothing to compare with: no request of the other meets the targets
+        return "undefined"
+    text = f"{100 * gain:+.1f}"
+    return text + (" %" if error != error else f" ± {100 * error:.1f} %")
+
+
+def _sentences(answer: LoadAnswer) -> list[str]:
+    """Say what to launch, and what the engine's table and the loaded drafter would do."""
+    table, static, default = answer.table, answer.best_static, answer.of("default")
+    gain = _gain(*answer.gain(table, static))
+    none = static.contender.role == "none"
+    lines = []
+    if static.mean("score") == 0.0:
+        return ["No request meets the targets without a table: ask for looser ones, or less load."]
+    if answer.worth_it:
+        over = "no speculation" if none else f"the best fixed setting, {static.contender.name}"
+        lines.append(f"Adapt: the table brings {gain} against {over}.")
+    elif none:
+        lines.append(
+            f"Adapting is not worth it here: no speculation is as good or better (table {gain}). "
+            "Launch without a drafter."
+        )
+    else:
+        lines.append(
+            f"Adapting is not worth it here: {static.contender.name} is as good (table {gain})."
+        )
+    if default is not None:
+        lines.append(
+            f"{default.contender.name} would bring {_gain(*answer.gain(default, static))}."
+        )
+    shares = table.steps_share()
+    if len(shares) > 1:
+        parts = (f"{100 * share:.0f} % with {steps}" for steps, share in shares.items())
+        lines.append(f"Under this load the table decodes {', '.join(parts)} steps.")
+    idle, plain = answer.of("idle"), answer.of("none")
+    if idle is not None and plain is not None:
+        brings = _gain(*answer.gain(idle, plain))
+        lines.append(f"A drafter that is loaded and drafts nothing: {brings} against none loaded.")
+    return lines

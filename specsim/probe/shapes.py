@@ -1,0 +1,222 @@
+"""One GPU's matrices of a model, layer by layer: what the probe builds with random weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from specsim.architecture import DraftArchitecture, ModelArchitecture
+from specsim.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerShape:
+    """One decoder layer on one GPU; widths in numbers, after tensor parallelism.
+
+    Parameters
+    ----------
+    hidden, inputs
+        Model width, and width of what the first projection reads (twice `hidden` in EAGLE-3).
+    heads, kv_heads, head_dim
+        Query heads, KV heads (grouped-query attention), numbers per head.
+    gate
+        Whether queries have an output gate as large as themselves.
+    q_rank, kv_rank, nope, rope, value
+        Latent attention (MLA), where `kv_rank` > 0.
+    window
+        Tokens that attention sees at most; 0 for all.
+    ffn
+        Width of the dense FFN and of the shared experts together; 0 for none.
+    experts, experts_per_token, expert_ffn
+        Routed experts, how many a token takes, and width of one.
+    """
+
+    hidden: int
+    inputs: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    gate: bool = False
+    q_rank: int = 0
+    kv_rank: int = 0
+    nope: int = 0
+    rope: int = 0
+    value: int = 0
+    window: int = 0
+    ffn: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+
+    @property
+    def latent(self) -> bool:
+        """Whether attention is latent (MLA)."""
+        return self.kv_rank > 0
+
+    @property
+    def kv_numbers(self) -> int:
+        """Numbers that a token leaves in the cache of the layer."""
+        if self.latent:
+            return self.kv_rank + self.rope
+        return 2 * self.kv_heads * self.head_dim
+
+    @property
+    def attention_params(self) -> int:
+        """Weights of the attention's projections."""
+        if self.latent:
+            up_q = (self.q_rank or self.inputs) * self.heads * (self.nope + self.rope)
+            down = self.inputs * (self.q_rank + self.kv_rank + self.rope)
+            up_kv = self.heads * self.kv_rank * (self.nope + self.value)
+            return up_q + down + up_kv + self.heads * self.value * self.hidden
+        inner = self.heads * self.head_dim
+        query = inner * (2 if self.gate else 1) + 2 * self.kv_heads * self.head_dim
+        return query * self.inputs + inner * self.hidden
+
+    @property
+    def params(self) -> int:
+        """Weights of the layer, all experts included."""
+        routed = self.experts * (self.hidden + 3 * self.hidden * self.expert_ffn)
+        return self.attention_params + 3 * self.hidden * self.ffn + routed + 2 * self.hidden
+
+    def seen(self, context_len: int) -> int:
+        """Tokens of the cache that attention reads."""
+        return min(context_len, self.window) if self.window else context_len
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackShape:
+    """A whole forward: layers of one or more kinds, the most frequent first, and what is around.
+
+    Parameters
+    ----------
+    id
+        Of the model or drafter.
+    groups
+        (layer, how many the model has).
+    vocab
+        Rows of the LM head on one GPU.
+    front
+        Width that a projection to `hidden` in front of the layers reads; 0 for none.
+    head_per_request
+        Whether only one row per request goes to the head (a draft extend).
+    """
+
+    id: str
+    groups: tuple[tuple[LayerShape, int], ...]
+    vocab: int
+    front: int = 0
+    head_per_request: bool = False
+
+    @property
+    def hidden(self) -> int:
+        """Width."""
+        return self.groups[0][0].hidden
+
+    @property
+    def layers(self) -> int:
+        """Layers of the whole model."""
+        return sum(count for _, count in self.groups)
+
+    @property
+    def around_params(self) -> int:
+        """Weights outside of the layers that a forward reads whole: head, front, last norm."""
+        return self.hidden * (self.vocab + self.front + 1)
+
+
+def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
+    """Return the matrices of one of `tp` GPUs.
+
+    Raises
+    ------
+    InputError
+        If the model has layers that the probe cannot build, or cannot be split so.
+
+    Examples
+    --------
+    >>> from specsim.architecture import load_model
+    >>> llama = target_shape(load_model("llama-3.1-8b"))
+    >>> llama.layers, round(llama.groups[0][0].params / 1e6)
+    (32, 218)
+    """
+    if model.linear_layers:
+        raise InputError(
+            f"model {model.id}",
+            "has linear-attention layers, which the probe cannot build",
+            "probe a model with full attention; bandwidth and GEMM rate hold for this one too",
+        )
+    _check(model, tp)
+    plain = _layer(model, tp)
+    dense = replace(plain, ffn=_split(model.ffn_inter, tp))
+    moe = replace(
+        plain,
+        ffn=_split(model.shared_experts * model.moe_inter, tp),
+        experts=model.experts,
+        experts_per_token=model.experts_per_token,
+        expert_ffn=_split(model.moe_inter, tp),
+    )
+    groups = [(dense, model.dense_layers), (moe, model.moe_layers)]
+    if model.sliding_layers:
+        share = model.sliding_layers / model.layers
+        windowed = [
+            (replace(layer, window=model.sliding_window), round(count * share))
+            for layer, count in groups
+        ]
+        groups = [
+            *windowed,
+            *((layer, n - w) for (layer, n), (_, w) in zip(groups, windowed, strict=True)),
+        ]
+    kept = sorted((g for g in groups if g[1] > 0), key=lambda g: -g[1])
+    return StackShape(id=model.id, groups=tuple(kept), vocab=_split(model.vocab, tp))
+
+
+def draft_shapes(
+    draft: DraftArchitecture, tp: int = 1
+) -> tuple[StackShape, StackShape | None] | None:
+    """Return the matrices of a draft step and of a draft extend; None for a drafter without any.
+
+    The extend is None where it is a step on more tokens (a model of its own).
+    """
+    if draft.shape is None:
+        return None
+    whole = target_shape(draft.shape, tp)
+    first = draft.shape.qkv_inputs * draft.hidden
+    groups = tuple((replace(layer, inputs=first), count) for layer, count in whole.groups)
+    input_width = draft.input_params // draft.hidden
+    step = replace(whole, id=draft.id, groups=groups, front=input_width)
+    if draft.kind == "standalone":
+        return step, None
+    width = draft.fc_params // draft.hidden + input_width
+    return step, replace(step, front=width, head_per_request=True)
+
+
+def _layer(model: ModelArchitecture, tp: int) -> LayerShape:
+    """Return the attention of a layer, without an FFN."""
+    latent = model.attention == "mla"
+    return LayerShape(
+        hidden=model.hidden,
+        inputs=model.qkv_inputs * model.hidden,
+        heads=model.heads // tp,
+        kv_heads=model.heads // tp if latent else max(1, model.kv_heads // tp),
+        head_dim=model.head_dim,
+        gate=model.query_gate,
+        q_rank=model.q_lora_rank if latent else 0,
+        kv_rank=model.kv_lora_rank if latent else 0,
+        nope=model.qk_nope_head_dim if latent else 0,
+        rope=model.qk_rope_head_dim if latent else 0,
+        value=model.v_head_dim if latent else 0,
+    )
+
+
+def _split(width: int, tp: int) -> int:
+    return -(-width // tp)
+
+
+def _check(model: ModelArchitecture, tp: int) -> None:
+    fits = tp >= 1 and model.heads % tp == 0
+    if fits and model.attention == "gqa":
+        fits = model.kv_heads % tp == 0 or tp % model.kv_heads == 0
+    if not fits:
+        raise InputError(
+            f"tp {tp}",
+            f"does not split the {model.heads} heads of {model.id}",
+            f"use a divisor of {model.heads}",
+        )

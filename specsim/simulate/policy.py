@@ -1,0 +1,295 @@
+"""Adaptive speculation: which number of draft steps a round runs with, as the engines decide it.
+
+A policy is a table by running batch. A tier holds one number of steps, or several among which it
+follows the acceptance as SGLang does (0.5.23 ``adaptive_spec_params.py:150-260``):
+
+    ema <- (1 - a) ema + a (accepted drafts per request of the round)                      (EMA)
+    down while ema <= below - 1/2 + down  (below 0 steps: <= 1/2 + down), else up while
+    ema > steps - 1/2 + up; looked at every `interval` rounds after `warmup`; from 0 steps always
+    up to the smallest, a probe
+
+Everything here is a value: `Policy.start` gives the first standing, `route` and `observe` the
+next. SGLang feeds the average when it processes a round's results, a round later under overlap;
+that round is left out here.
+
+Evidence: SGLang 0.5.23 and vLLM 0.33.0 as read. Both swap prepared graphs and attention backends
+on the host when the steps change (``eagle_worker_v2.py:1862-1908``: assignments, a log line and a
+small buffer), so `switch_s` is 0 by default: assumed, nobody published a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specsim.errors import InputError
+
+NEVER = 2**62
+"""Rounds until a decision that does not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How a tier with several numbers of steps follows the acceptance (EMA).
+
+    Parameters
+    ----------
+    alpha
+        Weight of the newest round.
+    warmup, interval
+        Rounds before the first look, and from one look to the next.
+    up, down
+        Added to the thresholds, drafts.
+    """
+
+    alpha: float = 0.2
+    warmup: int = 10
+    interval: int = 5
+    up: float = 0.0
+    down: float = -0.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha <= 1:
+            raise InputError(f"alpha {self.alpha}", "must lie in 0..1", "SGLang's is 0.2")
+        if self.warmup < 0 or self.interval < 1:
+            raise InputError(
+                f"warmup {self.warmup}, interval {self.interval}",
+                "must be at least 0 and 1",
+                "SGLang's are 10 and 5",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """What runs from `first_batch` running requests on.
+
+    Parameters
+    ----------
+    first_batch
+        Entered from below at this batch.
+    steps
+        Numbers of draft steps; several are chosen among by `follow`.
+    follow
+        See :class:`Follow`.
+    leave_below
+        Left downward only below this batch; None is `first_batch`: no hysteresis.
+    """
+
+    first_batch: int
+    steps: tuple[int, ...]
+    follow: Follow = Follow()
+    leave_below: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.steps or min(self.steps) < 0 or max(self.steps) > 64:
+            raise InputError(
+                f"candidate steps {list(self.steps)}", "must be whole numbers 0..64", "e.g. [3]"
+            )
+        object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
+        if self.leave_below is not None and not 0 < self.leave_below <= self.first_batch:
+            raise InputError(
+                f"leave below {self.leave_below}",
+                f"must lie in 1..{self.first_batch}, where the tier begins",
+                "leave it out for no hysteresis",
+            )
+
+    @property
+    def left_below(self) -> int:
+        """Batch under which the tier is left downward."""
+        return self.first_batch if self.leave_below is None else self.leave_below
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What a tier remembers: its steps, the moving average, rounds seen."""
+
+    steps: int
+    ema: float
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """State of a policy: the tier it is in, since which round, and what each tier remembers."""
+
+    tier: int
+    since: int
+    slots: tuple[Slot, ...]
+
+    @property
+    def steps(self) -> int:
+        """Draft steps that it runs with."""
+        return self.slots[self.tier].steps
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Draft steps by running batch.
+
+    Parameters
+    ----------
+    name
+        For people.
+    tiers
+        In rising order of `first_batch`; the first begins at 1.
+    initial_steps
+        Where a tier that has it among its candidates begins; else in the middle, as SGLang does.
+    dwell_rounds
+        Least rounds between two changes of the tier (no engine that was read has it: 0).
+    padded
+        Whether the batch is looked up as the captured size that it is padded to (SGLang).
+    switch_s
+        Added to the first round after a change of the steps, seconds.
+
+    Raises
+    ------
+    InputError
+        If the tiers do not begin at 1 and rise, or a number is negative.
+    """
+
+    name: str
+    tiers: tuple[Tier, ...]
+    initial_steps: int | None = None
+    dwell_rounds: int = 0
+    padded: bool = False
+    switch_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        firsts = [tier.first_batch for tier in self.tiers]
+        if not firsts or firsts[0] != 1 or firsts != sorted(set(firsts)):
+            raise InputError(
+                f"tiers from {firsts}", "must begin at 1 and rise", "give batches, e.g. 1, 8, 32"
+            )
+        if self.dwell_rounds < 0 or not (math.isfinite(self.switch_s) and self.switch_s >= 0):
+            raise InputError(
+                f"dwell {self.dwell_rounds}, switch {self.switch_s} s",
+                "must not be negative",
+                "use 0",
+            )
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """All numbers of steps that may run, rising."""
+        return tuple(sorted({s for tier in self.tiers for s in tier.steps}))
+
+    def tier_of(self, batch: int) -> int:
+        """Return the tier of a batch, hysteresis left out."""
+        return max(i for i, tier in enumerate(self.tiers) if tier.first_batch <= max(batch, 1))
+
+    def start(self) -> Standing:
+        """Return the state before the first round: the tier of one request."""
+        slots = []
+        for tier in self.tiers:
+            steps = tier.steps[len(tier.steps) // 2]
+            if self.initial_steps in tier.steps:
+                steps = int(self.initial_steps or 0)
+            slots.append(Slot(steps, float(steps - 1)))
+        return Standing(0, -self.dwell_rounds, tuple(slots))
+
+    def route(self, standing: Standing, batch: int, now: int) -> Standing:
+        """Return the state in which a round of `batch` requests runs.
+
+        Parameters
+        ----------
+        standing
+            Before it.
+        batch
+            Running requests (the captured size that they are padded to, if `padded`).
+        now
+            Number of the round.
+        """
+        wanted = self.tier_of(batch)
+        while wanted < standing.tier and batch >= self.tiers[wanted + 1].left_below:
+            wanted += 1
+        if wanted == standing.tier or now - standing.since < self.dwell_rounds:
+            return standing
+        return replace(standing, tier=wanted, since=now)
+
+    def rounds_to_decision(self, standing: Standing, batch: int, now: int) -> int:
+        """Count the rounds that surely run unchanged while the batch stays as it is, at least 1."""
+        tier, slot = self.tiers[standing.tier], standing.slots[standing.tier]
+        left = NEVER
+        if len(tier.steps) > 1:
+            beyond = slot.rounds - tier.follow.warmup
+            left = tier.follow.interval - (beyond if beyond < 0 else beyond % tier.follow.interval)
+        free = replace(standing, since=now - self.dwell_rounds)
+        if self.route(free, batch, now) is not free:  # a change of the tier waits for the dwell
+            left = min(left, self.dwell_rounds - (now - standing.since))
+        return max(1, left)
+
+    def observe(self, standing: Standing, accepted: Sequence[float]) -> Standing:
+        """Return the state after rounds that accepted so many drafts per request on average."""
+        tier = self.tiers[standing.tier]
+        if len(tier.steps) == 1:
+            return standing
+        slot = standing.slots[standing.tier]
+        for drafts in accepted:
+            slot = _after(tier, slot, drafts)
+        slots = list(standing.slots)
+        slots[standing.tier] = slot
+        return replace(standing, slots=tuple(slots))
+
+
+def _after(tier: Tier, slot: Slot, drafts: float) -> Slot:
+    """Take one round into the moving average, and look at the steps when it is time (EMA)."""
+    follow = tier.follow
+    ema = slot.ema
+    if slot.steps > 0:
+        ema = (1.0 - follow.alpha) * ema + follow.alpha * drafts
+    slot = Slot(slot.steps, ema, slot.rounds + 1)
+    beyond = slot.rounds - follow.warmup
+    if beyond <= 0 or beyond % follow.interval:
+        return slot
+    return _looked_at(tier, slot)
+
+
+def _looked_at(tier: Tier, slot: Slot) -> Slot:
+    """Choose the steps from the average, as SGLang's ``_recompute_params`` does."""
+    candidates, at, ema = tier.steps, tier.steps.index(slot.steps), slot.ema
+    if slot.steps == 0:
+        at = min(at + 1, len(candidates) - 1)
+        if candidates[at] > 0 and ema < 0:
+            ema = float(candidates[at] - 1)
+        return Slot(candidates[at], ema, slot.rounds)
+    before = at
+    while at > 0:
+        below = candidates[at - 1]
+        threshold = (0.5 if below == 0 else below - 0.5) + tier.follow.down
+        if ema > threshold:
+            break
+        at -= 1
+    if at == before:
+        while at < len(candidates) - 1 and ema > candidates[at] - 0.5 + tier.follow.up:
+            at += 1
+    return Slot(candidates[at], ema, slot.rounds)
+
+
+def fixed(steps: int) -> Policy:
+    """One number of steps whatever the batch."""
+    return Policy(f"always {steps} steps", (Tier(1, (steps,)),))
+
+
+def by_batch(table: Mapping[int, int], padded: bool = False, name: str = "by batch") -> Policy:
+    """One number of steps from each batch on.
+
+    >>> by_batch({1: 3, 8: 1, 32: 0}).steps
+    (0, 1, 3)
+    """
+    tiers = tuple(Tier(batch, (steps,)) for batch, steps in sorted(table.items()))
+    return Policy(name, tiers, padded=padded)
+
+
+def on_off(steps: int, off_above: int, on_below: int, dwell_rounds: int = 0) -> Policy:
+    """Draft `steps` up to `off_above` running requests, and again once fewer than `on_below` run.
+
+    Raises
+    ------
+    InputError
+        If `on_below` exceeds `off_above` + 1.
+    """
+    return Policy(
+        f"{steps} steps to {off_above} running, again below {on_below}",
+        (Tier(1, (steps,)), Tier(off_above + 1, (0,), leave_below=on_below)),
+        dwell_rounds=dwell_rounds,
+    )

@@ -1,0 +1,192 @@
+"""Servers that run policies: tokens, times, switches, and the best table on steady loads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from policy_cases import BURSTS, MIXED, RAMP, adaptation, run
+from simulation_cases import CHAIN, CHAIN_V1, PLAIN, case_of, kimi, llama, llama_sglang
+
+from specsim.acceptance import Acceptance, accept_table
+from specsim.case import Case
+from specsim.decide.candidates import Limits
+from specsim.decide.recommend import Wish
+from specsim.decide.schedule import SWITCH_GAIN, best_schedule, chain_plans
+from specsim.engine import RunPlan
+from specsim.errors import InputError
+from specsim.profile import load_profile
+from specsim.setting import SpecSetting
+from specsim.simulate import (
+    Adaptation,
+    Policy,
+    SimulationResult,
+    fixed,
+    on_off,
+    sglang_default,
+    simulate,
+)
+from specsim.simulate.demand import emitted
+from specsim.simulate.policy import Standing
+from specsim.system import System
+from specsim.workload import Lengths, Load, VaryingLoad, Workload
+
+# --- a server that runs a policy
+
+
+@pytest.mark.parametrize("system", [kimi(kv_tokens=6000), llama(), llama_sglang("0.5.18")])
+@pytest.mark.parametrize(
+    "load",
+    [Load(concurrency=12), Load(concurrency=12, num_requests=40), Load("open_loop", 1, 30.0)],
+    ids=["steady", "run", "open"],
+)
+@pytest.mark.parametrize("setting", [CHAIN, CHAIN_V1], ids=["overlap", "sequential"])
+def test_one_setting_is_the_plain_simulation(
+    system: System, load: Load, setting: SpecSetting
+) -> None:
+    """Not within a tolerance: the same bytes."""
+    plain = simulate(
+        system.cost,
+        case_of(system, setting, load=load, cv=0.5),
+        rng=np.random.default_rng(1),
+        requests=30,
+    )
+    adapted = adaptation(system, fixed(3), setting.scheduler)
+    policy = run(system, adapted, load, requests=30)
+    assert policy.requests.tobytes() == plain.requests.tobytes()
+    assert policy.rounds.tobytes() == plain.rounds.tobytes()
+    assert policy.output_tps == plain.output_tps
+    assert policy.switches == 0
+
+
+POLICIES = [MIXED, on_off(3, 9, 5), on_off(3, 9, 10, dwell_rounds=7), sglang_default(), fixed(0)]
+
+
+@pytest.mark.parametrize("load", [RAMP, BURSTS, Load(concurrency=12, num_requests=40)])
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
+@pytest.mark.parametrize("system", [llama(kv_tokens=5000), llama_sglang("0.5.18")])
+def test_tokens_are_conserved(system: System, policy: Policy, load: Load | VaryingLoad) -> None:
+    """Every request gets its answer, whatever changed while it ran; retractions included."""
+    result = run(system, adaptation(system, policy, cap=32), load)
+    requests, rounds = result.requests, result.rounds
+    np.testing.assert_array_equal(requests["tokens"], requests["output_len"])
+    assert requests["tokens"].sum() == rounds["tokens"].sum() + result.prefills["prompts"].sum()
+    assert result.deliveries.tokens.sum() == rounds["tokens"].sum()
+    assert (rounds["tokens"] >= rounds["active"] * 0).all()
+    most = np.array(policy.steps)[rounds["gear"]] + 1
+    assert (rounds["accepted"] + rounds["active"] <= most * rounds["active"]).all()
+    assert (rounds["start_s"][1:] >= rounds["end_s"][:-1] - 1e-9).all()
+    ends = np.flatnonzero(np.diff(rounds["gear"]))
+    assert len(ends) == result.switches
+
+
+@pytest.mark.parametrize("policy", POLICIES[:4], ids=lambda p: p.name)
+def test_stretches_give_the_records_of_single_rounds(policy: Policy) -> None:
+    policy = replace(policy, switch_s=1e-3)
+    system = llama_sglang("0.5.18")
+    adapted = adaptation(system, policy, cap=32)
+    fast, slow = (run(system, adapted, RAMP, round_by_round=exact) for exact in (False, True))
+    assert fast.switches == slow.switches
+    for name in ("batch", "tokens", "gear", "kv_tokens"):
+        np.testing.assert_array_equal(fast.rounds[name], slow.rounds[name])
+    np.testing.assert_allclose(fast.rounds["end_s"], slow.rounds["end_s"], rtol=1e-11)
+    np.testing.assert_array_equal(fast.requests["tokens"], slow.requests["tokens"])
+
+
+def test_a_change_of_the_steps_takes_its_time() -> None:
+    """All start together and nothing depends on the clock: the run is longer by every change."""
+    system = llama_sglang("0.5.18")
+    load = Load(concurrency=12, num_requests=60)
+    free = run(system, adaptation(system, MIXED), load)
+    dear = run(system, adaptation(system, replace(MIXED, switch_s=0.01)), load)
+    assert free.switches == dear.switches >= 3
+    longer = dear.window_s[1] - free.window_s[1]
+    assert longer == pytest.approx(0.01 * free.switches, rel=1e-9)
+
+
+def test_phases_of_every_gear_fill_their_rounds() -> None:
+    system = llama_sglang("0.5.18")
+    result = run(system, adaptation(system, MIXED, cap=32), RAMP)
+    phases = result.phases()
+    last = np.zeros(len(result.rounds))
+    inside = phases[phases["round"] >= 0]
+    np.maximum.at(last, inside["round"], inside["end_s"])
+    np.testing.assert_allclose(last, result.rounds["end_s"], rtol=1e-12)
+    assert phases["accepted"].sum() == result.rounds["accepted"].sum()
+
+
+@pytest.mark.parametrize("setting", [CHAIN, PLAIN])
+def test_drawn_tokens_are_those_of_the_table(setting: SpecSetting) -> None:
+    table = accept_table(Acceptance(), setting)
+    quantile = np.arange(8) % len(table.survival)
+    uniform = np.random.default_rng(4).random((8, 30))
+    drawn = table.sample(np.random.default_rng(4), quantile, 30)
+    np.testing.assert_array_equal(emitted(table, quantile, uniform), drawn)
+
+
+def test_a_held_batch_leaves_nothing_to_choose() -> None:
+    system = llama()
+    with pytest.raises(InputError, match="held batch"):
+        run(system, adaptation(system, MIXED), Load("steady_decode", 4, context_len=100.0))
+
+
+# --- flapping
+
+
+def test_hysteresis_does_not_flap() -> None:
+    """Clients that swing between 13 and 19 around a threshold of 16, eight times."""
+    system = llama_sglang("0.5.18")
+    swing = VaryingLoad("ramp", "clients", tuple(range(17)), (13.0, 19.0) * 8 + (13.0,))
+
+    def switches(policy: Policy) -> int:
+        return run(system, adaptation(system, policy, cap=64), swing, output_len=24).switches
+
+    flapping = switches(on_off(3, 16, 17))
+    damped = switches(on_off(3, 16, 12))
+    dwelling = switches(on_off(3, 16, 17, dwell_rounds=2000))
+    assert flapping >= 12  # at least the swings
+    assert damped == 2  # off once, for clients never fall below 12; on again when all leave
+    assert dwelling <= 3
+
+
+# --- the best table on loads that do not change
+
+
+@pytest.mark.parametrize("clients", [2, 8, 24])
+def test_on_a_stationary_load_the_table_is_as_good_as_the_best_fixed(clients: int) -> None:
+    """Within the noise of both (two standard errors) and what is not told apart (SWITCH_GAIN)."""
+    profile = load_profile()
+    wish = Wish(limits=Limits(max_draft_tokens=6, max_steps=4), engine_version="0.5.23")
+    system, workload = profile.system(), Workload(Lengths(1000, 0.3), Lengths(300, 0.5))
+    wish = replace(wish, workload=workload)
+    drafts = chain_plans(profile, wish)[1:]
+    acceptance = profile.acceptance()
+
+    def result(head: RunPlan, adapted: Adaptation | None) -> SimulationResult:
+        case = Case.of(
+            system,
+            head,
+            accept_table(acceptance, head.setting),
+            workload,
+            Load(concurrency=clients),
+        )
+        return simulate(
+            system.cost, case, rng=np.random.default_rng(7), requests=400, adaptation=adapted
+        )
+
+    fixed_ones = [result(plan, None) for plan in drafts]
+    best = max(fixed_ones, key=lambda r: r.output_tps)
+    policy = best_schedule(profile, wish).policy
+    adapted = Adaptation.of(policy, lambda steps: drafts[steps - 1], acceptance)
+    table = result(adapted.head, adapted)
+    noise = 2.0 * math.hypot(best.output_tps_se, table.output_tps_se)
+    assert table.output_tps >= best.output_tps * (1.0 - SWITCH_GAIN) - noise
+
+
+def test_a_standing_is_a_value() -> None:
+    one, other = sglang_default().start(), sglang_default().start()
+    assert one == other
+    assert isinstance(one, Standing)
+    assert sglang_default().observe(one, [0.0] * 40) != one
