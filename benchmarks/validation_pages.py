@@ -28,6 +28,14 @@ PAGES = {
         "model's formulas, fitted on a part of the rows.",
         ("figures_allreduce", "figures_moe"),
     ),
+    "live": (
+        "Validation: our own live server",
+        "llama.cpp's server on two CPU cores, three weight formats, every cell run twice by\n"
+        "`calibration/smollm2-135m-llama-server-2-core/collect.py`: a few cells are given to the\n"
+        "fit, the others predicted.\n\n"
+        "![Predicted against measured throughput](../figures/live_cells.svg)",
+        ("figures_live",),
+    ),
 }
 
 

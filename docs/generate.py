@@ -40,6 +40,7 @@ MODULES = (
     "specsim.report.plots_round",
     "specsim.report.plots_accept",
     "specsim.report.plots_cost",
+    "specsim.report.plots_load",
     "specsim.report.plots_timeline",
     "specsim.errors",
 )

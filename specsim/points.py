@@ -71,6 +71,7 @@ def points_of(cases: Sequence[Case]) -> Points:
         return np.array([value(c) for c in unlike], dtype=np.float64)[place]
 
     steady = np.array([load.kind == "steady_decode" for load in loads], dtype=np.bool_)
+    requests = np.array([load.num_requests or np.nan for load in loads], dtype=np.float64)
     output = of_case(lambda c: c.workload.output_len.mean)
     output_cv = of_case(lambda c: c.workload.output_len.cv)
     input_len = of_case(lambda c: c.workload.input_len.mean)
@@ -95,7 +96,8 @@ def points_of(cases: Sequence[Case]) -> Points:
         lag=of_case(lambda c: c.plan.finish_lag_rounds),
         running_cap=of_case(lambda c: c.plan.running_cap),
         pool_cap=_admitted(pool_cap, output_cv, steady),
-        clients=np.array([load.concurrency for load in loads], dtype=np.float64),
+        # clients that never send a request are none
+        clients=np.fmin(np.array([load.concurrency for load in loads], dtype=np.float64), requests),
         input_new=input_len - of_case(lambda c: c.workload.input_cached),
         input_len=input_len,
         output=output,
@@ -107,7 +109,7 @@ def points_of(cases: Sequence[Case]) -> Points:
             [load.request_rate or np.nan if load.kind == "open_loop" else np.nan for load in loads]
         ),
         window_s=np.array([load.window_s or 0.0 for load in loads]),
-        requests=np.array([load.num_requests or np.nan for load in loads]),
+        requests=requests,
         plans=_rows_of_plans(unlike, place),
     )
 

@@ -68,9 +68,12 @@ _SCHEMES = (
     _experts("int4-experts", _INT4_G32, "bf16"),
     _experts("nvfp4-experts", _NVFP4, "fp4"),
     _experts("mxfp4-experts", _MXFP4, "bf16"),
-    # llama.cpp block formats, scales included: 20 bytes (fp16 scale and minimum) or 34 per 32.
+    # llama.cpp block formats, scales included: 18 bytes (fp16 scale), 20 (and
+    # minimum) or 34 per 32.
     # Counted as bf16 compute: its int8 kernels serve small batches, which bandwidth limits.
+    _uniform("f32", 4.0, "bf16", 4.0),
     _uniform("f16", 2.0, "fp16"),
+    _uniform("q4_0", 18 / 32, "bf16", _Q6_K),
     _uniform("q4_1", 20 / 32, "bf16", _Q6_K),
     _uniform("q8_0", 34 / 32, "bf16", 34 / 32),
 )

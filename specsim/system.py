@@ -145,13 +145,14 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
     draft = None
     if setup.draft is not None and setup.draft.id is not None:
         draft = shard_draft(
-            load_draft(setup.draft.id, model),
+            load_draft(setup.draft.id, model, setup.draft.layers),
             model,
             target.quantisation,
             engine.tp,
             engine.dp,
             engine.ep,
             engine.kv_dtype,
+            setup.draft.quantisation,
         )
     cost = CostModel(
         gpu,

@@ -65,8 +65,6 @@ MISSES = {
     "too, the order is right",
     "deepseek-r1-h20-spec-loses-at-100": "321 tok/s is less than half of what a capped server "
     "would give; the no-speculation command differs (no CUDA graphs), lengths are not stated",
-    "sglang-specv2-r1-fa3": "overlap wins, but by 3 % instead of 14 %: the CPU time of a "
-    "sequential round is not identified by the thread, and its prior is small",
 }
 """What is not reproduced, and why; the tests below check what is."""
 
@@ -293,7 +291,8 @@ def test_case_deepseek_the_cap_before_the_acceptance() -> None:
 def test_case_overlap_is_faster_than_sequence() -> None:
     """sglang#12128: DeepSeek-R1, fa3, C=1, accept length 2.296: 140.52 (v1) to 159.71 (v2).
 
-    Only the sign: see `MISSES`. The GPU is not stated; H200 is assumed.
+    The gain of v2 lies in the 5-15 % of the published ones (9588: 5-10 %, 11398: 11 %, this one
+    14 %). The GPU is not stated; H200 is assumed.
     """
     setup = setup_of(
         "deepseek-r1",
@@ -311,7 +310,7 @@ def test_case_overlap_is_faster_than_sequence() -> None:
     profile = fit_profile(setup, [one]).profile
     two = cell(chain.with_scheduler("overlap"), 1, 159.71)
     v1, v2 = predicted(profile, [one, two])
-    assert v2 > 1.01 * v1
+    assert 0.05 < v2 / v1 - 1 < 0.15
 
 
 def test_case_deepseek_mtp_pays_at_one_client() -> None:

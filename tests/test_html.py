@@ -213,6 +213,37 @@ def test_command_writes_the_report(
     assert "end the name in .html" in capsys.readouterr().err
 
 
+def test_report_of_a_changed_server_and_other_requests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page, cells = tmp_path / "r.html", tmp_path / "observations.csv"
+    cells.write_text(
+        "kind,algorithm,topk,num_steps,num_draft_tokens,concurrency,output_tps\n"
+        "closed_loop,none,1,0,1,1,92.7\n"
+    )
+    words = ["2,2,7", "--concurrency", "1,30", "--solver", "analytic", "-o", str(page)]
+    lengths = ["--input-len", "4000", "--osl", "300"]
+    assert run_cli(monkeypatch, "report", *words, *lengths) == 0
+    plain = page.read_text()
+    assert "4000 tokens in, 300 out" in plain
+    assert ">4000, 300<" in plain  # in the table of assumptions
+    assert "--input-len 4000 --output-len 300" in unescape(plain)
+    assert "specsim timeline" in plain
+    rows = embedded(plain, "curve-json")["rows"]
+    ms = [1e3 * row["round_time_s"] for row in rows if row["concurrency"] == 30]
+    rounds = [sum(parts) for parts in embedded(plain, "data")["rounds"][1]]
+    assert rounds == pytest.approx(ms, rel=1e-4)  # rounds are of the asked requests too
+    more = ["--set", "allreduce.latency=*0.5", "--observations", str(cells)]
+    assert run_cli(monkeypatch, "report", *words, *lengths, *more) == 0
+    changed = page.read_text()
+    faster = embedded(changed, "curve-json")["rows"]
+    assert all(a["output_tps"] > b["output_tps"] for a, b in zip(faster, rows, strict=True))
+    again = unescape(changed[changed.index("Make it again") :])
+    assert "--set 'allreduce.latency=*0.5'" in again
+    assert "specsim predict" not in again  # it takes no --set
+    assert "Error of each measured cell" in changed
+
+
 def test_doctor_names_versions_profiles_and_extras(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

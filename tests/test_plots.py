@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,14 @@ from matplotlib.colors import to_rgb
 from specsim.curve import Curve
 from specsim.errors import InputError
 from specsim.observations import Observation
-from specsim.report.plots import FORMATS, STYLES, drawn, plot_format, throughput_figure
+from specsim.report.plots import (
+    FORMATS,
+    STYLES,
+    drawn,
+    measured_cells,
+    plot_format,
+    throughput_figure,
+)
 from specsim.setting import SpecSetting
 
 CHAIN = SpecSetting.of(1, 2)
@@ -71,6 +79,50 @@ def test_measured_cells_take_the_colour_of_their_setting(curve: Curve) -> None:
     drawn_cells = axes.collections[-1]
     assert drawn_cells.get_offsets().tolist() == [[10.0, 1080.0]]
     assert tuple(drawn_cells.get_edgecolor()[0][:3]) == pytest.approx(to_rgb(STYLES[1][0]))
+
+
+def test_only_cells_of_the_same_question_are_drawn(curve: Curve) -> None:
+    """The curve: closed loop, 1024 tokens in and 512 out, sglang 0.5.9."""
+    none = SpecSetting.none()
+    same = Observation(kind="closed_loop", setting=none, concurrency=10, output_tps=990.0)
+    others = [
+        replace(same, kind="steady_decode"),
+        replace(same, kind="open_loop", request_rate=2.0),
+        replace(same, input_len=2048.0),
+        replace(same, output_len=100.0),
+        replace(same, engine_version="0.5.13"),
+        replace(same, setting=SpecSetting.none("sequential")),
+        replace(same, output_tps=None),
+    ]
+    stated = replace(same, input_len=1024.0, output_len=512.0, engine_version="0.5.9")
+    cells = measured_cells(curve, [same, *others, stated])
+    assert cells == (((10.0, 990.0), (10.0, 990.0)), (), ())
+    told = throughput_figure(curve, measured=[same, *others]).get_supxlabel()
+    assert told.endswith("Hollow: measured, 1 of 8 cells.")
+
+
+def test_at_one_load_cells_of_other_loads_are_left_out() -> None:
+    curve = made_curve(made_series("asked", [0.1], loads=[30]))
+    cell = Observation(
+        kind="closed_loop", setting=SpecSetting.none(), concurrency=30, output_tps=2900.0
+    )
+    found = measured_cells(curve, [cell, replace(cell, concurrency=10)])
+    assert found == (((30.0, 2900.0),), ())
+    (axes,) = throughput_figure(curve, measured=[cell]).axes
+    assert axes.collections[-1].get_offsets().tolist() == [[0.0, 2900.0]]
+
+
+def test_steady_decode_takes_cells_of_its_context() -> None:
+    curve = made_curve(made_series("asked", [0.1] * 3, context_len=16384.0))
+    cell = Observation(
+        kind="steady_decode",
+        setting=SpecSetting.none(),
+        concurrency=1,
+        context_len=16384.0,
+        output_tps=99.0,
+    )
+    found = measured_cells(curve, [cell, replace(cell, context_len=None)])
+    assert found == (((1.0, 99.0),), ())
 
 
 def test_one_load_stands_side_by_side() -> None:

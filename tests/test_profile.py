@@ -342,3 +342,29 @@ def test_priors_know_the_server() -> None:
         for backend in ("triton", "fa3", None)
     }
     assert reads["fa3"] < reads[None] < reads["triton"]
+
+
+# --- in a notebook
+
+
+@SHIPPED
+def test_a_notebook_shows_the_server_and_what_was_fitted(name: str) -> None:
+    profile = load_profile(name)
+    html = profile._repr_html_()
+    engine = profile.setup.engine
+    for word in (name, f"{engine.name} {engine.version}", "driven by", "measured cells"):
+        assert word in html
+    shown = [p for p in profile.parameters if p.fitted and not p.name.startswith("correction")]
+    assert html.count("<tr>") == 1 + len(shown)
+    assert html.count("<td>data</td>") == sum(p.driven == "data" for p in shown)
+    assert len(html) < 5000
+
+
+def test_a_notebook_shows_texts_of_a_file_as_text() -> None:
+    profile = prior_profile(llama())
+    evil = replace(profile, name="<script>alert(1)</script>")
+    html = evil._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "Nothing was measured on this server." in html
+    assert "<tr>" not in html  # nothing was fitted

@@ -116,7 +116,9 @@ def draft_names() -> tuple[str, ...]:
     return tuple(sorted(read_library("drafts")))
 
 
-def load_draft(name: str, target: ModelArchitecture) -> DraftArchitecture:
+def load_draft(
+    name: str, target: ModelArchitecture, layers: int | None = None
+) -> DraftArchitecture:
     """Return the drafter called `name`, sized for `target`.
 
     Parameters
@@ -126,25 +128,50 @@ def load_draft(name: str, target: ModelArchitecture) -> DraftArchitecture:
         target); ``ngram``; or a library model, which then drafts as a model of its own.
     target
         The model that verifies.
+    layers
+        Keep so many of the first layers of a library model.
 
     Raises
     ------
     UnknownNameError
         Names the nearest id.
     InputError
-        If the drafter does not fit the target.
+        If the drafter does not fit the target, or cannot be cut to `layers`.
     """
     library = read_library("drafts")
     wanted = name.strip().lower().rsplit("/", 1)[-1]
     wanted = next((id for id in library if wanted in aliases(library[id])), wanted)
     if wanted in library:
+        if layers is not None:
+            raise InputError(
+                f"draft {wanted}: layers = {layers}",
+                "only a library model that drafts can be cut short",
+                "leave layers out",
+            )
         return _from_table(library[wanted], wanted, target)
     try:
-        return _standalone(load_model(name))
+        return _standalone(_cut(load_model(name), layers))
     except UnknownNameError as error:
         known = (*library, *model_names())
         remedy = f"use one of: {', '.join(known)}; eagle3 is sized from the target"
         raise UnknownNameError("draft", name, known, remedy) from error
+
+
+def _cut(model: ModelArchitecture, layers: int | None) -> ModelArchitecture:
+    if layers is None or layers == model.layers:
+        return model
+    if model.experts or model.sliding_layers or model.linear_layers or layers > model.layers:
+        raise InputError(
+            f"draft {model.id}: layers = {layers}",
+            f"needs a dense model with as many layers of one kind; it has {model.layers}",
+            "name a model of that size",
+        )
+    return replace(
+        model,
+        layers=layers,
+        dense_layers=layers,
+        source=f"the first {layers} layers of {model.source}",
+    )
 
 
 def _standalone(model: ModelArchitecture) -> DraftArchitecture:

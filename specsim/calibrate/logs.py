@@ -135,6 +135,7 @@ def _observation(
         "batch_size": row.batch_size,
         "ttft_s": row.ttft_s,
         "num_requests": row.num_requests,
+        "input_cached": row.extra.get("input_cached"),
         "max_running_requests": entry.settings.get("max_running_requests"),
         "weight": _weight(row),
         "source": f"{entry.path} ({entry.format}, {row.windows} windows)",
@@ -154,9 +155,9 @@ def _throughput(entry: LogEntry, row: LogRow) -> dict[str, object]:
     """Throughput of a row, or a time where it states none that a model can be compared with.
 
     What llama.cpp prints per request leaves the prompt out: a time per token, not the throughput
-    of its client.
+    of its client, which takes time stamps.
     """
-    if entry.format == "llamacpp" and row.output_tps:
+    if entry.format == "llamacpp" and row.output_tps and row.output_tps_sem is None:
         return {"tpot_s": row.tpot_s or 1.0 / row.output_tps}
     if row.output_tps is None and row.tpot_s is None:
         return {"round_time_s": row.round_time_s}

@@ -69,7 +69,10 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
 
 
 def _unfolded(named: Sequence[str], setup: str | None) -> tuple[list[str], str | None]:
-    """Put a calibration folder's observations in its place, and its setup where none is given."""
+    """Put a calibration folder's observations in its place, and its setup where none is given.
+
+    Beside files, a folder may hold the setup alone.
+    """
     files: list[str] = []
     folders = [Path(s) for s in named if Path(s).is_dir()]
     if len(folders) > 1:
@@ -80,9 +83,12 @@ def _unfolded(named: Sequence[str], setup: str | None) -> tuple[list[str], str |
         if folder not in folders:
             files.append(name)
             continue
-        _check_folder(folder, folder / "setup.toml" if setup is None else Path(setup))
-        setup = str(folder / "setup.toml") if setup is None else setup
-        files.append(str(folder / "observations.csv"))
+        of_server = folder / "setup.toml" if setup is None else Path(setup)
+        table = folder / "observations.csv"
+        if table.is_file() or len(named) == 1 or not of_server.is_file():
+            _check_folder(folder, of_server)
+            files.append(str(table))
+        setup = str(of_server)
     return files, setup
 
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specsim.cli import options as opt
+from specsim.cli import picture as pic
 from specsim.cli import what_if
 
 if TYPE_CHECKING:
     from specsim.decide.breakeven import BreakEvenCurve
+    from specsim.profile import Profile
+    from specsim.workload import Workload
 
 WIDTH = 100
 
@@ -40,6 +43,7 @@ def breakeven_command(
         typer.Option("--step-ms", metavar="MS", help="And of one step without speculation."),
     ] = None,
     overrides: what_if.SetOption = None,
+    plot: pic.PlotOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print specsim.breakeven/1.")] = False,
 ) -> None:
     """Say which accept length equals no speculation, and at which load speculation stops paying.
@@ -56,7 +60,10 @@ def breakeven_command(
     from specsim.errors import InputError
     from specsim.predict import CONCURRENCY
 
+    pic.check_plot(plot)
     if round_ms is not None or step_ms is not None:
+        if plot is not None:
+            raise InputError(f"--plot {plot}", "needs a profile", "drop --round-ms and --step-ms")
         _without_profile(round_ms, step_ms, steps)
         return
     server = what_if.load_server(profile, overrides)
@@ -80,10 +87,38 @@ def breakeven_command(
         )
         for setting in wanted
     ]
+    if plot is not None:
+        _draw(loaded, curves, plot, workload, (dataset, temperature))
     if as_json:
         sys.stdout.write(_document(loaded.name, curves))
         return
     _show(loaded.name, curves, (*server.notes, *asked.notes))
+
+
+def _draw(
+    profile: Profile,
+    curves: list[BreakEvenCurve],
+    plot: str,
+    workload: Workload | None,
+    acceptance: tuple[str | None, float | None],
+) -> None:
+    """Map the gain of one setting over accept length and load."""
+    from specsim.errors import InputError
+    from specsim.report.plots_cost import gain_map, plot_gain_map
+    from specsim.report.plots_frame import new_figure, profile_caption
+
+    if len(curves) > 1:
+        raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")
+    loads = [point.concurrency for point in curves[0].points]
+    plan, (dataset, temperature) = curves[0].plan, acceptance
+    gains = gain_map(
+        profile, plan, loads, workload, dataset=dataset, temperature=temperature
+    )
+    note = "Shaded: slower than no speculation; darker: by more than a fifth."
+    about = f"{plan.engine} {plan.version}, closed form."
+    figure, axes = new_figure(profile_caption(profile, about, note))
+    plot_gain_map(axes, gains)
+    pic.write_plot(plot, figure)
 
 
 def _without_profile(round_ms: float | None, step_ms: float | None, steps: int | None) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specsim.cli import picture as pic
+
 if TYPE_CHECKING:
     from specsim.calibrate.bootstrap import Bootstrap
     from specsim.calibrate.fit import FitResult
@@ -62,6 +64,7 @@ def calibrate_command(
     report: Annotated[
         str | None, typer.Option("--report", help="Write the report as Markdown too.")
     ] = None,
+    plot: pic.PlotOption = None,
     draws: Annotated[
         int | None,
         typer.Option(
@@ -88,6 +91,7 @@ def calibrate_command(
     from specsim.observations import write_observations
     from specsim.profile import save_profile, write_text
 
+    pic.check_plot(plot)
     stated = Stated(
         model=model,
         gpu=gpu,
@@ -110,6 +114,8 @@ def calibrate_command(
         found = read_sources(sources, stated, setup)
     with status("fitting"):
         result = fit_profile(found.setup, found.observations, name or found.name)
+    if plot is not None:
+        _draw(result, plot)
     save_profile(result.profile, output)
     if report is not None:
         write_text(Path(report), markdown(result))
@@ -125,6 +131,14 @@ def calibrate_command(
     from specsim.cli.console import console
 
     console().print(f"wrote {output}")
+
+
+def _draw(result: FitResult, plot: str) -> None:
+    """Draw the errors of the cells that were fitted."""
+    from specsim.calibrate.validate import validate
+
+    seen = validate(result.profile, result.observations)
+    pic.draw_residuals(plot, result.profile, seen, "The fit has seen all of these cells.")
 
 
 def _show(result: FitResult, notes: tuple[str, ...]) -> None:

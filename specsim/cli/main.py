@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from specsim import __version__
@@ -46,7 +46,9 @@ SHOWN_WORD = 160
 
 
 class LazyGroup(TyperGroup):
-    """Subcommands by name, each imported when it is needed."""
+    """Subcommands by name, each imported when it is needed; the shell is told the names alone."""
+
+    naming = False
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options, ``--help`` included."""
@@ -64,8 +66,11 @@ class LazyGroup(TyperGroup):
         UnknownNameError
             If there is none of that name.
         """
+        if self.naming:
+            return TyperCommand(cmd_name, short_help=COMMANDS[cmd_name])
         if cmd_name not in COMMANDS:
-            if cmd_name.startswith("-"):  # an option in the wrong place: typer knows what to say
+            # an option in the wrong place: typer knows what to say; a shell completes: nothing
+            if cmd_name.startswith("-") or ctx.resilient_parsing:
                 return None
             raise UnknownNameError("command", cmd_name, COMMANDS)
         name = cmd_name.replace("-", "_")
@@ -73,6 +78,14 @@ class LazyGroup(TyperGroup):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(cmd_name, cls=PlainCommand)(getattr(module, f"{name}_command"))
         return get_command(app)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return the subcommands and options that begin so."""
+        self.naming = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self.naming = False
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the subcommands without importing them."""
@@ -82,7 +95,6 @@ class LazyGroup(TyperGroup):
 
 app = typer.Typer(
     cls=LazyGroup,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     invoke_without_command=True,

@@ -13,9 +13,46 @@ if TYPE_CHECKING:
     from specsim.curve import Solver
     from specsim.setting import Scheduler
 
+def complete_profile() -> list[str]:
+    """Return the shipped profiles, for the shell; files it completes by itself."""
+    from specsim.profile import profile_names
+
+    return list(profile_names())
+
+
+def _complete_algorithm() -> list[str]:
+    from specsim.setting import Algorithm
+
+    return list(get_args(Algorithm))
+
+
+def _complete_scheduler() -> list[str]:
+    from specsim.setting import Scheduler
+
+    return list(get_args(Scheduler))
+
+
+def _complete_engine() -> list[str]:
+    from specsim.profile.other_engine import NEWEST_READ
+
+    return list(NEWEST_READ)
+
+
+def _complete_solver() -> list[str]:
+    from specsim.curve import Solver
+
+    return list(get_args(Solver))
+
+
 ProfileOption = Annotated[
     str | None,
-    typer.Option("--profile", "-p", metavar="NAME|FILE", help="Shipped profile or profile.toml."),
+    typer.Option(
+        "--profile",
+        "-p",
+        metavar="NAME|FILE",
+        help="Shipped profile or profile.toml.",
+        autocompletion=complete_profile,
+    ),
 ]
 TopkOption = Annotated[
     int | None,
@@ -49,6 +86,7 @@ AlgorithmOption = Annotated[
         "--speculative-algorithm",
         metavar="A",
         help="EAGLE, EAGLE3, MTP, STANDALONE, NGRAM or none. Default: the profile's.",
+        autocompletion=_complete_algorithm,
     ),
 ]
 SchedulerOption = Annotated[
@@ -57,6 +95,7 @@ SchedulerOption = Annotated[
         "--scheduler",
         metavar="auto|sequential|overlap",
         help="auto is what the engine's version does by itself.",
+        autocompletion=_complete_scheduler,
     ),
 ]
 SettingsOption = Annotated[
@@ -66,7 +105,10 @@ SettingsOption = Annotated[
 EngineOption = Annotated[
     str | None,
     typer.Option(
-        "--engine", metavar="E", help="The same hardware under sglang, vllm, tensorrt-llm, ..."
+        "--engine",
+        metavar="E",
+        help="The same hardware under sglang, vllm, tensorrt-llm, ...",
+        autocompletion=_complete_engine,
     ),
 ]
 EngineVersionOption = Annotated[
@@ -111,7 +153,10 @@ TemperatureOption = Annotated[
 SolverOption = Annotated[
     str,
     typer.Option(
-        "--solver", metavar="simulate|analytic", help="analytic is instant, and close by."
+        "--solver",
+        metavar="simulate|analytic",
+        help="analytic is instant, and close by.",
+        autocompletion=_complete_solver,
     ),
 ]
 WhatIfOption = Annotated[

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specsim.cli import options as opt
+from specsim.cli import picture as pic
 from specsim.cli import unmeasured as un
 
 if TYPE_CHECKING:
     from specsim.curve import Curve
+    from specsim.observations import Observation
     from specsim.predict import Question
     from specsim.setting import SpecSetting
 
@@ -60,8 +62,10 @@ def predict_command(
     csv: Annotated[
         str | None, typer.Option("--csv", metavar="FILE", help="Write the rows; - is stdout.")
     ] = None,
-    plot: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE", help="Draw to .png, .svg or .pdf.")
+    plot: pic.PlotOption = None,
+    observations: Annotated[
+        str | None,
+        typer.Option("--observations", metavar="FILE", help="Measured cells to draw with --plot."),
     ] = None,
 ) -> None:
     """Say what a speculation setting would do to throughput, and whether it is worth a GPU hour.
@@ -80,7 +84,7 @@ def predict_command(
     from specsim.profile.other_engine import parse_engine, under_engine
     from specsim.setting import parse_algorithm
 
-    _check_outputs(as_json, csv, plot)
+    _check_outputs(as_json, csv, plot, observations)
     _check_loads(concurrency, request_rate, context_len, (input_len, output_len), seed)
     chosen_solver = opt.parse_solver(solver)
     said = un.Unmeasured(
@@ -125,6 +129,7 @@ def predict_command(
             "is of a setting, and none is asked about",
             "add e.g. --topk 2 --steps 2",
         )
+    cells = _measured(observations)
     question = Question(
         settings=asked.settings,
         concurrency=CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency),
@@ -139,11 +144,13 @@ def predict_command(
         what_if=what_if,
     )
     if chosen_solver == "simulate":
-        _check_simulation(question)
+        check_simulation(question)
     with progress_bar("simulating") as advance:
         curve = predict(loaded, question, solver=chosen_solver, seed=seed, progress=advance)
     curve = replace(curve, notes=(*notes, *asked.notes, *curve.notes))
-    _emit(curve, request_rate, as_json, csv, plot, nothing_asked=not asked.settings)
+    if plot is not None:
+        _draw(curve, request_rate, plot, cells)
+    _emit(curve, request_rate, as_json, csv, nothing_asked=not asked.settings)
 
 
 def _setting_of(
@@ -158,7 +165,9 @@ def _setting_of(
     return SpecSetting.of(topk, steps, draft_tokens, name)
 
 
-def _check_outputs(as_json: bool, csv: str | None, plot: str | None) -> None:
+def _check_outputs(
+    as_json: bool, csv: str | None, plot: str | None, observations: str | None
+) -> None:
     """Refuse what cannot be written before anything is computed.
 
     Raises
@@ -170,20 +179,13 @@ def _check_outputs(as_json: bool, csv: str | None, plot: str | None) -> None:
 
     if as_json and csv is not None:
         raise InputError("--json --csv", "exclude each other", "choose one")
-    if plot is not None:
-        from specsim.report.plots import plot_format
-
-        plot_format(plot)
-    for flag, name in (("--csv", csv), ("--plot", plot)):
-        if name is None or (flag == "--csv" and name == "-"):
-            continue
-        path = Path(name)
-        if not path.parent.is_dir():
-            raise InputError(
-                f"{flag} {name}", "is in a folder that does not exist", "make it, or choose another"
-            )
-        if path.is_dir():
-            raise InputError(f"{flag} {name}", "is a directory", "give the name of a file")
+    if observations is not None and plot is None:
+        raise InputError(
+            f"--observations {observations}", "is drawn, and no picture is asked for", "add --plot"
+        )
+    pic.check_plot(plot)
+    if csv is not None and csv != "-":
+        pic.check_file("--csv", csv)
 
 
 def _check_loads(
@@ -216,7 +218,7 @@ def _check_loads(
         raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
 
 
-def _check_simulation(question: Question) -> None:
+def check_simulation(question: Question) -> None:
     """Refuse loads that take minutes and gigabytes to simulate, and not to solve.
 
     Raises
@@ -240,24 +242,42 @@ def _check_simulation(question: Question) -> None:
             )
 
 
+def _measured(observations: str | None) -> tuple[Observation, ...]:
+    """Read the cells that are drawn beside the curve."""
+    if observations is None:
+        return ()
+    from specsim.observations import read_observations
+
+    return read_observations(observations).rows
+
+
+def _draw(
+    curve: Curve, request_rate: float | None, plot: str, cells: tuple[Observation, ...]
+) -> None:
+    """Draw the curve, and over it the cells that were measured under the same question."""
+    import sys
+
+    from specsim.report.plots import measured_cells, throughput_figure
+
+    pic.write_plot(plot, throughput_figure(curve, request_rate, cells))
+    if cells and not any(measured_cells(curve, cells, request_rate)):
+        sys.stderr.write(
+            f"none of the {len(cells)} measured cells is of these settings, requests and loads\n"
+        )
+
+
 def _emit(
     curve: Curve,
     request_rate: float | None,
     as_json: bool,
     csv: str | None,
-    plot: str | None,
     nothing_asked: bool,
 ) -> None:
-    """Write the files first: what cannot be written leaves no half answer on stdout."""
+    """Write the file first: what cannot be written leaves no half answer on stdout."""
     import sys
 
-    from specsim.profile import write_bytes, write_text
+    from specsim.profile import write_text
 
-    if plot is not None:
-        from specsim.report.plots import drawn, plot_format, throughput_figure
-
-        write_bytes(Path(plot), drawn(throughput_figure(curve, request_rate), plot_format(plot)))
-        sys.stderr.write(f"wrote {plot}\n")
     if csv is not None and csv != "-":
         write_text(Path(csv), curve.to_csv())
         sys.stderr.write(f"wrote {csv}\n")

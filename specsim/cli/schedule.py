@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specsim.cli import options as opt
+from specsim.cli import picture as pic
 from specsim.cli import what_if
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def schedule_command(
         int, typer.Option("--repeats", metavar="R", help="Runs with other random numbers.")
     ] = 4,
     seed: opt.SeedOption = 0,
+    plot: pic.PlotOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print specsim.schedule/1 only.")] = False,
 ) -> None:
     """Say which draft steps to run at which batch, and whether that beats one setting for all.
@@ -83,6 +85,7 @@ def schedule_command(
     from specsim.errors import InputError
     from specsim.simulate import parse_load
 
+    pic.check_plot(plot)
     if not 0 <= seed < 2**63:
         raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
     course = parse_load(load)
@@ -104,6 +107,10 @@ def schedule_command(
             server.profile, course, wish, repeats=repeats, progress=progress
         )
     answer = replace(answer, notes=(*server.notes, *answer.notes))
+    if plot is not None:
+        from specsim.report.plots_load import outcomes_figure
+
+        pic.write_plot(plot, outcomes_figure(answer))
     if as_json:
         from specsim.decide.schedule_document import schedule_document
         from specsim.documents import to_json

@@ -6,16 +6,18 @@ from typing import Annotated
 
 import typer
 
+from specsim.cli import options as opt
+from specsim.cli import picture as pic
+
 
 def validate_command(
     observations: Annotated[str, typer.Argument(help="observations.csv: measured cells.")],
-    profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="Profile: shipped name or file.")
-    ] = None,
+    profile: opt.ProfileOption = None,
     leave_out: Annotated[
         str | None,
         typer.Option("--leave-out", help="setting | concurrency: refit without each in turn."),
     ] = None,
+    plot: pic.PlotOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print specsim.validation/1.")] = False,
 ) -> None:
     """Compare a profile with measured cells: error, interval, coverage, sign of the gain.
@@ -31,6 +33,7 @@ def validate_command(
     from specsim.observations import read_observations
     from specsim.profile import load_profile
 
+    pic.check_plot(plot)
     if leave_out is not None and leave_out not in ("setting", "concurrency"):
         raise InputError(
             f"--leave-out {leave_out}", "is neither setting nor concurrency", "use one of the two"
@@ -44,6 +47,9 @@ def validate_command(
             "setting" if leave_out == "setting" else "concurrency" if leave_out else None,
             advance,
         )
+    if plot is not None:
+        held_out = [f"Each {leave_out} is predicted from a fit without it."] if leave_out else []
+        pic.draw_residuals(plot, loaded, result, *held_out)
     if as_json:
         sys.stdout.write(result.to_json())
         return

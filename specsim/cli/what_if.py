@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specsim.cli.options import complete_profile
+
 if TYPE_CHECKING:
     from specsim.scenario import Applied
     from specsim.setting import SpecSetting
@@ -19,6 +21,7 @@ ServerOption = Annotated[
         "-p",
         metavar="NAME|FILE",
         help="Shipped profile, profile.toml or scenario.toml.",
+        autocompletion=complete_profile,
     ),
 ]
 SetOption = Annotated[

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specsim.cost.model import CostModel, active_experts, roofline_s
+from specsim.cost.model import CostModel, active_experts
 
 Floats = NDArray[np.float64]
 
@@ -64,12 +64,12 @@ def draft_forward_s(
     rate = cost.flops(draft.dense_dtype)
     weights = draft.step_bytes + (draft.fc_bytes if extend else 0.0)
     flops = draft.flops_per_token + (draft.fc_flops_per_token if extend else 0.0)
-    layer = roofline_s(weights / bandwidth, flops * t / rate)
+    layer = cost.operation_s(weights / bandwidth, flops * t / rate)
     touched = active_experts(t, draft.experts, draft.experts_per_token)
     experts = draft.moe_layers * touched * draft.expert_bytes / bandwidth + (
         draft.expert_flops_per_token * t / rate
     )
-    head = roofline_s(
+    head = cost.operation_s(
         draft.head_bytes / bandwidth,
         draft.head_flops_per_token * np.asarray(rows, dtype=np.float64) / rate,
     )
@@ -77,10 +77,16 @@ def draft_forward_s(
     floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, draft.layers / 4)
     if cost.draft_eager:
         floor += EAGER_DRAFT_S
+    floor *= cost.launch_share
     total: Floats = (
         layer + experts + head + cache + floor + cost.allreduce_s(t, draft.hidden, draft.layers)
     )
     return total
+
+
+def overhead_s(cost: CostModel) -> float | Floats:
+    """What a server with a drafter pays each round whatever it drafts, seconds."""
+    return OVERHEAD_S * cost.launch_share * cost.parameters.round_overhead
 
 
 def draft_time(
@@ -117,6 +123,6 @@ def draft_time(
     )
     extended = np.asarray(extend_tokens, dtype=np.float64)
     extend = np.where(extended > 0, draft_forward_s(cost, extended, kv_tokens, b, extend=True), 0.0)
-    tree = TREE_S + TREE_PER_TOKEN_S * b * n
-    overhead = np.where(speculates, OVERHEAD_S * cost.parameters.round_overhead, 0.0)
+    tree = (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share
+    overhead = np.where(speculates, overhead_s(cost), 0.0)
     return DraftTime(steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale)

@@ -28,6 +28,10 @@ EAGER_LAYER_S = 15 * 6e-6
 """Assumed: about 15 kernels per layer, 6 us each to launch without a CUDA graph (PHYSICS 2.7)."""
 
 
+CPU_LAUNCH_SHARE = 0.1
+"""Assumed: a CPU launches nothing; its threads meet at a barrier after each operation, some us."""
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Everything that prices a round, and nothing about acceptance.
@@ -69,6 +73,22 @@ class CostModel:
     def flops(self, dtype: str) -> float | Floats:
         """Rate of matrix products, FLOP/s."""
         return self.gpu.compute(dtype) * self.parameters.compute
+
+    @property
+    def launch_share(self) -> float:
+        """Kernel launches and small kernels, as a share of a GPU's."""
+        return CPU_LAUNCH_SHARE if self.gpu.is_cpu else 1.0
+
+    def operation_s(self, memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:
+        """Time of an operation that reads and computes: ROOFLINE on a GPU, the sum on a CPU.
+
+        The cores of a CPU wait for what they load (CPU-SUM): Q4_1 weights of SmolLM2-135M on two
+        cores take 11, 25, 42, 159 ms at 1, 4, 8, 32 tokens, 6 + 5 t within 10 %, where a maximum
+        is 30 % low at one token (calibration/smollm2-135m-llama-server-2-core).
+        """
+        if not self.gpu.is_cpu:
+            return roofline_s(memory_s, compute_s)
+        return np.asarray(memory_s, dtype=np.float64) + np.asarray(compute_s, dtype=np.float64)
 
     def allreduce_s(self, tokens: ArrayLike, hidden: int, layers: int) -> Floats:
         """Two all-reduces of tokens x hidden activations per layer (PHYSICS 3), seconds."""

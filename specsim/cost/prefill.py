@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from specsim.cost.draft import draft_forward_s
 from specsim.cost.host import host_s
-from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts, roofline_s
+from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def prefill_s(
     layers, moe = target.model.layers, target.moe_layers
     fixed = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p.target_fixed
     seconds = (
-        roofline_s(weights, flops) + attention + cost.allreduce_s(t, target.model.hidden, layers)
+        cost.operation_s(weights, flops) + attention + cost.allreduce_s(t, target.model.hidden, layers)
     )
     if not mixed:
         seconds = seconds + fixed + host_s(cost, 1.0)

@@ -14,7 +14,6 @@ from specsim.cost.model import (
     CostModel,
     active_experts,
     correction_factor,
-    roofline_s,
 )
 
 Floats = NDArray[np.float64]
@@ -79,7 +78,7 @@ def attention_s(
     fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
     memory = b * per_request * reads * fill * p.attention / cost.bandwidth
     rate = cost.flops("bf16") * ATTENTION_EFFICIENCY
-    return roofline_s(memory, target.attention_flops_per_pair * kv * n / rate)
+    return cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
 
 
 def _kv_read_bytes(cost: CostModel, context: Floats) -> Floats:
@@ -125,7 +124,7 @@ def target_time(
     tokens = (b if padded is None else np.asarray(padded, dtype=np.float64)) * n
     factor = correction_factor(p, b * n)
     bandwidth = cost.bandwidth
-    dense = roofline_s(
+    dense = cost.operation_s(
         target.dense_bytes / bandwidth,
         target.flops_per_token * tokens / cost.flops(target.dense_dtype),
     )
@@ -134,7 +133,7 @@ def target_time(
     experts = target.moe_layers * touched * target.expert_bytes / bandwidth + (
         target.expert_flops_per_token * b * n / cost.flops("bf16")
     )
-    head = roofline_s(
+    head = cost.operation_s(
         target.head_bytes / bandwidth,
         target.head_flops_per_token * tokens / cost.flops(target.dense_dtype),
     )

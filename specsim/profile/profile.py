@@ -205,6 +205,12 @@ class Profile:
         asked = Question(settings=settings, **question)
         return predict(self, asked, solver=solver, seed=seed)
 
+    def _repr_html_(self) -> str:
+        """Show a table in notebooks."""
+        from specsim.profile.shown import profile_html
+
+        return profile_html(self)
+
     def _at(self, coordinates: Floats | None) -> Floats:
         return self.coordinates if coordinates is None else coordinates
 

@@ -22,6 +22,7 @@ from specsim.report.plots_round import PARTS, round_parts
 from specsim.report.words import described_requests, load_axis, series_names
 from specsim.setting import SpecSetting
 from specsim.tree import tree_capacity
+from specsim.workload import Workload
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +51,7 @@ def report_html(
     curve: Curve,
     commands: Sequence[str],
     validation: Validation | None = None,
+    workload: Workload | None = None,
 ) -> str:
     """Return the report.
 
@@ -63,9 +65,12 @@ def report_html(
         Command lines that make it again.
     validation
         Predictions beside measurements, if there are any.
+    workload
+        Requests of the curve, if they are not the profile's.
     """
     head = curve.series[0].points[0]
     title = f"{curve.profile}: {head.engine} {head.engine_version}, {described_requests(curve)}"
+    requests = workload or profile.setup.workload.workload
     first, *others = answer(curve)
     sections = [
         f"<h1>{escape(title)}</h1>",
@@ -77,10 +82,10 @@ def report_html(
         _rounds_section(),
         _trees(profile, curve),
         _quality(profile, validation),
-        _assumptions(profile, curve),
+        _assumptions(profile, curve, requests),
         _reproduce(commands),
     ]
-    script = json.dumps(_data(profile, curve), allow_nan=False).replace("<", "\\u003c")
+    script = json.dumps(_data(profile, curve, requests), allow_nan=False).replace("<", "\\u003c")
     document = curve.to_json().replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -97,7 +102,7 @@ def _asset(name: str) -> str:
     return files("specsim.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _data(profile: Profile, curve: Curve) -> dict[str, Any]:
+def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
     """Return what the script draws."""
     axis = load_axis(curve)
     series = []
@@ -128,7 +133,7 @@ def _data(profile: Profile, curve: Curve) -> dict[str, Any]:
         "places": [axis.at(j).removeprefix("at ") for j in range(len(axis.values))],
         "series": series,
         "parts": parts,
-        "rounds": _rounds(profile, curve),
+        "rounds": _rounds(profile, curve, requests),
     }
 
 
@@ -152,7 +157,7 @@ def _names(curve: Curve) -> list[str]:
     return names
 
 
-def _rounds(profile: Profile, curve: Curve) -> list[list[list[float]]]:
+def _rounds(profile: Profile, curve: Curve, requests: Workload) -> list[list[list[float]]]:
     """Milliseconds by load, series and part, in closed form."""
     system = profile.system()
     plans: list[RunPlan] = []
@@ -162,7 +167,7 @@ def _rounds(profile: Profile, curve: Curve) -> list[list[list[float]]]:
         plans.append(system.plan(setting, engine_version=head.engine_version, what_if=True))
     rows = []
     for point in curve.series[0].points:
-        solved = round_parts(profile, plans, _names(curve), point.concurrency)
+        solved = round_parts(profile, plans, _names(curve), point.concurrency, requests)
         rows.append(np.round(1e3 * solved.seconds, 4).tolist())
     return rows
 
@@ -180,7 +185,7 @@ def _rounds_section() -> str:
     return """<h2>Where the time of a round goes</h2>
 <div class="controls"><label>at <select id="load"></select></label></div>
 <div class="chart" id="rounds"></div><div class="controls" id="parts"></div>
-<p class="small">In closed form, at the requests of the profile. The CPU counts where nothing
+<p class="small">In closed form, at the same requests. The CPU counts where nothing
 hides it.</p>"""
 
 
@@ -248,21 +253,21 @@ def _quality(profile: Profile, validation: Validation | None) -> str:
     return "".join(parts)
 
 
-def _assumptions(profile: Profile, curve: Curve) -> str:
+def _assumptions(profile: Profile, curve: Curve, requests: Workload) -> str:
     """Every number with its evidence, the weakest first."""
     rows: list[tuple[str, ...]] = [
         (p.name, f"{p.value:.3g}", f"{p.prior_median:.3g}", p.evidence, p.driven, p.source)
         for p in profile.parameters
     ]
     rows.sort(key=lambda row: row[3] != "assumed")
-    acceptance, workload = profile.acceptance(), profile.setup.workload
+    acceptance = profile.acceptance()
     rows.insert(
         0,
         (
             "prompt, answer tokens",
-            f"{workload.input_len:g}, {workload.output_len:g}",
+            f"{requests.input_len.mean:g}, {requests.output_len.mean:g}",
             "",
-            workload.evidence,
+            requests.evidence,
             "",
             "",
         ),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from specsim.curve import Curve, Series
+from specsim.curve import Curve, CurvePoint, Series
 from specsim.errors import InputError
 from specsim.evidence import weakest
 from specsim.report.words import LoadAxis, described_requests, load_axis, series_names
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from specsim.observations import Observation
 
 FORMATS = ("png", "svg", "pdf")
+
+Cells = tuple[tuple[float, float], ...]
+"""Loads and tokens/s."""
 
 Style = tuple[str, str | tuple[int, tuple[int, ...]], str]
 
@@ -36,6 +39,9 @@ STYLES: tuple[Style, ...] = (
 
 TICK_GAP = 0.045
 """Loads nearer to each other than this share of the axis are not both labelled."""
+
+SAME_LENGTH = 0.01
+"""Requests that differ by more are other requests."""
 
 SIZE_INCHES = (7.5, 5.0)
 DPI = 160
@@ -71,17 +77,18 @@ def throughput_figure(
     request_rate
         Of an open loop, 1/s.
     measured
-        Measured cells; those of a setting and scheduler in the curve are drawn in its colour.
+        Measured cells; those that `measured_cells` finds for a setting are drawn in its colour.
     """
     from matplotlib.figure import Figure
 
     axis = load_axis(curve, request_rate)
+    cells = measured_cells(curve, measured, request_rate)
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     axes = figure.add_subplot()
     if len(axis.values) == 1:
-        _one_load(axes, curve, axis, measured)
+        _one_load(axes, curve, axis, cells)
     else:
-        _many_loads(axes, curve, axis, measured)
+        _many_loads(axes, curve, axis, cells)
     if axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, fontsize="small")
     axes.set_ylim(bottom=0)
@@ -91,8 +98,64 @@ def throughput_figure(
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_title(curve.profile, loc="left", fontsize="medium")
-    figure.supxlabel(caption(curve), fontsize="x-small", x=0.01, ha="left")
+    words = caption(curve)
+    if measured:
+        words += f"\nHollow: measured, {sum(map(len, cells))} of {len(measured)} cells."
+    figure.supxlabel(words, fontsize="x-small", x=0.01, ha="left")
     return figure
+
+
+def measured_cells(
+    curve: Curve, measured: Sequence[Observation], request_rate: float | None = None
+) -> tuple[Cells, ...]:
+    """Return loads and tokens/s of the measured cells that belong to each setting of a curve.
+
+    A cell belongs where setting and kind of load are the same, and so are scheduler, engine
+    version and lengths if it states them. At one load, cells of other loads are left out.
+
+    Parameters
+    ----------
+    curve
+        Predictions.
+    measured
+        Cells of any settings and loads.
+    request_rate
+        Of an open loop, 1/s.
+    """
+    axis = load_axis(curve, request_rate)
+    found = []
+    for series in curve.series:
+        cells = []
+        for cell in measured:
+            load = cell.request_rate if cell.kind == "open_loop" else cell.concurrency
+            if cell.output_tps is None or load is None or series.role == "alternative":
+                continue
+            shown = len(axis.values) > 1 or math.isclose(load, axis.values[0], rel_tol=1e-6)
+            if shown and _belongs(cell, series.points[0], request_rate is not None):
+                cells.append((float(load), cell.output_tps))
+        found.append(tuple(cells))
+    return tuple(found)
+
+
+def _belongs(cell: Observation, head: CurvePoint, open_loop: bool) -> bool:
+    """Whether a cell was measured under the setting and the requests of a curve's point."""
+    steady = head.context_len is not None
+    kind = "open_loop" if open_loop else "steady_decode" if steady else "closed_loop"
+    stated = [
+        (cell.input_len, None if steady else head.input_len),
+        (cell.output_len, None if steady else head.output_len),
+        (cell.context_len or 0.0, head.context_len),
+    ]
+    return (
+        cell.kind == kind
+        and (cell.setting.key, cell.setting.algorithm) == (head.setting.key, head.algorithm)
+        and cell.setting.scheduler in ("auto", head.scheduler)
+        and cell.engine_version in (None, head.engine_version)
+        and all(
+            there is None or here is None or math.isclose(here, there, rel_tol=SAME_LENGTH)
+            for here, there in stated
+        )
+    )
 
 
 def caption(curve: Curve) -> str:
@@ -128,24 +191,24 @@ def _labels(curve: Curve) -> list[str]:
     return labels
 
 
-def _many_loads(axes: Axes, curve: Curve, axis: LoadAxis, measured: Sequence[Observation]) -> None:
+def _many_loads(axes: Axes, curve: Curve, axis: LoadAxis, measured: Sequence[Cells]) -> None:
     """Draw a line and a band per setting."""
     for i, label in enumerate(_labels(curve)):
         _draw_line(axes, curve.series[i], axis.values, label, STYLES[i % len(STYLES)])
-    for i, series in enumerate(curve.series):  # last, so that the legend ends with them
-        _draw_measured(axes, _cells_of(series, measured), STYLES[i % len(STYLES)])
+    for i, cells in enumerate(measured):  # last, so that the legend ends with them
+        _draw_measured(axes, cells, STYLES[i % len(STYLES)])
     _scale(axes, axis)
     axes.set_xlabel(axis.label)
 
 
-def _one_load(axes: Axes, curve: Curve, axis: LoadAxis, measured: Sequence[Observation]) -> None:
+def _one_load(axes: Axes, curve: Curve, axis: LoadAxis, measured: Sequence[Cells]) -> None:
     """Draw the settings side by side."""
     for i, series in enumerate(curve.series):
         colour, _, marker = style = STYLES[i % len(STYLES)]
         p = series.points[0]
         errors = [[p.output_tps - p.output_tps_low], [p.output_tps_high - p.output_tps]]
         axes.errorbar(i, p.output_tps, errors, color=colour, marker=marker, capsize=5)
-        cells = [(i, tps) for load, tps in _cells_of(series, measured) if load == axis.values[0]]
+        cells = [(float(i), tps) for _, tps in measured[i]]
         _draw_measured(axes, cells, style)
     labels = [label.replace(" (", "\n(").replace(" on ", "\non ") for label in _labels(curve)]
     axes.set_xticks(range(len(labels)), labels, fontsize="small")
@@ -164,20 +227,6 @@ def _draw_line(
         axes.plot(loads, edge, color=colour, linestyle=line, linewidth=0.6)
     middle = [p.output_tps for p in series.points]
     axes.plot(loads, middle, color=colour, linestyle=line, marker=marker, markersize=4, label=label)
-
-
-def _cells_of(series: Series, measured: Sequence[Observation]) -> list[tuple[float, float]]:
-    """Return loads and tokens/s of the measured cells of a setting."""
-    head = series.points[0]
-    found = []
-    for cell in measured:
-        same = cell.setting.key == head.setting.key and cell.setting.algorithm == head.algorithm
-        scheduled = cell.setting.scheduler in ("auto", head.scheduler)
-        if series.role != "alternative" and same and scheduled and cell.output_tps is not None:
-            load = cell.request_rate if cell.kind == "open_loop" else cell.concurrency
-            if load is not None:
-                found.append((float(load), cell.output_tps))
-    return found
 
 
 def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: Style) -> None:

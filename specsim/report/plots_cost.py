@@ -16,6 +16,7 @@ from specsim.case import Case
 from specsim.cost import CostModel
 from specsim.decide.breakeven import blended
 from specsim.engine import RunPlan
+from specsim.errors import InputError
 from specsim.profile import Profile
 from specsim.report.plots import STYLES
 from specsim.report.plots_frame import frame, load_ticks
@@ -62,6 +63,8 @@ def gain_map(
     concurrency: Sequence[int],
     workload: Workload | None = None,
     rows: int = 25,
+    dataset: str | None = None,
+    temperature: float | None = None,
 ) -> GainMap:
     """Solve a plan for drafters from useless to perfect.
 
@@ -77,14 +80,26 @@ def gain_map(
         Instead of the profile's.
     rows
         Drafters between nothing and all accepted.
+    dataset, temperature
+        Whose acceptance; None is the profile's first.
+
+    Raises
+    ------
+    InputError
+        If there are less than two loads.
     """
+    if len(concurrency) < 2:
+        raise InputError(
+            f"concurrency of {len(concurrency)} loads", "makes no map", "give two loads or more"
+        )
     system, setting = profile.system(), plan.setting
     work = workload or profile.setup.workload.workload
-    table = accept_table(profile.acceptance(), setting)
+    acceptance = profile.acceptance(dataset, temperature)
+    table = accept_table(acceptance, setting)
     depth = min(setting.num_steps, setting.num_draft_tokens - 1)
     tables = [blended(table, depth, share) for share in np.linspace(-1.0, 1.0, rows).tolist()]
     plain = system.plan(SpecSetting.none(), engine_version=plan.version)
-    alone = accept_table(profile.acceptance(), plain.setting)
+    alone = accept_table(acceptance, plain.setting)
     loads = [Load("closed_loop", c) for c in concurrency]
     cases = [Case.of(system, plain, alone, work, load) for load in loads]
     cases += [Case.of(system, plan, t, work, load) for t in tables for load in loads]

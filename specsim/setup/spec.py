@@ -163,9 +163,21 @@ class ModelSpec:
 @only_known_keys
 @dataclass(frozen=True, slots=True)
 class DraftSpec:
-    """The drafter: a library id."""
+    """The drafter: a library id.
+
+    Parameters
+    ----------
+    id
+        The library id.
+    quantisation
+        Weight format of a drafter that is not its published one.
+    layers
+        Layers that are kept of a library model that drafts, where it is cut short.
+    """
 
     id: str | None = None
+    quantisation: str | None = None
+    layers: Count | None = None
 
 
 @only_known_keys

@@ -35,7 +35,7 @@ from specsim.cost import (
     prefill_s,
     round_time,
 )
-from specsim.cost.draft import OVERHEAD_S
+from specsim.cost.draft import overhead_s
 from specsim.engine import RunPlan, padded_batch
 
 Floats = NDArray[np.float64]
@@ -110,7 +110,7 @@ def planned_time(cost: CostModel, plan: RunPlan, shape: RoundShape) -> RoundTime
     extend = p.draft * draft_forward_s(
         cost, shape.extend_tokens, shape.kv_tokens, shape.batch, extend=True
     )
-    overhead = OVERHEAD_S * p.round_overhead * np.ones_like(extend)
+    overhead = overhead_s(cost) * np.ones_like(extend)
     length = compose_s(shape.timeline, time.target.total_s + overhead, extend, time.host_s)
     draft = replace(time.draft, overhead_s=overhead, extend_s=extend)
     return replace(time, draft=draft, round_s=length)

@@ -8,25 +8,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
-from specsim.calibrate.readers.settings import NO_SPECULATION, chain_settings
+from specsim.calibrate.readers.llamacpp_facts import Facts, begins_server
+from specsim.calibrate.readers.llamacpp_requests import CONTRADICTION, Slots
+from specsim.calibrate.readers.llamacpp_server import server_entry
+from specsim.calibrate.readers.settings import chain_settings
 from specsim.calibrate.readers.source import as_lines
 
-_TIMING = re.compile(
-    rb"(?P<what>(?:\A|[\s:|])prompt eval| {4,}eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
-    rb"(?P<n>\d{1,9}) (?P<unit>tokens|runs) +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
-    rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
+_RUNS = re.compile(
+    rb"(?P<prompt>(?:\A|[\s:|])prompt eval)?(?(prompt)| {4,}eval) time = +"
+    rb"(?P<ms>\d{1,12}\.\d\d) ms / +(?P<n>\d{1,9}) runs +"
+    rb"\( *(?P<each>\d{1,9}\.\d\d) ms per token, +(?:\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
 )
-_ACCEPTANCE = re.compile(
-    rb"draft acceptance(?: rate)? = +([01]\.\d{3,8}) "
-    rb"\( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
-)
-_SLOT = re.compile(rb"\bid +(\d{1,4}) \|")
 _DECODED = re.compile(
     rb"decoded +(\d{1,9}) tokens in +(\d{1,9}\.\d{3}) seconds, speed: +(\d{1,9}\.\d{3}) t/s\s*\Z"
 )
 _COUNTER = re.compile(rb"\s*(n_draft|n_predict|n_drafted|n_accept) +=? ?= +(\d{1,9})\s*\Z")
 _RATE = re.compile(rb"\s*accept += +(\d{1,3}\.\d{3})%\s*\Z")
 _SECTION = re.compile(rb"\s*(draft|target):\s*\Z")
+_COLOUR = re.compile(rb"\x1b\[[0-9;]{0,12}m")
 
 MARKS = (
     b"eval time =",
@@ -42,37 +41,37 @@ _CUT = re.compile(rb"llama_perf_\w{1,32}: +[a-z ]{0,20}\Z")
 
 @dataclass(slots=True)
 class _Run:
-    """What has been read."""
+    """What has been read of one server, or of one run of llama-speculative."""
 
-    tokens: int = 0
-    seconds: float = 0.0
-    prompt_tokens: int = 0
-    prompt_seconds: float = 0.0
-    prompts: int = 0
-    requests: int = 0
-    drafting_tokens: int = 0
-    accepted: int = 0
-    drafted: int = 0
-    slots: set[bytes] = field(default_factory=set)
+    slots: Slots = field(default_factory=Slots)
+    facts: Facts = field(default_factory=Facts)
     counters: dict[bytes, int] = field(default_factory=dict)
     decoded: tuple[int, float] | None = None
     rate: float | None = None
     section: bytes = b""
     draft_model: tuple[int, float] | None = None
-    last_tokens: int = 0
-    unread: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def unread(self) -> Counter[str]:
+        """Reason -> lines that could not be read."""
+        return self.slots.unread
 
     @property
     def says_anything(self) -> bool:
         """Whether anything was measured."""
-        return bool(self.tokens or self.decoded or self.counters)
+        served = any(request.known for request in self.slots.requests)
+        return bool(served or self.decoded or self.counters)
 
 
 def read_llamacpp(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:
-    """Read llama-server's timings, or the summary of llama-speculative.
+    """Read llama-server's log, or the summary of llama-speculative.
 
-    Each round of a request emits its accepted drafts and one token of the target, so a request
-    that got n tokens of which a were drafts took n - a rounds.
+    Each round of a request emits its accepted drafts and one token of the target. Builds since
+    about 11000 time the n - 1 tokens after the first, which the prefill gives: a request that got
+    n tokens of which a were drafts took n - 1 - a rounds. Older ones time n tokens, and n - a
+    rounds are counted. Where lines carry the time (``--log-timestamps``), there is a row per
+    number of busy slots that was held for some requests' time, with the throughput that clients
+    saw. Memory grows with the number of requests.
 
     Parameters
     ----------
@@ -83,76 +82,71 @@ def read_llamacpp(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> li
     """
     runs = [_Run()]
     for line in as_lines(lines):
-        if line.startswith(b"decoded ") and runs[-1].decoded:
+        another = line.startswith(b"decoded ") and runs[-1].decoded
+        if another or (begins_server(line) and runs[-1].slots.requests):
             runs.append(_Run())
-        _read_line(line, runs[-1])
+        _read_line(_COLOUR.sub(b"", line) if b"\x1b" in line else line, runs[-1])
     runs = [run for run in runs if run.says_anything or run.unread] or runs[:1]
     return [
-        _tool_entry(r, path) if r.decoded or r.counters else _server_entry(r, path) for r in runs
+        _tool_entry(r, path)
+        if r.decoded or r.counters
+        else server_entry(r.slots, r.facts, path, _truncated(r))
+        for r in runs
     ]
 
 
 def _read_line(line: bytes, run: _Run) -> None:
-    slot, section = _SLOT.search(line), _SECTION.match(line)
-    if slot and b"timing" in line:
-        run.slots.add(slot[1])
+    section = _SECTION.match(line)
     if section:
         run.section = section[1]
-    if not any(mark in line for mark in MARKS):
-        if _CUT.search(line.rstrip()):
+    marked = any(mark in line for mark in MARKS)
+    if not marked and _CUT.search(line.rstrip()):
+        run.unread["truncated"] += 1
+    if not line.endswith((b"\n", b"\r")):
+        if marked:
             run.unread["truncated"] += 1
         return
-    if not line.endswith((b"\n", b"\r")):
-        run.unread["truncated"] += 1
-        return
-    decoded, counter = _DECODED.search(line), _COUNTER.match(line)
-    rate = _RATE.match(line)
-    timing, acceptance = _TIMING.search(line), _ACCEPTANCE.search(line)
-    reason: str | None = None
-    if decoded:
-        reason = _decoded(decoded, run)
-    elif rate:
+    if b"| task " in line or b"eval time =" in line or b"draft acceptance" in line:
+        run.slots.read(line)
+    elif not marked:
+        run.facts.read(line)
+    if marked:
+        reason = _tool_line(line, run)
+        if reason:
+            run.unread[reason] += 1
+
+
+def _tool_line(line: bytes, run: _Run) -> str | None:
+    """Take in a line of llama-speculative's summary; return what is wrong with it."""
+    counter, rate = _COUNTER.match(line), _RATE.match(line)
+    if b"decoded " in line:
+        found = _DECODED.search(line)
+        return _decoded(found, run) if found else "damaged field"
+    if rate:
         run.rate = float(rate[1])
     elif counter:
         run.counters[counter[1]] = int(counter[2])
-    elif timing:
-        reason = _timing(timing, run)
-    elif acceptance:
-        reason = _acceptance(acceptance, run)
-    elif any(mark in line for mark in MARKS[:3]):
-        reason = "damaged field"
-    if reason:
-        run.unread[reason] += 1
+    elif b"eval time =" in line and b" runs " in line:
+        found = _RUNS.search(line)
+        return _runs(found, run) if found else "damaged field"
+    return None
 
 
 def _decoded(found: re.Match[bytes], run: _Run) -> str | None:
     tokens, seconds, speed = int(found[1]), float(found[2]), float(found[3])
     if not seconds or abs(tokens / seconds - speed) > 0.001 + 0.001 * speed:
-        return "numbers contradict each other"
+        return CONTRADICTION
     run.decoded = (tokens, seconds)
     return None
 
 
-def _timing(found: re.Match[bytes], run: _Run) -> str | None:
+def _runs(found: re.Match[bytes], run: _Run) -> str | None:
+    """Take in a model's own timings, of which the draft's are kept."""
     n, ms, each = int(found["n"]), float(found["ms"]), float(found["each"])
     if n and abs(ms / n - each) > 0.006 + 1e-4 * each:
-        return "numbers contradict each other"
-    if (
-        found["tps"] != b"inf"
-        and ms
-        and abs(1e3 * n / ms - float(found["tps"])) > 0.006 + 1e-3 * (1e3 * n / ms)
-    ):
-        return "numbers contradict each other"
-    if found["unit"] == b"runs":
-        if _is_eval(found) and run.section == b"draft" and n:
-            run.draft_model = (n, ms / 1e3)
-    elif _is_eval(found):
-        run.tokens, run.seconds = run.tokens + n, run.seconds + ms / 1e3
-        run.requests += 1
-        run.last_tokens = n
-    else:
-        run.prompts += 1
-        run.prompt_tokens, run.prompt_seconds = run.prompt_tokens + n, run.prompt_seconds + ms / 1e3
+        return CONTRADICTION
+    if not found["prompt"] and run.section == b"draft" and n and ms:
+        run.draft_model = (n, ms / 1e3)
     return None
 
 
@@ -163,66 +157,9 @@ def _agree(accepted: int | None, drafted: int | None, rate: float | None) -> boo
     return rate is not None and abs(accepted - rate / 100 * drafted) <= 1e-5 * drafted + 0.01
 
 
-def _is_eval(found: re.Match[bytes]) -> bool:
-    return b"prompt" not in found["what"]
-
-
-def _acceptance(found: re.Match[bytes], run: _Run) -> str | None:
-    rate, accepted, drafted = float(found[1]), int(found[2]), int(found[3])
-    if not drafted or accepted > drafted or abs(accepted / drafted - rate) > 0.001:
-        return "numbers contradict each other"
-    if accepted >= run.last_tokens:
-        return "more drafts accepted than tokens emitted"
-    run.accepted, run.drafted = run.accepted + accepted, run.drafted + drafted
-    run.drafting_tokens += run.last_tokens
-    run.last_tokens = 0
-    return None
-
-
 def _truncated(run: _Run) -> list[Diagnosis]:
     cut = run.unread.get("truncated")
     return [Diagnosis("truncated", f"{cut} line(s) cut short were not read")] if cut else []
-
-
-def _server_entry(run: _Run, path: str) -> LogEntry:
-    """Read llama-server: timings are per request, so throughput only where one slot was used."""
-    found = _truncated(run)
-    if not run.tokens or not run.seconds:
-        return LogEntry(
-            path, "llamacpp", "llama.cpp", unread=dict(run.unread), diagnoses=tuple(found)
-        )
-    rounds = run.drafting_tokens - run.accepted
-    alone = len(run.slots) <= 1
-    speculates = bool(run.drafted)
-    accept = run.drafting_tokens / rounds if speculates and rounds > 0 else None
-    tpot = run.seconds / run.tokens
-    accept = accept if speculates else 1.0
-    row = LogRow(
-        kind="closed_loop",
-        batch_size=1.0 if alone else None,
-        concurrency=1.0 if alone else None,
-        output_tps=1 / tpot if alone else None,
-        accept_length=accept,
-        round_time_s=accept * tpot if accept is not None else None,
-        tpot_s=tpot,
-        ttft_s=run.prompt_seconds / run.prompts if run.prompt_seconds else None,
-        windows=run.requests,
-        drafted_per_round=run.drafted / rounds if speculates and rounds > 0 else None,
-        accept_rate=run.accepted / run.drafted if speculates else None,
-        num_requests=run.requests,
-        output_len=run.tokens / run.requests,
-        accept_length_scope="run",
-    )
-    return LogEntry(
-        path=path,
-        format="llamacpp",
-        engine="llama.cpp",
-        settings={"algorithm": "STANDALONE", "topk": 1} if speculates else dict(NO_SPECULATION),
-        rows=(row,),
-        windows=WindowCount(run.requests, run.requests),
-        diagnoses=tuple(found),
-        unread=dict(run.unread),
-    )
 
 
 def _tool_entry(run: _Run, path: str) -> LogEntry:
@@ -234,7 +171,7 @@ def _tool_entry(run: _Run, path: str) -> LogEntry:
     rounds = tokens - accepted if tokens is not None and accepted is not None else 0
     if not _agree(accepted, drafted, run.rate):
         rounds, drafted, accepted = 0, None, None
-        run.unread["numbers contradict each other"] += 1
+        run.unread[CONTRADICTION] += 1
     accept = tokens / rounds if tokens and rounds > 0 else None
     each = drafted / rounds if drafted is not None and rounds > 0 else None
     seconds = run.decoded[1] if run.decoded else None
@@ -270,6 +207,6 @@ def _tool_entry(run: _Run, path: str) -> LogEntry:
         rows=(row,),
         windows=WindowCount(1, 1),
         diagnoses=tuple(found),
-        unread=dict(run.unread),
+        unread=dict(+run.unread),
         timings=timings,
     )

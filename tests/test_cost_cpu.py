@@ -1,0 +1,112 @@
+"""A CPU as hardware: reading and computing add up, nothing is launched, drafts as llama.cpp does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specsim.architecture import load_draft, load_model
+from specsim.cost import draft_forward_s, target_time
+from specsim.cost.draft import OVERHEAD_S, overhead_s
+from specsim.engine import plan_run
+from specsim.errors import InputError, UnknownNameError
+from specsim.setting import SpecSetting
+from specsim.setup import Setup, setup_from_mapping
+from specsim.system import System, assemble
+
+BANDWIDTH, RATE = 1.9e10, 1.0e11
+
+
+def server(quantisation: str = "q4_1", **draft: object) -> System:
+    return assemble(setup(quantisation, **draft))
+
+
+def setup(quantisation: str = "q4_1", **draft: object) -> Setup:
+    return setup_from_mapping(
+        {
+            "schema": "specsim.setup/1",
+            "hardware": {
+                "gpu": {
+                    "name": "two cores",
+                    "is_cpu": True,
+                    "mem_bytes": 2.5e10,
+                    "mem_bandwidth": 2.5e10,
+                    "read_bandwidth": BANDWIDTH,
+                    "flops_bf16": 1.3e11,
+                    "gemm_flops_bf16": RATE,
+                }
+            },
+            "model": {"id": "smollm2-135m", "quantisation": quantisation},
+            "draft": {"id": "smollm2-135m"} | draft,
+            "engine": {"name": "llama.cpp", "version": "11434", "max_running_requests": 16},
+            "workload": {"input_len": 55, "output_len": 96, "dataset": "d"},
+        }
+    )
+
+
+def test_reading_and_computing_add_up_on_a_cpu() -> None:
+    cost = server().cost
+    assert float(cost.operation_s(3.0, 4.0)) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "measured_ms"),
+    [
+        ("q4_1", {1: 11, 2: 17, 4: 25, 6: 34, 8: 42, 16: 91, 32: 159}),
+        ("f16", {1: 21.5, 2: 31, 4: 36, 6: 40, 8: 46, 16: 67, 32: 96}),
+        ("f32", {1: 29.5, 2: 37, 4: 47, 6: 52, 8: 57, 16: 72, 32: 109}),
+    ],
+)
+def test_steps_of_a_small_model_on_two_cores(
+    quantisation: str, measured_ms: dict[int, float]
+) -> None:
+    """llama-bench, build 11434, SmolLM2-135M on two threads of an AMD EPYC with AVX2 (own data).
+
+    One bandwidth and one rate for three weight formats, whose kernels differ by a factor of two:
+    40 % either way, where a maximum is up to 55 % low.
+    """
+    tokens = np.array(list(measured_ms), dtype=np.float64)
+    seconds = target_time(server(quantisation).cost, tokens, 1.0, 0.0).total_s
+    if quantisation == "q4_1":  # its kernels reach half the rate of the others
+        rate = server(quantisation).cost.with_parameters(compute=0.5)
+        seconds = target_time(rate, tokens, 1.0, 0.0).total_s
+    ratio = seconds * 1e3 / np.array(list(measured_ms.values()))
+    assert (np.abs(np.log(ratio)) < np.log(1.4)).all(), ratio
+
+
+def test_a_cpu_launches_nothing() -> None:
+    cost = server().cost
+    assert overhead_s(cost) == pytest.approx(0.1 * OVERHEAD_S)
+    step = float(draft_forward_s(cost, 1.0, 0.0, 1.0))
+    whole = float(target_time(cost, 1.0, 1.0, 0.0).total_s)
+    assert step == pytest.approx(whole, rel=1.0)  # bf16 weights, a third as many bytes in q4_1
+
+
+def test_a_drafter_cut_short_is_shorter() -> None:
+    """Ten of thirty layers under the whole head: a third of the layers' bytes."""
+    target = load_model("smollm2-135m")
+    whole, cut = load_draft("smollm2-135m", target), load_draft("smollm2-135m", target, 10)
+    head = target.vocab * target.hidden
+    assert cut.layers == 10
+    assert (cut.params_per_step - head) * 3 == pytest.approx(whole.params_per_step - head, rel=1e-3)
+    short = server("f16", quantisation="q4_0", layers=10).cost.draft
+    assert short is not None
+    # 37.7 MB file: ten layers in 18 bytes per 32 weights, embedding and head one tensor
+    assert short.step_bytes + short.head_bytes == pytest.approx(37.7e6, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"), [("smollm2-135m", 31), ("eagle3", 1), ("qwen3-30b-a3b", 4)]
+)
+def test_what_cannot_be_cut_is_refused(name: str, layers: int) -> None:
+    with pytest.raises((InputError, UnknownNameError), match="layers"):
+        load_draft(name, load_model("smollm2-135m"), layers)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_llama_cpp_drafts_all_slots_at_once(steps: int) -> None:
+    """S forwards, the first on the last token; then the verified batch once more (build 11434)."""
+    plan = plan_run(SpecSetting.of(1, steps, algorithm="STANDALONE"), server().engine)
+    assert plan.draft_forwards == steps
+    assert plan.extend_tokens_per_request(1.5) == steps + 1
+    assert plan.timeline == "sequential"

