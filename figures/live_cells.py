@@ -25,7 +25,15 @@ def cells() -> tuple[live.Cell, ...]:
 def rows() -> Rows:
     """Return the numbers of the figure."""
     return [
-        (c.name, c.concurrency, float(c.given), c.row.measured, c.row.predicted, c.row.low, c.row.high)
+        (
+            c.name,
+            c.concurrency,
+            float(c.given),
+            c.row.measured,
+            c.row.predicted,
+            c.row.low,
+            c.row.high,
+        )
         for c in cells()
     ]
 

@@ -82,6 +82,9 @@ class Acceptance:
         Standard deviation of u between requests.
     level
         Added to every log-odds: one number that moves all depths together (fits use it).
+    draft_share
+        Share of the rounds in which something is drafted: a lookup may find nothing, and its round
+        is then a plain step. `accept_prob` counts all rounds.
     evidence, source
         What the numbers rest on.
     """
@@ -95,6 +98,7 @@ class Acceptance:
     context_spread: float = 1.4
     request_spread: float = 0.45
     level: float = 0.0
+    draft_share: float = 1.0
     evidence: Evidence = "assumed"
     source: str = ""
 
@@ -115,6 +119,7 @@ class Acceptance:
             "context_spread": (self.context_spread, 0.0, 5.0),
             "request_spread": (self.request_spread, 0.0, 3.0),
             "level": (self.level, -20.0, 20.0),
+            "draft_share": (self.draft_share, 0.01, 1.0),
         }
         for name, (number, low, high) in numbers.items():
             if not low <= number <= high:
@@ -133,10 +138,13 @@ class AcceptTable:
         (requests, S + 1): P(at least d drafts accepted), d = 0..S, per request quantile.
     accept_length
         Tokens per request and round over long runs, bonus included (ACC-5).
+    draft_share
+        Of the acceptance.
     """
 
     survival: Floats
     accept_length: float
+    draft_share: float = 1.0
 
     @property
     def per_request(self) -> Floats:
@@ -229,7 +237,8 @@ def _accept_table(acceptance: Acceptance, topk: int, num_steps: int, tokens: int
         )
         survival = np.concatenate([np.ones((len(deeper), 1)), deeper], axis=1)
     survival.setflags(write=False)  # cached and shared
-    return AcceptTable(survival, 1.0 / float(np.mean(1.0 / survival.sum(axis=1))))
+    accept_length = 1.0 / float(np.mean(1.0 / survival.sum(axis=1)))
+    return AcceptTable(survival, accept_length, acceptance.draft_share)
 
 
 def _chain_survival(acceptance: Acceptance, centre: Floats, shift: Floats, tokens: int) -> Floats:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specsim.acceptance import AcceptTable
 from specsim.cost import OVERLAP, RUN_AHEAD, SEQUENTIAL
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, with_draft_share
 from specsim.system import System
 from specsim.workload import Load, Workload
 
@@ -45,6 +45,8 @@ class Case:
 
         Long answers stay longer, so the running requests' mean output is the length-biased one.
         """
+        if table.draft_share != plan.draft_share:
+            plan = with_draft_share(plan, table.draft_share)
         context = workload.input_len.mean
         output = workload.output_len.mean * (1.0 + workload.output_len.cv**2)
         if load.kind == "steady_decode":

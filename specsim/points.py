@@ -82,7 +82,7 @@ def points_of(cases: Sequence[Case]) -> Points:
     )
     pool_cap = of_case(lambda c: c.pool_tokens / max(c.request_kv_tokens, 1.0))
     return Points(
-        width=of_case(lambda c: c.plan.setting.num_draft_tokens),
+        width=of_case(lambda c: c.plan.verified_per_request),
         topk=of_case(lambda c: c.plan.setting.topk),
         forwards=of_case(lambda c: c.plan.draft_forwards),
         timeline=of_case(lambda c: TIMELINES[c.plan.timeline]).astype(np.int64),

@@ -81,7 +81,9 @@ def test_zsh_gets_the_words_of_the_help() -> None:
 def test_names_are_completed_without_importing_the_commands() -> None:
     """Nor anything heavy: this is waited for at every press of Tab."""
     tail = "import json; sys.stderr.write(json.dumps(sorted(sys.modules)))"
-    done = asked("specsim ", code=f"{SCRIPT.removesuffix('; main()')}\ntry: main()\nfinally: {tail}")
+    done = asked(
+        "specsim ", code=f"{SCRIPT.removesuffix('; main()')}\ntry: main()\nfinally: {tail}"
+    )
     modules = set(json.loads(done.stderr))
     assert not {f"specsim.cli.{name.replace('-', '_')}" for name in COMMANDS} & modules
     assert not {"numpy", "pydantic", "rich", "scipy", "pandas", "matplotlib", "simpy"} & modules

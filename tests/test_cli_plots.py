@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ PICTURES = {
 
 
 @pytest.fixture
-def drawn_figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
+def drawn_figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that a command writes, kept."""
     kept: list[Figure] = []
     write = picture.write_plot
@@ -38,7 +37,7 @@ def drawn_figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
         write(plot, figure)
 
     monkeypatch.setattr(picture, "write_plot", keep)
-    yield kept
+    return kept
 
 
 @pytest.mark.parametrize("name", PICTURES)

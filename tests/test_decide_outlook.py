@@ -89,8 +89,7 @@ def test_the_depth_is_known_once_two_were_measured(profile: Profile) -> None:
     told = replace(
         profile,
         parameters=tuple(
-            replace(p, sd=0.1 * p.prior_sd) if p.name == "draft" else p
-            for p in profile.parameters
+            replace(p, sd=0.1 * p.prior_sd) if p.name == "draft" else p for p in profile.parameters
         ),
     )
     assert depth_sd(told) == 0.0

@@ -109,7 +109,7 @@ def test_at_one_load_cells_of_other_loads_are_left_out() -> None:
     found = measured_cells(curve, [cell, replace(cell, concurrency=10)])
     assert found == (((30.0, 2900.0),), ())
     (axes,) = throughput_figure(curve, measured=[cell]).axes
-    assert axes.collections[-1].get_offsets().tolist() == [[0.0, 2900.0]]
+    assert [[0.0, 2900.0]] in [c.get_offsets().tolist() for c in axes.collections]
 
 
 def test_steady_decode_takes_cells_of_its_context() -> None:

@@ -26,6 +26,9 @@ _STATISTICS = re.compile(rb"statistics +\S+:")
 _RATES = re.compile(r"#acc rate/pos = \(([^)]*)\)")
 _ALGORITHMS = {"none": "none", "chain": "STANDALONE", "real": "STANDALONE", "ngram": "NGRAM"}
 
+TYPICAL_NOISE = 0.03
+"""Relative error of a row of weight 1."""
+
 DRIFT_S = 400.0
 """Over which the machine's speed is averaged, s."""
 
@@ -47,7 +50,8 @@ def write_results(out: Path) -> None:
     for row in rows:
         if not row["anchor"]:
             cells[row["cell"]].append(row)
-    observations = [_observation(found) for _, found in sorted(cells.items())]
+    noise = _pooled(rows, "output_tps") or TYPICAL_NOISE
+    observations = [_observation(found, noise) for _, found in sorted(cells.items())]
     for target in sorted({row["target"] for row in observations}):
         (out / target).mkdir(exist_ok=True)
         part = [row for row in observations if row["target"] == target]
@@ -121,7 +125,7 @@ def drift_at(drift: Sequence[tuple[float, float]], time_s: float) -> float:
     if not drift:
         return 1.0
     weights = [math.exp(-0.5 * ((time_s - t) / DRIFT_S) ** 2) + 1e-300 for t, _ in drift]
-    return math.exp(sum(w * r for w, (_, r) in zip(weights, drift)) / sum(weights))
+    return math.exp(sum(w * r for w, (_, r) in zip(weights, drift, strict=True)) / sum(weights))
 
 
 def _pass_row(record: _Record, drift: Sequence[tuple[float, float]], out: Path) -> _Record:
@@ -135,7 +139,11 @@ def _pass_row(record: _Record, drift: Sequence[tuple[float, float]], out: Path) 
     rounds = decoded - sum(r["draft_n_accepted"] for r in inside)
     decode_s = sum(r["predicted_ms"] for r in inside) / 1e3
     ttft_s = statistics.fmean(r["end_s"] - r["predicted_ms"] / 1e3 - r["start_s"] for r in whole)
-    survival = survival_of(out / "runs" / f"{record['key']}.log", cell.steps)
+    drafts = sum(r["draft_n"] for r in inside) / rounds
+    # the server counts rounds that drafted; a lookup that finds nothing makes the others
+    drafting = drafts / cell.steps if cell.kind == "ngram" else 1.0
+    counted = survival_of(out / "runs" / f"{record['key']}.log", cell.steps)
+    survival = [drafting * p for p in counted]
     row: _Record = {
         "run": record["key"], "cell": cell.name, "anchor": int(record["anchor"]),
         "target": cell.target, "kind": cell.kind, "steps": cell.steps, "level": cell.level,
@@ -144,7 +152,7 @@ def _pass_row(record: _Record, drift: Sequence[tuple[float, float]], out: Path) 
         "output_tps_raw": round(record["output_tps"], 3), "drift": round(factor, 5),
         "output_tps": round(record["output_tps"] / factor, 3),
         "accept_length": round(decoded / rounds, 4),
-        "drafted_per_round": round(sum(r["draft_n"] for r in inside) / rounds, 4),
+        "drafted_per_round": round(drafts, 4),
         "input_len": round(statistics.fmean(r["prompt_n"] for r in inside), 2),
         "output_len": sum(OUTPUT_TOKENS) / 2,
         "ttft_s": round(ttft_s * factor, 5), "tpot_s": round(decode_s / decoded * factor, 7),
@@ -166,8 +174,8 @@ def survival_of(log: Path, steps: int) -> list[float]:
     return [float(text) for text in found[-1].split(",")[:steps]] if found else []
 
 
-def _observation(passes: list[_Record]) -> _Record:
-    """One row of observations.csv from the passes over a cell."""
+def _observation(passes: list[_Record], noise: float) -> _Record:
+    """One row of observations.csv from the passes over a cell; `noise` is that of one pass."""
     first = passes[0]
     speeds = [row["output_tps"] for row in passes]
 
@@ -184,11 +192,12 @@ def _observation(passes: list[_Record]) -> _Record:
     }  # fmt: skip
     row |= {f"survival_{d}": mean(f"survival_{d}") for d in range(1, steps + 1)
             if all(f"survival_{d}" in found for found in passes)}  # fmt: skip
-    level = f"pinned-{first['level']}" if first["kind"] == "chain" else "mixed"
+    level = {"chain": f"pinned-{first['level']}", "ngram": "lookup"}.get(first["kind"], "mixed")
     spread = statistics.stdev(speeds) / statistics.fmean(speeds) if len(speeds) > 1 else ""
     return row | {
         "ttft_s": mean("ttft_s"), "tpot_s": mean("tpot_s"),
         "dataset": level if steps else "", "temperature": 0.0,
+        "weight": f"{len(passes) * (TYPICAL_NOISE / noise) ** 2:.3f}",
         "source": f"collect.py {first['cell']}", "target": first["target"],
         "draft": {"chain": "10 layers q4_0", "real": "q4_0", "ngram": "ngram-simple"}.get(
             first["kind"], ""),
@@ -201,17 +210,6 @@ def _observation(passes: list[_Record]) -> _Record:
 
 def _write_summary(path: Path, rows: list[_Record], observations: list[_Record]) -> None:
     """Write how large the noise is, with and without the correction for drift."""
-
-    def pooled(name: str) -> float | None:
-        found: dict[str, list[float]] = defaultdict(list)
-        for row in rows:
-            if not row["anchor"]:
-                found[row["cell"]].append(row[name])
-        spreads = [
-            statistics.variance(v) / statistics.fmean(v) ** 2 for v in found.values() if len(v) > 1
-        ]
-        return round(math.sqrt(statistics.fmean(spreads)), 5) if spreads else None
-
     anchors: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row["anchor"]:
@@ -219,8 +217,8 @@ def _write_summary(path: Path, rows: list[_Record], observations: list[_Record])
     summary = {
         "cells": len(observations),
         "runs": len(rows),
-        "pooled_relative_sd_corrected": pooled("output_tps"),
-        "pooled_relative_sd_raw": pooled("output_tps_raw"),
+        "pooled_relative_sd_corrected": _pooled(rows, "output_tps"),
+        "pooled_relative_sd_raw": _pooled(rows, "output_tps_raw"),
         "anchors": {
             name: {
                 "runs": len(v),
@@ -231,6 +229,18 @@ def _write_summary(path: Path, rows: list[_Record], observations: list[_Record])
         },
     }
     path.write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def _pooled(rows: list[_Record], name: str) -> float | None:
+    """Relative standard deviation of one pass, over the cells that were run more than once."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if not row["anchor"]:
+            found[row["cell"]].append(row[name])
+    spreads = [
+        statistics.variance(v) / statistics.fmean(v) ** 2 for v in found.values() if len(v) > 1
+    ]
+    return round(math.sqrt(statistics.fmean(spreads)), 5) if spreads else None
 
 
 def _write_csv(path: Path, rows: list[_Record]) -> None:

@@ -52,8 +52,24 @@ def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tupl
         if depths:
             base = replace(base, accept_prob=_conditional(depths), source="measured survival")
             base = _levelled(base, depths)
-        result.append(base)
+        result.append(_lookup(base, setup, observations))
     return tuple(result)
+
+
+def _lookup(base: Acceptance, setup: Setup, observations: Sequence[Observation]) -> Acceptance:
+    """Put in the share of rounds that drafted, where rows of a lookup say (LOOKUP)."""
+    shares, weights = [], []
+    for o in observations:
+        drafted = o.extra.get("drafted_per_round")
+        w = workload_of(o, setup)
+        same = (w.dataset, w.temperature) == (base.dataset, base.temperature)
+        if same and o.setting.algorithm == "NGRAM" and drafted is not None:
+            shares.append(float(drafted) / o.setting.num_steps)
+            weights.append(o.weight)
+    if not shares:
+        return base
+    share = float(np.average(shares, weights=weights))
+    return replace(base, draft_share=min(max(share, 0.01), 1.0))
 
 
 def _levelled(base: Acceptance, curves: Sequence[tuple[tuple[float, ...], float]]) -> Acceptance:

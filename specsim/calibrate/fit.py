@@ -186,9 +186,9 @@ def _priors(
         names = tuple(acceptance_name(a) for a in rows.acceptances)
         known = any(len(a.accept_prob) > 1 for a in rows.acceptances)
         parameters += acceptance_priors(names, known)
-    corrected = _wants_correction(rows, data)
+    corrected = _wants_correction(rows, data, system.gpu.is_cpu)
     if corrected:
-        parameters += correction_priors()
+        parameters += correction_priors(system.gpu.is_cpu)
     parameters = [_fix(p, fixed[p.name]) if p.name in fixed else p for p in parameters]
     prior = np.eye(len(parameters))
     if corrected:
@@ -203,14 +203,15 @@ def _fix(parameter: Parameter, value: float) -> Parameter:
     )
 
 
-def _wants_correction(rows: Rows, data: Measured) -> bool:
-    """Ten cells at five or more token counts."""
+def _wants_correction(rows: Rows, data: Measured, is_cpu: bool) -> bool:
+    """Ten cells at five or more token counts; on a CPU, whose prior is crude, four at three."""
     tokens = {
         o.setting.num_draft_tokens * (o.concurrency or 0)
         for i, o in enumerate(rows.observations)
         if i in set(data.row[data.noise].tolist())
     }
-    return int(data.noise.sum()) >= 10 and len(tokens) >= 5
+    cells, counts = (4, 3) if is_cpu else (10, 5)
+    return int(data.noise.sum()) >= cells and len(tokens) >= counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,9 +111,7 @@ def _draw(
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")
     loads = [point.concurrency for point in curves[0].points]
     plan, (dataset, temperature) = curves[0].plan, acceptance
-    gains = gain_map(
-        profile, plan, loads, workload, dataset=dataset, temperature=temperature
-    )
+    gains = gain_map(profile, plan, loads, workload, dataset=dataset, temperature=temperature)
     note = "Shaded: slower than no speculation; darker: by more than a fifth."
     about = f"{plan.engine} {plan.version}, closed form."
     figure, axes = new_figure(profile_caption(profile, about, note))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from specsim.curve import Solver
     from specsim.setting import Scheduler
 
+
 def complete_profile() -> list[str]:
     """Return the shipped profiles, for the shell; files it completes by itself."""
     from specsim.profile import profile_names

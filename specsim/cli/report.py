@@ -97,9 +97,7 @@ def report_command(
         measured.name if profile is None else profile, question, chosen, seed, overrides or []
     )
     workload = wi.asked_workload(server.profile.setup.workload.workload, input_len, output_len)
-    write_text(
-        Path(output), report_html(server.profile, curve, commands, validation, workload)
-    )
+    write_text(Path(output), report_html(server.profile, curve, commands, validation, workload))
     sys.stdout.write(f"wrote {output}\n")
 
 
@@ -115,7 +113,10 @@ def _commands(
     server = ["--profile", quote(profile)]
     server += [word for text in overrides for word in ("--set", quote(text))]
     lengths = []
-    for flag, length in (("--input-len", question.input_len), ("--output-len", question.output_len)):
+    for flag, length in (
+        ("--input-len", question.input_len),
+        ("--output-len", question.output_len),
+    ):
         lengths += [] if length is None else [flag, f"{length:g}"]
     words = [*server, *triples, "--concurrency", ",".join(map(str, question.concurrency)), *lengths]
     if question.engine_version is not None:

@@ -85,7 +85,7 @@ def draft_forward_s(
 
 
 def overhead_s(cost: CostModel) -> float | Floats:
-    """What a server with a drafter pays each round whatever it drafts, seconds."""
+    """Return what a server with a drafter pays each round whatever it drafts, seconds."""
     return OVERHEAD_S * cost.launch_share * cost.parameters.round_overhead
 
 

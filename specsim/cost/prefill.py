@@ -51,7 +51,9 @@ def prefill_s(
     layers, moe = target.model.layers, target.moe_layers
     fixed = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p.target_fixed
     seconds = (
-        cost.operation_s(weights, flops) + attention + cost.allreduce_s(t, target.model.hidden, layers)
+        cost.operation_s(weights, flops)
+        + attention
+        + cost.allreduce_s(t, target.model.hidden, layers)
     )
     if not mixed:
         seconds = seconds + fixed + host_s(cost, 1.0)

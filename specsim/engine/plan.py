@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -62,6 +63,8 @@ class RunPlan:
     first_draft
         Where the first drafted token comes from: the ``extend`` after the last verification, or a
         ``forward`` of its own.
+    draft_share
+        Share of the rounds of a request in which something is drafted.
     """
 
     setting: SpecSetting
@@ -83,6 +86,7 @@ class RunPlan:
     timeline: Timeline
     ranks: int = 1
     first_draft: FirstDraft = "extend"
+    draft_share: float = 1.0
 
     @property
     def running_cap(self) -> int:
@@ -93,6 +97,11 @@ class RunPlan:
     def what_if(self) -> bool:
         """Whether this is modelled although the engine would not run it."""
         return not self.allowed
+
+    @property
+    def verified_per_request(self) -> float:
+        """Mean tokens that a request verifies in a round: 1 + share (n - 1)         (LOOKUP)."""
+        return 1.0 + self.draft_share * (self.setting.num_draft_tokens - 1)
 
     @property
     def draft_forwards(self) -> int:
@@ -125,6 +134,12 @@ class RunPlan:
         return float(self.setting.num_steps + 1)
 
 
+@lru_cache(maxsize=256)
+def with_draft_share(plan: RunPlan, share: float) -> RunPlan:
+    """Return the plan of a drafter that drafts in a share of the rounds; equal plans are one."""
+    return replace(plan, draft_share=share)
+
+
 def padded_batch(
     plan: RunPlan, batch_size: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -146,7 +161,7 @@ def padded_batch(
     batch = np.asarray(batch_size, dtype=np.float64)
     if plan.graph_unit == "none":
         return batch.copy(), np.zeros(batch.shape, dtype=np.bool_)
-    per_request = plan.setting.num_draft_tokens if plan.graph_unit == "tokens" else 1
+    per_request = plan.verified_per_request if plan.graph_unit == "tokens" else 1
     sizes = np.asarray(plan.graph_batch_sizes, dtype=np.float64) / per_request * plan.ranks
     place = np.searchsorted(sizes, batch)
     eager = place == sizes.size

@@ -105,5 +105,7 @@ def _notes(setting: SpecSetting, engine: EngineSetup) -> list[str]:
     if version.before("0.20.0"):
         return ["disable_by_batch_size is validated but unused in this version"]
     if version.since("0.33.0"):
-        return ["num_speculative_tokens_per_batch_size, if set, is modelled by specsim schedule only"]
+        return [
+            "num_speculative_tokens_per_batch_size, if set, is modelled by specsim schedule only"
+        ]
     return []

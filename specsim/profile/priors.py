@@ -16,8 +16,16 @@ SHARED_READ = ("flashinfer", "fa3", "fa4", "flash_attn", "flashmla", "trtllm", "
 """Backends that read the KV cache once per request and tile (PHYSICS 2.5)."""
 
 CORRECTION_SD = 0.10
+CPU_CORRECTION_SD = 0.25
 CORRECTION_LENGTH = 1.5
-"""Prior of the correction: 10 % at any t, correlated over 1.5 octaves."""
+"""Prior of the correction: 10 % at any t, correlated over 1.5 octaves. On a CPU 25 %: its kernels
+change with the number of rows, and differ by weight format by a factor of two (steps of llama.cpp
+in Q4_1, F16 and F32, tests/test_cost_cpu.py)."""
+
+
+LOOKUP_SHARE = 0.5
+"""Assumed: rounds in which an n-gram lookup finds something; 0.24 measured on mixed prompts with
+three tokens that must repeat (calibration/smollm2-135m-llama-server-2-core)."""
 
 
 def cost_priors(system: System) -> tuple[Parameter, ...]:
@@ -62,10 +70,11 @@ def cost_priors(system: System) -> tuple[Parameter, ...]:
     return tuple(result)
 
 
-def correction_priors() -> tuple[Parameter, ...]:
-    """Priors of the correction's knots; they are correlated, see `correction_covariance`."""
+def correction_priors(is_cpu: bool = False) -> tuple[Parameter, ...]:
+    """Priors of the correction's knots; they are correlated, see `correction_correlation`."""
+    sd = CPU_CORRECTION_SD if is_cpu else CORRECTION_SD
     return tuple(
-        _prior(f"correction_{j}", "linear", 0.0, CORRECTION_SD, "smooth in log t", -1.5, 1.5)
+        _prior(f"correction_{j}", "linear", 0.0, sd, "smooth in log t", -1.5, 1.5)
         for j in range(CORRECTION_KNOTS)
     )
 
@@ -99,12 +108,14 @@ def default_acceptance(
     system: System, algorithm: str, dataset: str, temperature: float
 ) -> Acceptance:
     """Return what a drafter of this kind accepts before anything is known about it."""
+    fills = system.engine.name == "sglang"  # its lookup fills the tree whatever it finds
     first = {"MTP": 0.78, "STANDALONE": 0.7, "NGRAM": 0.35, "EAGLE": 0.62}.get(algorithm, 0.65)
     return Acceptance(
         dataset=dataset,
         temperature=temperature,
         accept_prob=(first,),
         confidence_shift=0.9,
+        draft_share=LOOKUP_SHARE if algorithm == "NGRAM" and not fills else 1.0,
         source=f"prior for {algorithm}",
     )
 

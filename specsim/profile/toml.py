@@ -163,7 +163,10 @@ def profile_to_toml(profile: Profile) -> str:
     for key, rows in (("acceptance", profile.acceptances), ("parameters", profile.parameters)):
         array = tomlkit.aot()
         for row in rows:
-            array.append(tomlkit.item(_plain(asdict(row))))
+            table = _plain(asdict(row))
+            if table.get("draft_share") == 1.0:  # all but lookups; older versions do not know it
+                del table["draft_share"]
+            array.append(tomlkit.item(table))
         document.add(key, array)
     return tomlkit.dumps(document)
 

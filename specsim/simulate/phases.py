@@ -84,7 +84,7 @@ def _round_phases(rounds: Records, pricer: RoundPricer, first: int) -> list[Reco
     time = pricer.exact(batch, rounds["kv_tokens"])
     extend_tokens = pricer.shape(batch, rounds["kv_tokens"]).extend_tokens
     allreduce = time.target.allreduce_s
-    verified = batch * setting.num_draft_tokens
+    verified = batch * plan.verified_per_request
     drafted = batch * setting.topk * plan.draft_forwards
     chain = (
         ("draft", "gpu", time.draft.draft_s, drafted),

@@ -77,7 +77,7 @@ def round_shape(
         batch=b,
         padded=padded,
         eager=eager,
-        width=np.float64(plan.setting.num_draft_tokens) * np.ones_like(b),
+        width=np.float64(plan.verified_per_request) * np.ones_like(b),
         topk=np.float64(plan.setting.topk) * np.ones_like(b),
         draft_forwards=np.float64(plan.draft_forwards) * np.ones_like(b),
         extend_tokens=b * extend,
@@ -162,7 +162,7 @@ class RoundPricer:
     ) -> RoundPricer:
         """Price all batches at two KV sizes."""
         batch = np.arange(1.0, max_batch + 1.0)
-        width = plan.setting.num_draft_tokens
+        width = plan.verified_per_request
         contexts = np.array([[FAR], *([p] for p in PROBES)])
         tried = attention_s(cost, batch, width, batch * contexts) / contexts
         linear = np.allclose(tried, tried[0], rtol=1e-12, atol=0.0)
@@ -216,7 +216,7 @@ class RoundPricer:
         gpu = self.gpu[0][at] + kv_tokens * self.gpu[1][at]
         attention: Floats | float = 0.0
         if not self.linear:
-            width = self.plan.setting.num_draft_tokens
+            width = self.plan.verified_per_request
             attention = attention_s(self.cost, float(batch), width, kv_tokens)
             gpu = gpu + attention
         if decided == 0:

@@ -35,8 +35,8 @@ _DEPTH = re.compile(
 )
 _STATISTICS = re.compile(
     rb"statistics +([a-z0-9-]{1,24}): #calls\(b,g,a\) = +(\d{1,9}) +(\d{1,9}) +(\d{1,9}), "
-    rb"#gen drafts = +(\d{1,9}), .* dur\(b,g,a\) = \d{1,12}\.\d{3}, (\d{1,12}\.\d{3}), "
-    rb"\d{1,12}\.\d{3} ms\s*\Z"
+    rb"#gen drafts = +(\d{1,9}), .*#acc tokens = +(\d{1,9}), .*dur\(b,g,a\) = "
+    rb"\d{1,12}\.\d{3}, (\d{1,12}\.\d{3}), \d{1,12}\.\d{3} ms\s*\Z"
 )
 _MARKS = (
     b"build",
@@ -65,6 +65,28 @@ _NAMES = {
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Cumulative statistics of a drafter.
+
+    Parameters
+    ----------
+    name
+        Of the implementation.
+    calls, drafts, seconds
+        Times that it was asked, the drafts that it gave, and how long it took.
+    verified, accepted
+        Drafts that were verified, and tokens of them that were accepted.
+    """
+
+    name: str
+    calls: int
+    verified: int
+    drafts: int
+    accepted: int
+    seconds: float
+
+
 @dataclass(slots=True)
 class Facts:
     """Collects what a server says of itself.
@@ -80,7 +102,7 @@ class Facts:
     implementation, depth
         How it drafts, and how many tokens at most.
     totals
-        Name, calls, drafts and seconds of drafting since the server began.
+        Of all drafting since the server began, requests that are still running included.
     """
 
     build: str | None = None
@@ -88,7 +110,7 @@ class Facts:
     models: list[dict[str, object]] = field(default_factory=list)
     implementation: str | None = None
     depth: int | None = None
-    totals: tuple[str, int, int, float] | None = None
+    totals: Totals | None = None
 
     def read(self, line: bytes) -> None:
         """Take in a whole line."""
@@ -97,8 +119,9 @@ class Facts:
         if found := _INFO.search(line):
             self._model(_NAMES[found[1]], found[2].decode(errors="replace").strip())
         elif found := _STATISTICS.search(line):
-            drafts, seconds = int(found[5]), float(found[6]) / 1e3
-            self.totals = found[1].decode(), int(found[3]), drafts, seconds
+            calls, verified, drafts, accepted = (int(found[i]) for i in range(3, 7))
+            seconds = float(found[7]) / 1e3
+            self.totals = Totals(found[1].decode(), calls, verified, drafts, accepted, seconds)
         elif found := _IMPLEMENTATION.search(line):
             self.implementation = self.implementation or found[1].decode()
         elif self.implementation and (found := _DEPTH.search(line)):
@@ -147,11 +170,11 @@ class Facts:
 
     def timings(self) -> tuple[Timing, ...]:
         """Return the time of one call of the drafter: all depths of all slots that draft."""
-        if self.totals is None or not self.totals[1] or not self.totals[3]:
+        t = self.totals
+        if t is None or not t.calls or not t.seconds:
             return ()
-        name, calls, drafts, seconds = self.totals
-        batch = max(round(drafts / calls), 1)
-        return (Timing("draft", seconds / calls, count=calls, batch_size=batch, name=name),)
+        batch = max(round(t.drafts / t.calls), 1)
+        return (Timing("draft", t.seconds / t.calls, count=t.calls, batch_size=batch, name=t.name),)
 
     def _model(self, key: str, value: str) -> None:
         if not self.models or key in self.models[-1]:

@@ -7,24 +7,28 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, replace
 
 from specsim.calibrate.readers.llamacpp_requests import Request
+from specsim.calibrate.readers.llamacpp_rounds import Rounds, Timed, rounds_gone, with_times
 
-Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
 GAP = 0.1
 """A slot that is idle for less than this share of a request's duration waits for its client."""
-LEAST_FINISHED = 3
-"""Requests that must end under a load before its throughput is taken, where slots overlap."""
+LEAST_FINISHED = 2
+"""Requests that must end under a load before its throughput is taken."""
+MANY_PER_SLOT = 4
+"""From so many per slot on, a window that begins when the first one ends holds prefills as often as
+they recur; of few, they crowd in it."""
 MOST_WINDOWS = 50
 """The longest ones of a level count."""
 EDGE_VARIANCE = 1.0 / 12.0
 """Of where, within a round, an edge of the window falls."""
+STALL_VARIANCE = 0.25
+"""Of the number of prefills in a window, per prefill: ends of requests are rather regular."""
+USUAL_SPREAD = 0.1
+"""Relative spread of single requests' time per token, counted as two requests' worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,16 @@ class Held:
         return sum(end - begin for begin, end in self.windows)
 
 
-def held_loads(requests: Sequence[Request], until_s: float, anchored: bool = True) -> list[Held]:
+def held_loads(
+    requests: Sequence[Request], until_s: float, others: tuple[int, int | None] | None = None
+) -> list[Held]:
     """Return the loads that were held for some requests' time, by level.
 
     A window begins and ends when a request ends, so that it holds prefills and decoding in the
     proportion in which they recur; the beginning, when all prefill at once, and the end, when
-    slots fall idle, are left out. Each request's tokens are spread evenly over its decoding. All
-    slots decode in one batch, so a request that the log does not count (its client left, or the
-    server was stopped) went through as many rounds per second as those beside it.
+    slots fall idle, are left out. All slots decode in one batch: each request's tokens are spread
+    evenly over the rounds that the server went through, and a request that the log does not count
+    (its client left, or the server was stopped) went through as many as those beside it.
 
     Parameters
     ----------
@@ -76,10 +82,11 @@ def held_loads(requests: Sequence[Request], until_s: float, anchored: bool = Tru
         With times.
     until_s
         When the log ends.
-    anchored
-        Whether what was told of a request while it ran is complete.
+    others
+        Tokens of drafts that requests which the log does not count accepted, and the rounds in
+        which they did (None: those that the server went through).
     """
-    timeline = _Timeline.of(requests, until_s, anchored)
+    timeline = _Timeline.of(requests, until_s, others)
     held = []
     for level, spans in timeline.spans():
         pairs = [pair for span in spans if (pair := timeline.window(level, span))]
@@ -92,65 +99,49 @@ def held_loads(requests: Sequence[Request], until_s: float, anchored: bool = Tru
 
 def main_level(requests: Sequence[Request], until_s: float) -> int | None:
     """Return the number of busy slots at which most of the busy time was spent; None if none."""
-    timeline = _Timeline.of(requests, until_s, anchored=False)
+    timeline = _Timeline.of(requests, until_s)
     spent = [(sum(end - begin for begin, end in s), level) for level, s in timeline.spans()]
     longest_s, level = max(spent, default=(0.0, 0))
     return level if longest_s > 0.5 * sum(s for s, _ in spent) else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
-    """A request with the times that the others imply."""
-
-    request: Request
-    start_s: float
-    first_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Timeline:
     """Requests in time, and the rounds that the server went through.
 
-    `known` is in the order of `by_end`; `gap_s` is how long a slot may wait for its client;
-    `ticks_s` and `rounds` are times and the rounds that a slot which decoded all the time would
-    have gone through by then.
+    `known` is in the order of `by_end`; `gap_s` is how long a slot may wait for its client.
     """
 
-    known: tuple[_Timed, ...]
+    known: tuple[Timed, ...]
     by_end: tuple[float, ...]
-    unknown: tuple[_Timed, ...]
+    unknown: tuple[Timed, ...]
     gap_s: float
     accept: float
-    ticks_s: Floats
-    rounds: Floats
-    anchored: bool
+    accept_of_others: float
+    rounds: Rounds
+    known_until_s: float
 
     @classmethod
-    def of(cls, requests: Iterable[Request], until_s: float, anchored: bool) -> _Timeline:
-        known, others = [], []
-        for r in requests:
-            start_s, first_s, end_s = r.start_s, r.first_s, r.end_s
-            if start_s is None:
-                continue
-            if r.known and first_s is not None and end_s is not None:
-                known.append(_Timed(r, min(start_s, first_s), first_s, end_s))
-            elif not r.known:
-                others.append((r, start_s))
-        known.sort(key=lambda k: k.end_s)
-        prefill_s = statistics.fmean([k.first_s - k.start_s for k in known] or [0.0])
-        unknown = []
-        for r, start_s in others:
-            end_s = max(until_s if r.closed_s is None else r.closed_s, start_s)
-            unknown.append(_Timed(r, start_s, min(start_s + prefill_s, end_s), end_s))
+    def of(
+        cls,
+        requests: Iterable[Request],
+        until_s: float,
+        others: tuple[int, int | None] | None = None,
+    ) -> _Timeline:
+        known, unknown = with_times(requests, until_s)
         lasting = statistics.median([k.end_s - k.start_s for k in known] or [0.0])
         rounds = sum(k.request.rounds for k in known)
-        decoded = sum(k.request.decoded for k in known)
-        accept = decoded / rounds if rounds else 1.0
-        ticks_s, gone = _rounds_gone(known)
+        accept = sum(k.request.decoded for k in known) / rounds if rounds else 1.0
         ends = tuple(k.end_s for k in known)
+        gone = rounds_gone(known, unknown)
         gap_s = GAP * lasting
-        return cls(tuple(known), ends, tuple(unknown), gap_s, accept, ticks_s, gone, anchored)
+        timeline = cls(known, ends, unknown, gap_s, accept, 1.0, gone, _known_until(known))
+        if others is None or not known:
+            return replace(timeline, accept_of_others=accept)
+        theirs = sum(timeline._by(u, ends[-1]) - 1.0 for u in unknown if u.first_s < ends[-1])
+        accepted, rounds_of_others = others
+        per_round = (accepted + (rounds_of_others or theirs)) / theirs if theirs >= 1 else accept
+        return replace(timeline, accept_of_others=min(max(per_round, accept / 2), accept * 2))
 
     def spans(self) -> list[tuple[int, list[Interval]]]:
         """Return when each number of slots was busy, by increasing number."""
@@ -174,15 +165,15 @@ class _Timeline:
 
         And the part in which all slots had begun to decode.
         """
-        begin, end = span
+        begin, end = span[0], min(span[1], self.known_until_s)
         ending = self.known[bisect_right(self.by_end, begin) : bisect_right(self.by_end, end)]
         ends = [k.end_s for k in ending]
         if level == 1:
             starts = [k.start_s for k in ending if begin <= k.start_s]
-            cycles = (min(starts), ends[-1]) if starts else None
-            return (cycles, cycles) if cycles else None
-        if len(ends) < LEAST_FINISHED:
-            return None
+            if not starts:
+                return None
+            cycles = (ends[0] if len(ends) >= LEAST_FINISHED else min(starts)), ends[-1]
+            return cycles, cycles
         decoding_s = max(
             (
                 t.first_s
@@ -192,9 +183,11 @@ class _Timeline:
             default=begin,
         )
         ends = [e for e in ends if e >= decoding_s]
-        if len(ends) < LEAST_FINISHED or ends[-1] <= ends[0]:
+        launches = math.isinf(self.known_until_s)
+        if len(ends) < (LEAST_FINISHED if launches else MANY_PER_SLOT * level):
             return None
-        return (ends[0], ends[-1]), (decoding_s, ends[-1])
+        first_s = ends[0] if len(ends) >= MANY_PER_SLOT * level else decoding_s
+        return ((first_s, ends[-1]), (decoding_s, ends[-1])) if ends[-1] > first_s else None
 
     def held(
         self, level: int, windows: tuple[Interval, ...], settled: tuple[Interval, ...]
@@ -214,60 +207,48 @@ class _Timeline:
         variance += (total * _speed_error(used)) ** 2
         unknown = sum(1 for u in self.unknown if any(self._guess(u, w) for w in windows))
         variance += (guessed * _accept_spread(used)) ** 2 / max(unknown, 1)
+        if level > 1:  # one slot goes through whole cycles
+            stalls = [
+                t.first_s - t.begun_s
+                for t in everything
+                if any(begin < t.first_s <= end for begin, end in windows)
+            ]
+            variance += STALL_VARIANCE * sum(s**2 for s in stalls) * (total / seconds) ** 2
         share = guessed / total if total else 0.0
         error = math.sqrt(variance)
         return Held(level, windows, total, error, busy_s / seconds, used, share)
 
-    def _tokens(self, t: _Timed, window: Interval) -> float:
+    def _tokens(self, t: Timed, window: Interval) -> float:
         """Tokens of a request that the log counts, within a window."""
         begin, end = window
         first = 1.0 if t.request.tokens and begin < t.first_s <= end else 0.0
         if t.end_s <= t.first_s:
             return first + (t.request.decoded if begin < t.end_s <= end else 0)
-        share = _overlap((t.first_s, t.end_s), window) / (t.end_s - t.first_s)
+        begin, end = max(begin, t.first_s), min(end, t.end_s)
+        if end <= begin:
+            return first
+        whole = self.rounds.between(t.first_s, t.end_s)
+        share = self.rounds.between(begin, end) / whole if whole > 0 else 0.0
         return first + t.request.decoded * share
 
-    def _guess(self, t: _Timed, window: Interval) -> float:
+    def _guess(self, t: Timed, window: Interval) -> float:
         """Tokens of a request that the log does not count, within a window."""
         begin, end = max(window[0], t.start_s), min(window[1], t.end_s)
         return self._by(t, end) - self._by(t, begin) if end > begin else 0.0
 
-    def _by(self, t: _Timed, time_s: float) -> float:
+    def _by(self, t: Timed, time_s: float) -> float:
         """Tokens that such a request had got by a time."""
-        anchor = t.request.anchor if self.anchored else None
-        if anchor is not None and anchor[0] > t.first_s:
-            since_s, tokens = anchor
-            if time_s <= since_s:
-                share = (time_s - t.first_s) / (since_s - t.first_s)
-                return 1.0 + (tokens - 1) * share if share >= 0 else 0.0
-        elif time_s < t.first_s:
+        if time_s < t.first_s:
             return 0.0
-        else:
-            since_s, tokens = t.first_s, 1
-        gone = np.interp([since_s, time_s], self.ticks_s, self.rounds)
-        return tokens + self.accept * float(gone[1] - gone[0])
+        return 1.0 + self.accept_of_others * self.rounds.between(t.first_s, min(time_s, t.end_s))
 
 
-def _rounds_gone(known: Sequence[_Timed]) -> tuple[Floats, Floats]:
-    """Rounds of a slot that always decodes: by the mean rate of those that do, at each time."""
-    events = sorted(
-        (time_s, sign * k.request.rounds / (k.end_s - k.first_s), sign)
-        for k in known
-        if k.end_s > k.first_s
-        for time_s, sign in ((k.first_s, 1), (k.end_s, -1))
-    )
-    if not events:
-        return np.zeros(1), np.zeros(1)
-    ticks, gone = [events[0][0]], [0.0]
-    total = 0.0
-    count = 0
-    for time_s, rate, sign in events:
-        mean = total / count if count else 0.0
-        gone.append(gone[-1] + mean * (time_s - ticks[-1]))
-        ticks.append(time_s)
-        count += sign
-        total = total + rate if count else 0.0  # no rounding error outlives an idle moment
-    return np.array(ticks), np.array(gone)
+def _known_until(known: Sequence[Timed]) -> float:
+    """Return until when all that ran is known: where no launch is told, until a slot's last end."""
+    if any(k.request.launched_s is not None for k in known):
+        return math.inf
+    last = {k.request.slot: k.end_s for k in known}
+    return min(last.values(), default=math.inf)
 
 
 def _at_least(
@@ -316,11 +297,11 @@ def _speed_error(requests: Sequence[Request]) -> float:
     """Relative standard error of the mean time per token, from its spread over requests."""
     pairs = [(r.decoded, r.eval_s) for r in requests if r.decoded and r.eval_s > 0]
     n, tokens, seconds = len(pairs), sum(p[0] for p in pairs), sum(p[1] for p in pairs)
-    if n < 2:
-        return 0.1  # of one request nothing is known: as much as single requests usually differ
+    if not n:
+        return USUAL_SPREAD
     mean = seconds / tokens
-    spread = sum((s - t * mean) ** 2 for t, s in pairs) / seconds**2
-    return math.sqrt(spread * n / (n - 1))
+    squares = n * sum((s - t * mean) ** 2 for t, s in pairs) / seconds**2 * n
+    return math.sqrt((squares + 2 * USUAL_SPREAD**2) / (n + 1) / n)
 
 
 def _accept_spread(requests: Sequence[Request]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 _TIMING = re.compile(
     rb"(?P<what>(?:\A|[\s:|])prompt eval| {4,}eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
@@ -19,8 +20,6 @@ _ACCEPTANCE = re.compile(
 _POSITIONS = re.compile(rb"acc per pos = \(([01]\.\d{3}(?:, [01]\.\d{3}){0,63})\)\s*\Z")
 _WHO = re.compile(rb"\bid +(\d{1,4}) \| task +(-?\d{1,9}) \|")
 _PROMPT = re.compile(rb"new prompt, .*\b(?:task\.n_tokens|n_prompt_tokens) = (\d{1,9})\s*\Z")
-_PROGRESS = re.compile(rb"n_gen = +(\d{1,9}), tg = +\d{1,9}\.\d\d t/s, ")
-_ROUND = re.compile(rb"accepted +(\d{1,3})/ *(\d{1,3}) draft tokens\s*\Z")
 _TIME = re.compile(rb"(?:\A|[\s\]:])(\d{1,5})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-Z] ")
 
 CONTRADICTION = "numbers contradict each other"
@@ -36,8 +35,8 @@ class Request:
     ----------
     slot, task
         Of the server; empty where the log does not say.
-    launched_s, closed_s
-        When its slot took it and let it go.
+    launched_s, begun_s, closed_s
+        When its slot took it, began with its prompt and let it go.
     end_s
         When its timings were printed, which is right after its last token.
     context_tokens
@@ -46,8 +45,6 @@ class Request:
         As printed; ``tokens`` counts the first one, which the prefill gives.
     accepted, drafted, positions
         Drafts, and P(at least d accepted) over the rounds that drafted.
-    anchor
-        (time, tokens) as last told while it ran.
     listed
         Whether it is among the requests of its server; lines of an idle slot name none.
     """
@@ -55,6 +52,7 @@ class Request:
     slot: bytes = b""
     task: bytes = b""
     launched_s: float | None = None
+    begun_s: float | None = None
     closed_s: float | None = None
     end_s: float | None = None
     context_tokens: int | None = None
@@ -65,7 +63,6 @@ class Request:
     accepted: int | None = None
     drafted: int = 0
     positions: tuple[float, ...] = ()
-    anchor: tuple[float, int] | None = None
     listed: bool = False
 
     @property
@@ -278,25 +275,16 @@ def _wrong_acceptance(found: re.Match[bytes], request: Request | None) -> str | 
 
 
 def _event(line: bytes, request: Request, time_s: float | None) -> None:
-    """Take in what is no timing: begin and end, progress, single rounds."""
+    """Take in what is no timing: begin, prompt, end, rates by position."""
     if b"| processing task" in line:
         request.launched_s = time_s
     elif b"| stop processing" in line:
         request.closed_s = time_s
     elif b"new prompt, " in line:
-        found = _PROMPT.search(line)
+        found, request.begun_s = _PROMPT.search(line), time_s
         request.context_tokens = int(found[1]) if found else request.context_tokens
     elif b"acc per pos" in line:
         found = _POSITIONS.search(line)
         rates = tuple(float(p) for p in found[1].split(b", ")) if found else ()
-        if all(b <= a <= 1.0 for a, b in zip(rates, rates[1:] + (0.0,), strict=True)):
+        if all(b <= a for a, b in pairwise((1.0, *rates))):
             request.positions = rates
-    elif time_s is not None and b"n_gen = " in line:
-        found = _PROGRESS.search(line)
-        if found:
-            request.anchor = time_s, int(found[1])
-    elif time_s is not None and b" draft tokens" in line:
-        found = _ROUND.search(line)
-        if found:
-            before = request.anchor[1] if request.anchor else 1
-            request.anchor = time_s, before + int(found[1]) + 1

@@ -120,7 +120,7 @@ def _survival(requests: Sequence[Request], rounds: int) -> tuple[float, ...] | N
 
 
 def _accept_error(requests: Sequence[Request], mean: float) -> float | None:
-    """Standard error of a ratio of sums, from its spread over requests."""
+    """Return the standard error of a ratio of sums, from its spread over requests."""
     n, rounds = len(requests), sum(r.rounds for r in requests)
     if n < 2 or not rounds:
         return None
@@ -140,16 +140,36 @@ def _timed_rows(
     requests = [r for r in slots.requests if not any(r is c for c in cold)]
     cut = sum(1 for r in requests if not r.known and r.launched_s is not None)
     until_s = slots.now_s or 0.0
-    loads = held_loads(requests, until_s, anchored=facts.algorithm != "NGRAM")
+    loads = held_loads(requests, until_s, _of_others(known, facts))
     loads = [load for load in loads if load.requests and load.tokens > 0]
+    level = main_level(requests, until_s)
+    if not any(r.launched_s is not None for r in requests):
+        # of a log without launches, requests that were cut off are missing, unless all slots show
+        all_slots = facts.settings.get("max_running_requests")
+        loads = [load for load in loads if load.level == all_slots]
+        level = level if level == all_slots else None
     if loads:
         rows = tuple(_held_row(load, common) for load in loads)
     else:
-        level = main_level(requests, until_s)
         rows = (_request_row(warm, common, slots.counts_steps, level),)
     used = sum(row.windows for row in rows)
     dropped = Counter({WARM_UP: len(cold), RAMP: len(warm) - used, CUT: cut})
     return rows, WindowCount(len(known) + cut, used, dict(+dropped))
+
+
+def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None] | None:
+    """Return what requests accepted that the log does not count, by the server's totals.
+
+    Of n-gram lookup the rounds without a draft are in no total.
+    """
+    totals = facts.totals
+    if totals is None or facts.algorithm is None:
+        return None
+    accepted = totals.accepted - sum(r.accepted or 0 for r in known)
+    verified = totals.verified - sum(r.drafting_rounds for r in known)
+    if accepted < 0 or verified < 0:
+        return None
+    return accepted, None if facts.algorithm == "NGRAM" else verified
 
 
 def _held_row(load: Held, common: LogRow) -> LogRow:
