@@ -1,6 +1,8 @@
 """Do the decisions hold? The founding server, the EAGLE-3 paper, random simulated systems.
 
-python benchmarks/figures_decide.py [SYSTEMS]     prints every figure; 200 systems take minutes
+python benchmarks/figures_decide.py [SYSTEMS [FIRST]]    prints every figure; 200 take minutes
+
+The systems are those of seeds FIRST (1000) and up: the threshold of dominance was chosen on 0-199.
 """
 
 from __future__ import annotations
@@ -136,12 +138,12 @@ def show_paper() -> None:
         print(f"  table {table} {algorithm:7s} {100 * np.mean(errors):.1f} %   {cells}")
 
 
-def show_random(systems: int) -> None:
+def show_random(systems: int, first: int) -> None:
     """Random systems: regret of the recommendation, calibration of its probabilities."""
     print(f"\n{systems} random systems x 5 loads, 12 cells and three accept lengths measured:")
     for name, error, stated in (("the model is true", 0.0, 0.005), ("model error 3 %", 0.03, 0.03)):
         began = time.perf_counter()
-        outcomes = [o for seed in range(systems) for o in trial(seed, error, stated)]
+        outcomes = [o for seed in range(first, first + systems) for o in trial(seed, error, stated)]
         regret = np.array([o.choice_regret for o in outcomes])
         best = np.array([o.best_regret for o in outcomes])
         odds = np.array([o.choice_probability for o in outcomes])
@@ -155,9 +157,9 @@ def show_random(systems: int) -> None:
         )
 
 
-def show_plans(systems: int) -> None:
+def show_plans(systems: int, first: int) -> None:
     """Cells until the best guesses lose 1 %, by the order of the sweeps."""
-    needed = [cells_needed(seed) for seed in range(systems)]
+    needed = [cells_needed(seed) for seed in range(first, first + systems)]
     means = ", ".join(f"{order} {np.mean([n[order] for n in needed]):.1f}" for order in ORDERS)
     print(f"\nCells until the choice loses at most 1 %, mean of {systems} systems: {means}")
 
@@ -167,8 +169,9 @@ def main() -> None:
     systems = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     show_founding()
     show_paper()
-    show_plans(max(1, systems // 4))
-    show_random(systems)
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
+    show_plans(max(1, systems // 4), first)
+    show_random(systems, first)
 
 
 if __name__ == "__main__":

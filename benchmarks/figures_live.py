@@ -2,10 +2,10 @@
 
 python benchmarks/figures_live.py            prints every figure; about a minute
 
-Given, for each target: no speculation at 1, 4 and 16 clients (1 and 8 where nothing more was run),
-one chain at 1 and 8 clients, the pinned acceptance of both levels, and the mean accept length and
-drafted tokens, not the speed, of the real drafter's chain of 3 and of the n-gram lookup.
-Predicted: the throughput of every other cell.
+Given, for each target, as the server's logs of two runs say it: no speculation at 1, 4 and 16
+clients (1 and 8 where nothing more was run), one chain at 1 and 8 clients; besides the pinned
+acceptance of both levels, and the mean accept length and drafted tokens, not the speed, of the real
+drafter's chain of 3 and of the n-gram lookup. Predicted: the throughput of every other cell.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import numpy as np
 from scipy.stats import binom
 
 from specsim.calibrate.fit import fit_profile
+from specsim.calibrate.log_setup import Stated
+from specsim.calibrate.logs import gather
+from specsim.calibrate.readers import read_file
 from specsim.calibrate.validate import ValidatedRow, validate
 from specsim.observations import Observation, read_observations
 from specsim.profile import Profile
@@ -84,13 +87,23 @@ def target_cells(target: str) -> list[Cell]:
     setup = read_setup(folder / "setup.toml")
     rows = [_throughput(o) for o in read_observations(folder / "observations.csv").rows]
     given = [o for o in rows if is_given(o, rows)]
-    profile = fit_profile(setup, [*given, *known_acceptance(rows)], f"live {target}").profile
+    logs = [row for o in given for row in from_logs(target, setup, o)]
+    profile = fit_profile(setup, [*logs, *known_acceptance(rows)], f"live {target}").profile
     result = []
     for o in rows:
         full = o.setting.algorithm == "STANDALONE" and o.dataset == "mixed"
         (row,) = validate(_with_draft(profile, setup, FULL_DRAFT) if full else profile, [o]).rows
         result.append(Cell(target, row, _sd(o), o in given))
     return result
+
+
+def from_logs(target: str, setup: Setup, o: Observation) -> list[Observation]:
+    """Read a cell from the server's logs of both passes; the log names no dataset."""
+    kind = f"chain{o.setting.num_steps}-high" if o.setting.speculates else "none"
+    name = f"{target}-{kind}-c{o.concurrency}.log.gz"
+    entries = [e for p in ("p0", "p1") for e in read_file(FOLDER / "logs" / f"{p}-{name}")]
+    found = gather(entries, Stated(), setup).observations
+    return [replace(row, dataset=o.dataset) for row in found]
 
 
 def is_given(o: Observation, rows: Sequence[Observation]) -> bool:

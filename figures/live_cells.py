@@ -14,6 +14,7 @@ import figures_live as live
 HEADER = ("cell", "concurrency", "given", "measured", "predicted", "low", "high")
 LOOKS = {"q4_1": ("o", "#0072B2"), "f16": ("s", "#D55E00"), "f32": ("^", "#009E73")}
 BAND = 0.08
+TICKS = (20, 30, 40, 60, 80, 120)
 
 
 @functools.cache
@@ -51,6 +52,9 @@ def figure() -> Figure:
     for factor in (1 - BAND, 1 + BAND):
         axes.plot(limits, [factor * x for x in limits], color="0.6", linewidth=0.8, linestyle="--")
     axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(TICKS, [str(tick) for tick in TICKS])
+        axis.set_ticks([], minor=True)
     axes.set_xlabel("measured throughput, tokens/s")
     axes.set_ylabel("predicted throughput, tokens/s")
     axes.legend(frameon=False, title=f"bars: central 90 %; dashed: {BAND:.0%} either way")

@@ -76,7 +76,7 @@ def test_steps_of_a_small_model_on_two_cores(
 
 def test_a_cpu_launches_nothing() -> None:
     cost = server().cost
-    assert overhead_s(cost) == pytest.approx(0.1 * OVERHEAD_S)
+    assert overhead_s(cost) == OVERHEAD_S  # sampling, not launches
     draft = cost.draft
     assert draft is not None
     bytes_s = (draft.step_bytes + draft.head_bytes) / BANDWIDTH

@@ -20,9 +20,11 @@ _KEEP = re.compile(
     rb"eval time =|draft acceptance|acc per pos|accepted +\d+/|synthetic acceptance|system_info"
     rb"|n_slots|n_threads|build[ _:]|model size|n_ctx_seq|n_batch|n_ubatch|flash_attn|kv_unified"
     rb"|model params|file type|n_layer  |graph splits|repack|KV buffer|speculative implementation"
-    rb"|n_max=|CPU model buffer|CPU_REPACK"
+    rb"|n_max=|CPU model buffer|CPU_REPACK|processing task|new prompt|stop processing|size_m="
+    rb"|print_info: (arch|n_embd|general\.name)  |loading (draft )?model '"
 )
 _STATISTICS = re.compile(rb"statistics +\S+:")
+_PATH = re.compile(rb"'/[^']*/([^'/]+)'")
 _RATES = re.compile(r"#acc rate/pos = \(([^)]*)\)")
 _ALGORITHMS = {"none": "none", "chain": "STANDALONE", "real": "STANDALONE", "ngram": "NGRAM"}
 
@@ -91,7 +93,7 @@ def trimmed(lines: Iterable[bytes]) -> list[bytes]:
         if _STATISTICS.search(line):
             last = line
         elif _KEEP.search(line):
-            kept.append(line)
+            kept.append(_PATH.sub(rb"'\1'", line))
     return kept + ([last] if last else [])
 
 

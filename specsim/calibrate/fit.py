@@ -185,7 +185,8 @@ def _priors(
     if system.cost.draft is not None or speculates:
         names = tuple(acceptance_name(a) for a in rows.acceptances)
         known = any(len(a.accept_prob) > 1 for a in rows.acceptances)
-        parameters += acceptance_priors(names, known)
+        standalone = any(o.setting.algorithm == "STANDALONE" for o in rows.observations)
+        parameters += acceptance_priors(names, known, standalone)
     corrected = _wants_correction(rows, data, system.gpu.is_cpu)
     if corrected:
         parameters += correction_priors(system.gpu.is_cpu)

@@ -134,7 +134,8 @@ def _observation(
     made |= {
         "batch_size": row.batch_size,
         "ttft_s": row.ttft_s,
-        "num_requests": row.num_requests,
+        # llama-server's throughput is that of a steady window, not of a run from start to drain
+        "num_requests": None if entry.format == "llamacpp" else row.num_requests,
         "input_cached": row.extra.get("input_cached"),
         "max_running_requests": entry.settings.get("max_running_requests"),
         "weight": _weight(row),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -234,10 +235,14 @@ def measured(observations: Sequence[Observation]) -> Measured:
     values: list[tuple[float, str, int, float, bool]] = []
     for i, row in enumerate(observations):
         spread = row.weight**-0.5
+        # Throughput and TPOT of one run share its noise: together they count once, and their
+        # ratio says what share of the time is prefill.
+        both = row.output_tps is not None and row.tpot_s is not None
+        shared = spread * math.sqrt(2.0) if both else spread
         if row.output_tps is not None:
-            values.append((row.output_tps, "output_tps", i, spread, True))
-        elif row.tpot_s is not None:
-            values.append((row.tpot_s, "tpot_s", i, spread, True))
+            values.append((row.output_tps, "output_tps", i, shared, True))
+        if row.tpot_s is not None:
+            values.append((row.tpot_s, "tpot_s", i, shared, True))
         if row.round_time_s is not None:
             values.append((row.round_time_s, "round_s", i, spread, True))
         elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:

@@ -86,7 +86,7 @@ def draft_forward_s(
 
 def overhead_s(cost: CostModel) -> float | Floats:
     """Return what a server with a drafter pays each round whatever it drafts, seconds."""
-    return OVERHEAD_S * cost.launch_share * cost.parameters.round_overhead
+    return OVERHEAD_S * cost.parameters.round_overhead
 
 
 def draft_time(

@@ -210,7 +210,9 @@ def _one_load(axes: Axes, curve: Curve, axis: LoadAxis, measured: Sequence[Cells
         axes.errorbar(i, p.output_tps, errors, color=colour, marker=marker, capsize=5)
         cells = [(float(i), tps) for _, tps in measured[i]]
         _draw_measured(axes, cells, style)
-    labels = [label.replace(" (", "\n(").replace(" on ", "\non ") for label in _labels(curve)]
+    labels = _labels(curve)
+    for words in (" (", " on ", " tokens="):  # on a line of its own
+        labels = [label.replace(words, "\n" + words.lstrip()) for label in labels]
     axes.set_xticks(range(len(labels)), labels, fontsize="small")
     axes.set_xlim(-0.5, len(labels) - 0.5)
     axes.set_xlabel(axis.at(0))

@@ -21,16 +21,22 @@ PAINT = {
     "allreduce": ("#D55E00", "xxx"),
     "overhead": ("#BBBBBB", "..."),
     "extend": ("#CC79A7", "\\\\\\"),
-    "results": ("#E69F00", ""),
+    "results": ("#5C4000", ""),
     "host": ("#E69F00", "---"),
     "prefill": ("#009E73", "+++"),
     "waiting": ("#EEEEEE", ""),
     "round": ("#FFFFFF", ""),
 }
-"""Colour (Okabe and Ito 2008) and hatch of a phase: either alone tells it from the others."""
+"""Colour (Okabe and Ito 2008; results a darker shade of host) and hatch of a phase."""
 
 DRAWN_ROUNDS = 12
 """More rounds are too narrow to see."""
+
+SLIM_SHARE = 0.006
+"""A bar narrower than this share of the picture has no edge and no hatch: they would hide it."""
+
+MARGIN = 1.005
+"""Room at the right, so that the last bar has its edge."""
 
 LABEL_SHARE = 0.07
 """A step narrower than this share of the picture has no label."""
@@ -55,7 +61,8 @@ def timeline_figure(shown: Sequence[Timeline], caption: str = "") -> Figure:
         plot_timeline(axes, timeline)
         if axes is not panels[-1]:
             axes.set_xlabel("")
-    panels[0].set_xlim(0, max(float(_drawn(t)["end_ns"].max()) for t in shown) / 1e6)
+    last_ms = max(float(_drawn(t)["end_ns"].max()) for t in shown) / 1e6
+    panels[0].set_xlim(0, MARGIN * last_ms)
     used = {str(name) for t in shown for name in np.unique(_drawn(t)["phase"])}
     handles = [
         Patch(facecolor=PAINT[name][0], hatch=PAINT[name][1], edgecolor="black", label=words)
@@ -88,14 +95,17 @@ def plot_timeline(axes: Axes, timeline: Timeline) -> Axes:
             chosen = spans[(spans["lane"] == lane) & (spans["phase"] == phase)]
             bars = [(s["start_ns"] / 1e6, (s["end_ns"] - s["start_ns"]) / 1e6) for s in chosen]
             colour, hatch = PAINT[phase]
-            axes.broken_barh(
-                bars, (row - 0.4, 0.8), facecolor=colour, hatch=hatch, edgecolor="black", lw=0.5
-            )
+            for slim in (False, True):
+                some = [bar for bar in bars if (bar[1] < SLIM_SHARE * end_ms) == slim]
+                axes.broken_barh(
+                    some, (row - 0.4, 0.8), facecolor=colour, hatch="" if slim else hatch,
+                    edgecolor=colour if slim else "black", lw=0.5,
+                )  # fmt: skip
             if lane == "step" or phase == "waiting":
                 _label(axes, chosen, row, end_ms)
     axes.set_yticks(range(len(lanes)), [LANES[lane] for lane in reversed(lanes)])
     axes.set_ylim(-0.6, len(lanes) - 0.4)
-    axes.set_xlim(0, end_ms)
+    axes.set_xlim(0, MARGIN * end_ms)
     axes.set_xlabel("time (ms)")
     axes.set_title(timeline.title, loc="left", fontsize="medium")
     axes.tick_params(axis="y", length=0)

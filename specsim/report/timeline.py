@@ -46,7 +46,7 @@ PHASES = {
     "overhead": ("o", "sync, small kernels"),
     "extend": ("x", "draft extend"),
     "results": ("R", "results of the last round"),
-    "host": ("H", "results, schedule"),
+    "host": ("H", "schedule (sequential: with results)"),
     "prefill": ("P", "prefill"),
 }
 """Phases in the order of a round: letter of the sketch, and what they are called."""

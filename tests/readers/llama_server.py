@@ -138,7 +138,8 @@ class Server:
         """Serve until a time; then the server stops, or its clients go. Returns the time."""
         rng = random.Random(self.seed)
         asked = [(self.begin_s + 1e-3 * i, i) for i in range(self.clients)]
-        free, running = list(range(self.slots))[::-1], []
+        free = list(range(self.slots))[::-1]
+        running: list[Answer] = []
         now_s = self.begin_s
         while now_s < until_s:
             if not running:

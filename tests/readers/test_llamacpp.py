@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
+from pathlib import Path
 
 import llama_server as made
 import mutate
@@ -14,6 +16,7 @@ from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
 from specsim.calibrate.readers import LogEntry, LogRow, detect_text, log_document, read_llamacpp
 from specsim.calibrate.readers.llamacpp_requests import line_time
+from specsim.calibrate.sources import read_sources
 from specsim.documents import LogDocument
 
 approx = pytest.approx
@@ -125,6 +128,37 @@ def test_a_trimmed_log_gives_the_same_throughput() -> None:
     assert part.concurrency == whole.concurrency == 4
     assert part.output_tps == approx(whole.output_tps, rel=0.03)
     assert part.accept_length == whole.accept_length
+
+
+def test_a_short_trimmed_log_gives_no_throughput_of_several_slots() -> None:
+    # the requests that were cut off are not in it: those that ended are not all that ran
+    timings = re.compile(r"eval time =|draft acceptance|acc per pos|n_slots|n_max|speculative impl")
+    lines = chain(8, until_s=14.0).text.splitlines(keepends=True)
+    row = only_row("".join(line for line in lines if timings.search(line)))
+    assert (row.output_tps, row.concurrency) == (None, None)
+    assert row.tpot_s is not None
+
+
+def test_totals_tell_what_requests_that_were_cut_off_accepted() -> None:
+    # Two slots; one ends twice, the other, which accepts nothing, is cut off: 100 rounds.
+    server = made.startup(2, made.CHAIN.format(depth=1))
+    ends, lines = (6.1, 11.1), made.Answer(1, 1, 99, 1.0, 1.0).launch_lines()
+    for task, end_s in zip((2, 3), ends, strict=True):
+        begin_s = end_s - 5.1
+        answer = made.Answer(0, task, 101, begin_s, begin_s, first_s=begin_s + 0.1, got=101)
+        answer.accepted = answer.drafted = answer.rounds = 50
+        answer.positions = [50]
+        lines += answer.launch_lines() + answer.timing_lines(end_s)
+    lines += (
+        "0.11.100.001 I spec common_specu: statistics     draft-simple: #calls(b,g,a) =    3    "
+        "100    200, #gen drafts =    200, #acc drafts =   100, #gen tokens =    200, "
+        "#acc tokens =   100, dur(b,g,a) = 0.094, 1480.029, 0.067 ms\n"
+    )
+    row = only_row(server + lines)
+    # from 1.1 to 11.1 s: 2 x 100 tokens and a first one, and 100 of the other
+    assert row.output_tps == approx(30.1, rel=0.02)
+    without = only_row(server + lines[: lines.index("0.11.100.001 I spec")])
+    assert (without.output_tps or 0) > 38.0
 
 
 def test_without_time_stamps_several_slots_have_no_total() -> None:
@@ -276,6 +310,42 @@ def test_logs_become_observations() -> None:
     shorter.serve(14.0)
     (hasty,) = gather([read(shorter.text)], stated).observations
     assert hasty.weight < rows[1].weight
+
+
+SETUP = """\
+schema = "specsim.setup/1"
+[hardware.gpu]
+name = "two cores"
+is_cpu = true
+mem_bytes = 24e9
+mem_bandwidth = 2.5e10
+flops_bf16 = 1.3e11
+[model]
+id = "smollm2-135m"
+[draft]
+id = "smollm2-135m"
+[engine]
+name = "llama.cpp"
+version = "b11434"
+"""
+
+
+def test_a_folder_may_give_the_setup_alone(tmp_path: Path) -> None:
+    log, folder = tmp_path / "a.log", tmp_path / "server"
+    log.write_text(chain(2).text)
+    folder.mkdir()
+    (folder / "setup.toml").write_text(SETUP)
+    found = read_sources([str(folder), str(log)], Stated())
+    assert found.setup.engine.name == "llama.cpp"
+    (row,) = found.observations
+    assert (row.load.concurrency, row.setting.label) == (2, "topk=1 steps=3 tokens=4")
+
+
+def test_a_long_log_takes_no_long_time() -> None:
+    server = chain(4, until_s=1500.0)
+    begun = time.perf_counter()
+    assert only_row(server.text).windows > 700
+    assert time.perf_counter() - begun < 10.0
 
 
 @pytest.mark.parametrize("seed", range(40))

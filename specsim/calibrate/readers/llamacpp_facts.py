@@ -212,9 +212,9 @@ def _number(text: str) -> object:
     """Return a count, a count with a unit, or the text.
 
     >>> _number("30"), _number("134.52 M"), _number("F16")
-    (30, 134520000.0, 'F16')
+    (30, 134520000, 'F16')
     """
     if re.fullmatch(r"\d{1,12}", text):
         return int(text)
     found = re.fullmatch(r"(\d{1,6}\.\d{2}) ([KMBT])", text)
-    return round(float(found[1]) * _UNITS[found[2]], 0) if found else text
+    return round(float(found[1]) * _UNITS[found[2]]) if found else text

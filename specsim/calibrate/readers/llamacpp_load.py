@@ -47,6 +47,10 @@ class Held:
         Mean of busy slots: less than the level by the time that slots wait for clients.
     requests
         Those that ended under this load and decoded mostly under it.
+    begun
+        Those that were launched under it, and ended.
+    output_len
+        Tokens that came out per prefill: it weighs requests as the throughput does.
     estimated
         Share of the tokens that are of requests which the log does not count.
     """
@@ -57,7 +61,8 @@ class Held:
     error: float
     busy: float
     requests: tuple[Request, ...]
-    estimated: float = 0.0
+    begun: tuple[Request, ...]
+    output_len: float | None
 
     @property
     def seconds(self) -> float:
@@ -174,6 +179,10 @@ class _Timeline:
                 return None
             cycles = (ends[0] if len(ends) >= LEAST_FINISHED else min(starts)), ends[-1]
             return cycles, cycles
+        launches = math.isinf(self.known_until_s)
+        least = LEAST_FINISHED if launches else MANY_PER_SLOT * level
+        if len(ends) < least:
+            return None
         decoding_s = max(
             (
                 t.first_s
@@ -183,8 +192,7 @@ class _Timeline:
             default=begin,
         )
         ends = [e for e in ends if e >= decoding_s]
-        launches = math.isinf(self.known_until_s)
-        if len(ends) < (LEAST_FINISHED if launches else MANY_PER_SLOT * level):
+        if len(ends) < least:
             return None
         first_s = ends[0] if len(ends) >= MANY_PER_SLOT * level else decoding_s
         return ((first_s, ends[-1]), (decoding_s, ends[-1])) if ends[-1] > first_s else None
@@ -207,16 +215,21 @@ class _Timeline:
         variance += (total * _speed_error(used)) ** 2
         unknown = sum(1 for u in self.unknown if any(self._guess(u, w) for w in windows))
         variance += (guessed * _accept_spread(used)) ** 2 / max(unknown, 1)
+        stalls = [
+            t.first_s - t.begun_s
+            for t in everything
+            if any(begin < t.first_s <= end for begin, end in windows)
+        ]
         if level > 1:  # one slot goes through whole cycles
-            stalls = [
-                t.first_s - t.begun_s
-                for t in everything
-                if any(begin < t.first_s <= end for begin, end in windows)
-            ]
             variance += STALL_VARIANCE * sum(s**2 for s in stalls) * (total / seconds) ** 2
-        share = guessed / total if total else 0.0
-        error = math.sqrt(variance)
-        return Held(level, windows, total, error, busy_s / seconds, used, share)
+        begun = tuple(
+            k.request
+            for k in self.known
+            if any(begin <= k.start_s and k.end_s <= end for begin, end in settled)
+        )
+        each = total / len(stalls) if stalls else None
+        error, busy = math.sqrt(variance), busy_s / seconds
+        return Held(level, windows, total, error, busy, used, begun, each)
 
     def _tokens(self, t: Timed, window: Interval) -> float:
         """Tokens of a request that the log counts, within a window."""

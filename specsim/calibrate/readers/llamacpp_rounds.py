@@ -129,7 +129,7 @@ def _first_rate(everyone: Sequence[Timed], times_s: Floats, rate: float) -> Floa
     count = _spread(np.ones(len(filling)), begin, end, len(times_s))
     total_s = _spread(wait_s, begin, end, len(times_s))
     slow = np.divide(count, total_s, out=np.full(len(count), rate), where=count > 0.5)
-    return np.minimum(slow, rate)
+    return np.asarray(np.minimum(slow, rate), dtype=np.float64)
 
 
 def _spread(value: Floats, begin: Indices, end: Indices, ticks: int) -> Floats:

@@ -176,6 +176,8 @@ def _held_row(load: Held, common: LogRow) -> LogRow:
     row = _request_row(load.requests, common, True, load.level)
     return replace(
         row,
+        ttft_s=_wait(load.begun),
+        output_len=load.output_len or row.output_len,
         batch_size=load.busy,
         output_tps=load.tokens / load.seconds,
         output_tps_sem=load.error / load.seconds,
@@ -204,12 +206,6 @@ def _request_row(
     tpot_s = sum(r.eval_s for r in requests) / tokens if tokens else None
     accept = common.accept_length
     prompts = [r for r in requests if r.prompt_s is not None]
-    waits = [
-        (r.first_s - r.start_s)
-        if r.first_s is not None and r.start_s is not None
-        else r.prompt_s or 0.0
-        for r in prompts
-    ]
     inputs = [r.context_tokens or r.prompt_tokens for r in prompts]
     cached = [r.context_tokens - r.prompt_tokens for r in prompts if r.context_tokens]
     extra = {"input_cached": statistics.fmean(cached)} if any(c > 0 for c in cached) else {}
@@ -218,13 +214,23 @@ def _request_row(
         concurrency=level,
         round_time_s=accept * tpot_s if accept is not None and tpot_s else None,
         tpot_s=tpot_s,
-        ttft_s=statistics.fmean(waits) if waits and any(waits) else None,
+        ttft_s=_wait(requests),
         windows=len(requests),
         num_requests=len(requests),
         input_len=statistics.fmean(inputs) if inputs else None,
         output_len=statistics.fmean(r.tokens or 0 for r in requests),
         extra=extra,
     )
+
+
+def _wait(requests: Sequence[Request]) -> float | None:
+    """Return the mean time to the first token: from the launch if that is told."""
+    waits = [
+        r.prompt_s if r.first_s is None or r.start_s is None else r.first_s - r.start_s
+        for r in requests
+        if r.prompt_s is not None
+    ]
+    return statistics.fmean(waits) if waits and any(waits) else None
 
 
 def _partial(requests: Sequence[Request], common: LogRow, steps: object) -> tuple[Diagnosis, ...]:

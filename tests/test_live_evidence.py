@@ -1,0 +1,69 @@
+"""The promise on our own live server: a few cells given, the others within the stated figures."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+def script(name: str) -> ModuleType:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def live() -> ModuleType:
+    return script("figures_live")
+
+
+@pytest.fixture(scope="module")
+def cells(live: ModuleType) -> list[object]:
+    found: list[object] = live.cells()
+    return found
+
+
+def test_unseen_cells_are_met(cells: list) -> None:
+    """58 of 72 cells were not given: 8 % on average, of which the machine's noise is about 4."""
+    unseen = [abs(c.row.error) for c in cells if not c.given]
+    assert len(unseen) == 58
+    assert np.mean(unseen) <= 0.08
+
+
+def test_intervals_cover(cells: list) -> None:
+    unseen = [c.inside for c in cells if not c.given]
+    low, high = binom.interval(0.99, len(unseen), 0.9)
+    assert low <= sum(unseen) <= high
+
+
+def test_signs_of_gains(live: ModuleType, cells: list) -> None:
+    """All but one: F16 with one draft at four clients, +11 ± 8 % measured, -10 % predicted."""
+    wrong = [c.name for c, *_ in live.sign_errors(cells)]
+    assert wrong in ([], ["f16 standalone 1 pinned-high"])
+
+
+def test_choices_lose_little(live: ModuleType, cells: list) -> None:
+    for where, chosen, regret, error in live.regrets(cells):
+        assert regret <= max(0.03, 2 * error), (where, chosen)
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+def test_shape_of_real_acceptance(steps: int) -> None:
+    """Between requests within 15 % (57 and 35 of them, 10 % standard error); depths within 0.06."""
+    shapes = script("figures_live_acceptance")
+    rounds = shapes.requests(steps)
+    found = shapes.measured(rounds, steps)
+    length = 1.0 + float(np.concatenate(rounds).mean())
+    model = shapes.modelled(shapes.SHAPES["standalone"], steps, length)
+    assert model.request_sd == pytest.approx(found.request_sd, rel=0.15)
+    assert np.abs(model.accept_prob - found.accept_prob).max() < 0.06
