@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specsim.architecture import load_draft, load_model
-from specsim.cost import draft_forward_s, target_time
+from specsim.cost import CostModel, draft_forward_s, target_time
 from specsim.cost.draft import OVERHEAD_S, overhead_s
 from specsim.engine import plan_run
 from specsim.errors import InputError, UnknownNameError
@@ -45,7 +45,7 @@ def setup(target: str = "q4_1", **draft: object) -> Setup:
 
 
 def test_reading_and_computing_add_up_on_a_cpu() -> None:
-    cost = server().cost
+    cost: CostModel = server().cost
     assert float(cost.operation_s(3.0, 4.0)) == 7.0
 
 

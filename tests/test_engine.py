@@ -14,6 +14,7 @@ from specsim.engine import (
     RunPlan,
     launch_flags,
     plan_run,
+    with_draft_share,
 )
 from specsim.errors import EngineRefusal, InputError, UnknownNameError
 from specsim.setting import Algorithm, Scheduler, SpecSetting
@@ -362,3 +363,13 @@ def test_unknown_engine() -> None:
     name: Any = "sglan"
     with pytest.raises(UnknownNameError, match="did you mean 'sglang'"):
         EngineSetup(name, "0.5.9", 1e9)
+
+
+@pytest.mark.parametrize(("share", "verified"), [(1.0, 6.0), (0.24, 2.2), (0.01, 1.05)])
+def test_a_lookup_verifies_only_what_it_finds(share: float, verified: float) -> None:
+    """1 + q S: llama.cpp's ngram-simple drafted in 24 % of the rounds (own data)."""
+    lookup = SpecSetting.of(1, 5, algorithm="NGRAM")
+    plan = plan_run(lookup, EngineSetup("llama.cpp", "11434", 1e10))
+    found = with_draft_share(plan, share)
+    assert found.verified_per_request == pytest.approx(verified)
+    assert found is with_draft_share(plan, share)  # equal plans are one, so rows group
