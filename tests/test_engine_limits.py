@@ -251,7 +251,7 @@ def test_llama_cpp_runs_chains_in_turn() -> None:
     padded, eager = padded_batch(plan, [1, 3])
     assert padded.tolist() == [1, 3]
     assert not eager.any()
-    assert plan.extend_tokens_per_request(1.7) == 1.7
+    assert plan.extend_tokens_per_request(1.7) == CHAIN.num_draft_tokens  # the verified batch again
     for setting in (TREE, CHAIN.with_scheduler("overlap")):
         with pytest.raises(EngineRefusal):
             plan_run(setting, engine)
