@@ -48,7 +48,8 @@ def test_smoke_run_gives_observations_that_specsim_reads(tmp_path: Path) -> None
         cwd=FOLDER, capture_output=True, text=True, check=False, timeout=170,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = read_observations(out / "observations.csv").rows
+    parts = [read_observations(out / target / "observations.csv") for target in ("q4_1", "f16")]
+    rows = [row for part in parts for row in part.rows]
     assert len(rows) == 3
     assert all(row.output_tps and row.output_tps > 0 for row in rows)
     with (out / "passes.csv").open() as file:
