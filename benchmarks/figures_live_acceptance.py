@@ -10,14 +10,16 @@ and the memory from round to round with what the acceptance model says for the s
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import Acceptance, accept_table, rank_mass
 from specsim.profile.priors import STANDALONE_DECAY, STANDALONE_SPREAD
 from specsim.setting import SpecSetting
 
@@ -25,6 +27,7 @@ LOGS = Path(__file__).resolve().parent.parent / (
     "calibration/smollm2-135m-llama-server-2-core/logs"
 )
 ROUND = re.compile(r"task (\d+) \| accepted +(\d+)/ *(\d+) draft")
+BINS = (0.3, 0.5, 0.7, 0.9, 0.99)
 LEAST_ROUNDS = 10
 """Of a request, for its mean to say something."""
 
@@ -77,6 +80,34 @@ def modelled(acceptance: Acceptance, steps: int, accept_length: float) -> Shape:
     return Shape(survival[1:] / survival[:-1], float(table.per_request.std()))
 
 
+def proposals() -> list[dict[str, Any]]:
+    """Rounds with what the drafter thought of them (acceptance.py)."""
+    with gzip.open(LOGS.parent / "rounds.jsonl.gz", "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def confidence(rounds: list[dict[str, Any]]) -> list[tuple[float, float, int]]:
+    """(mean probability the drafter gave, share accepted, drafts), by bins of that probability."""
+    given, accepted = [], []
+    for r in rounds:
+        for depth, p in enumerate(r["p"][: r["accepted"] + 1]):  # judged: up to the first rejection
+            given.append(p)
+            accepted.append(depth < r["accepted"])
+    p, hit = np.array(given), np.array(accepted)
+    place = np.digitize(p, BINS)
+    return [
+        (float(p[place == b].mean()), float(hit[place == b].mean()), int((place == b).sum()))
+        for b in range(len(BINS) + 1)
+        if (place == b).any()
+    ]
+
+
+def ranks(rounds: list[dict[str, Any]]) -> tuple[np.ndarray, int]:
+    """Where the drafter ranked the target's token at the first rejection: second, third, below."""
+    found = np.array([r["target_rank"] for r in rounds if r["target_rank"] not in (None, 0)])
+    return np.array([(found == rank).mean() for rank in (1, 2, 3)]), len(found)
+
+
 def memory(rounds: list[np.ndarray]) -> float:
     """Correlation of neighbouring rounds of a request."""
     long = [r - r.mean() for r in rounds if len(r) >= LEAST_ROUNDS]
@@ -85,6 +116,7 @@ def memory(rounds: list[np.ndarray]) -> float:
 
 def main() -> None:
     """Print the comparison."""
+    h = rank_mass(3)
     for steps in (3, 5):
         rounds = requests(steps)
         count = sum(len(r) for r in rounds)
@@ -100,6 +132,17 @@ def main() -> None:
             depths = " ".join(f"{p:.2f}" for p in shape.accept_prob)
             print(f"  {name:20} by depth {depths}   between requests ±{shape.request_sd:.2f}")
         print(f"  correlation of neighbouring rounds {memory(rounds):.2f} (model: 0)")
+    everything = proposals()
+    for temperature in sorted({r["temperature"] for r in everything}):
+        rounds_at = [r for r in everything if r["temperature"] == temperature]
+        print(f"temperature {temperature:g}, {len(rounds_at)} rounds: accepted by confidence")
+        for said, accepted, count in confidence(rounds_at):
+            print(f"  said {said:.2f}   accepted {accepted:.2f}   ({count} drafts)")
+        share, count = ranks(rounds_at)
+        print(
+            f"  the target's token, where not the first: second {share[0]:.2f}, third "
+            f"{share[1]:.2f} ({count} rejections; the model has {h[0]:.2f}, {h[1]:.2f})"
+        )
 
 
 if __name__ == "__main__":
