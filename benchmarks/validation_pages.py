@@ -39,9 +39,9 @@ PAGES = {
         "twice the spread between requests and none of the decay with depth of EAGLE-3 drafters;\n"
         "neighbouring rounds of a request are correlated, which the model leaves out (it does not\n"
         "change means). Against a greedy target the drafter is less sure than it should be, by\n"
-        "0.9 to 2 in log-odds, as the model has it; against a sampling one it is nearly right. What\n"
-        "does not hold is the siblings' share: a quantised copy of the target has the right token\n"
-        "second twice as often as the heads that the model's ranks are from (`rank_scale` 1.4 to\n"
+        "0.9 to 2 in log-odds, as the model has it; against a sampling one it is nearly right.\n"
+        "What does not hold is the siblings' share: a quantised copy of the target has the right\n"
+        "token second twice as often as the heads that the model's ranks are from (`rank_scale` 1.4 to\n"
         "1.9), so trees would gain more from it than the prior says.\n\n"
         "![Predicted against measured throughput](../figures/live_cells.svg)",
         ("figures_live", "figures_live_acceptance"),
