@@ -41,8 +41,8 @@ PAGES = {
         "change means). Against a greedy target the drafter is less sure than it should be, by\n"
         "0.9 to 2 in log-odds, as the model has it; against a sampling one it is nearly right.\n"
         "What does not hold is the siblings' share: a quantised copy of the target has the right\n"
-        "token second twice as often as the heads that the model's ranks are from (`rank_scale` 1.4 to\n"
-        "1.9), so trees would gain more from it than the prior says.\n\n"
+        "token second twice as often as the heads that the model's ranks are from\n"
+        "(`rank_scale` 1.4 to 1.9), so trees would gain more from it than the prior says.\n\n"
         "![Predicted against measured throughput](../figures/live_cells.svg)",
         ("figures_live", "figures_live_acceptance"),
     ),
