@@ -336,6 +336,19 @@ def test_sglang_prometheus_relayed_and_idle() -> None:
     assert read_prometheus(lines(idle))[0].rows[0].output_tps is None  # the gauge is stale
 
 
+@pytest.mark.parametrize("cut", ["model_name=", "model_na"])
+def test_a_sample_written_into_another_is_not_read(cut: str) -> None:
+    """The queue's line ends in the middle of the accept length's: 6.0 is no accept length."""
+    accept, queue = results.SGLANG_PROM.splitlines(keepends=True)[4:6]
+    head, tail = accept.split(cut)
+    rest = cut + queue.split(cut)[1]
+    other = queue.split(cut)[0] + "\n" + rest
+    broken = head + cut + rest.removeprefix(cut[:6]) + tail + other
+    (entry,) = read_prometheus(lines(results.SGLANG_PROM.replace(accept + queue, broken)))
+    assert entry.rows[0].accept_length is None
+    assert sum(entry.unread.values()) >= 1
+
+
 def test_vllm_prometheus_of_two_engines() -> None:
     (entry,) = read_prometheus(lines(results.VLLM_PROM))
     (row,) = entry.rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -18,8 +18,10 @@ from specsim.calibrate.readers.settings import chain_settings
 from specsim.calibrate.readers.source import as_lines
 
 _NAME = rb"(?P<engine>sglang|vllm)[:_](?P<name>[a-zA-Z_]\w{0,120})"
+_PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
+"""A label; two lines that ran into each other do not make a list of them."""
 _SAMPLE = re.compile(
-    _NAME + rb"(?:\{(?P<labels>(?:[^\"{}\n]|\"(?:[^\"\\\n]|\\.)*\")*)\})?"
+    _NAME + rb"(?:\{(?P<labels>(?: *" + _PAIR + rb"(?:, *" + _PAIR + rb")*,? *)?)\})?"
     rb"(?: \| | +|\t)(?P<value>[+-]?(?:\d[\d.]{0,40}(?:[eE][+-]?\d{1,3})?|Inf|NaN))"
     rb"(?P<stamp> \d{1,16})?\s*\Z"
 )
@@ -128,7 +130,7 @@ def read_prometheus(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
         Name for the entries.
     """
     dump = _Dump()
-    for line in as_lines(lines):
+    for line in _whole(as_lines(lines), dump):
         text, _, value = line.rpartition(b" ")
         series = dump.known.get(text, dump)
         if series is dump or not _PLAIN_VALUE.fullmatch(value):
@@ -137,6 +139,19 @@ def read_prometheus(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
             series.count(float(value))
     vllm = dump.engines["vllm"] > dump.engines["sglang"]
     return [_vllm_entry(dump, path) if vllm else _sglang_entry(dump, path)]
+
+
+def _whole(lines: Iterable[bytes], dump: _Dump) -> Iterator[bytes]:
+    """Drop a line that is followed by the end of another: one was written into the other."""
+    previous = b""
+    for line in lines:
+        if b'"}' in line and b"{" not in line and START.match(previous):
+            dump.unread["two lines in one"] += 1
+        elif previous:
+            yield previous
+        previous = line
+    if previous:
+        yield previous
 
 
 def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
