@@ -147,6 +147,8 @@ def _observation(
         made |= {"accept_length": row.accept_length, "accept_length_scope": _scope(row)}
         for depth, value in enumerate((row.survival or ())[:8], start=1):
             made[f"survival_{depth}"] = value
+    if setting["algorithm"] == "NGRAM":  # a lookup may find nothing: its share of rounds is fitted
+        made["drafted_per_round"] = row.drafted_per_round
     if all(made.get(key) is None for key in MEASURED):
         return "a row without throughput, TPOT, round time or accept length"
     return {key: value for key, value in made.items() if value is not None}

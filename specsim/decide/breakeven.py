@@ -264,7 +264,8 @@ def blended(table: AcceptTable, depth: int, share: float) -> AcceptTable:
     none[:, 0] = 1.0
     other = perfect if share > 0 else none
     survival = table.survival + abs(share) * (other - table.survival)
-    return AcceptTable(survival, 1.0 / float(np.mean(1.0 / survival.sum(axis=1))))
+    accept_length = 1.0 / float(np.mean(1.0 / survival.sum(axis=1)))
+    return AcceptTable(survival, accept_length, table.draft_share)
 
 
 def _needed(

@@ -24,7 +24,7 @@ import numpy as np
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.cost import CostModel
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, with_draft_share
 from specsim.setting import SpecSetting
 from specsim.simulate.policy import NEVER, Policy
 from specsim.simulate.pricing import RoundPricer
@@ -90,7 +90,8 @@ class Adaptation:
                 reserved_tokens_per_request=head.reserved_tokens_per_request,
                 graph_batch_sizes=_captured_sizes(policy, plan, steps, captured),
             )
-            gears.append(Gear(plan, accept_table(acceptance, plan.setting)))
+            table = accept_table(acceptance, plan.setting)
+            gears.append(Gear(with_draft_share(plan, table.draft_share), table))
         return cls(policy, tuple(gears), head)
 
 
