@@ -42,9 +42,10 @@ def test_the_founding_command_prints_what_the_readme_shows() -> None:
     numbers_now = [float(n) for n in NUMBER.findall(" ".join(now))]
     numbers_then = [float(n) for n in NUMBER.findall(" ".join(then))]
     assert len(numbers_now) == pytest.approx(len(numbers_then), abs=4)
-    # other builds of numpy and BLAS move the last digit of a simulation, not more
-    table_now, table_then = numbers_now[:60], numbers_then[:60]
-    assert table_now == pytest.approx(table_then, rel=0.03, abs=2)
+    # other builds of numpy and BLAS move the last digit of a simulation, not more; a model that
+    # changed by a percent must show
+    table_now, table_then = numbers_now[:150], numbers_then[:150]
+    assert table_now == pytest.approx(table_then, rel=0.005, abs=1.05)
 
 
 def test_the_test_command_is_what_ci_runs() -> None:
