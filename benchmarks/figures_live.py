@@ -24,9 +24,8 @@ from specsim.calibrate.logs import gather
 from specsim.calibrate.readers import read_file
 from specsim.calibrate.validate import ValidatedRow, validate
 from specsim.observations import Observation, read_observations
-from specsim.profile import Profile
+from specsim.profile import Z90, Profile
 from specsim.setup import DraftSpec, Setup, read_setup
-from specsim.uncertainty import Z90
 
 FOLDER = Path(__file__).resolve().parent.parent / "calibration" / "smollm2-135m-llama-server-2-core"
 TARGETS = ("q4_1", "f16", "f32")

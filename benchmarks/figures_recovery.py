@@ -31,6 +31,7 @@ from specsim.calibrate.logs import Gathered, gather
 from specsim.calibrate.readers import read_file
 from specsim.case import Case
 from specsim.profile import (
+    Z90,
     Parameter,
     Profile,
     acceptance_priors,
@@ -44,7 +45,6 @@ from specsim.setting import SpecSetting
 from specsim.setup import Setup, setup_from_mapping
 from specsim.simulate import simulate
 from specsim.system import System, assemble
-from specsim.uncertainty import Z90
 from specsim.workload import Lengths, Load, Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -207,7 +207,7 @@ class Recovered:
         return self.result.profile
 
     def errors(self) -> dict[str, float]:
-        """(fitted - true) / stated error of every parameter.
+        """How far the truth is from the middle of the stated 90 %, in half-widths over 1.64.
 
         Where the log gave accept probabilities by depth, the level counts from these: the true one
         is then what brings the chain to its true accept length.
@@ -224,7 +224,8 @@ class Recovered:
             if p.name == "kv_pool" and self.profile.setup.engine.kv_tokens is not None:
                 true = 1.0  # the log states the pool as it is
             place = math.log if q.scale == "log" else float
-            found[p.name] = (place(q.value) - place(true)) / q.sd
+            least, most = (place(x) for x in q.stated)
+            found[p.name] = ((least + most) / 2 - place(true)) / ((most - least) / 2 / Z90)
         return found
 
     def unseen(self) -> dict[str, float]:

@@ -18,9 +18,9 @@ from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
 from specsim.evidence import Evidence, weakest
-from specsim.profile import Profile, cost_parameters
+from specsim.profile import Z90, Profile, cost_parameters
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Z90, Spread, normal_cdf, stacked_spread
+from specsim.uncertainty import Spread, normal_cdf, stacked_spread
 from specsim.workload import Lengths, Load, Workload
 
 Floats = NDArray[np.float64]

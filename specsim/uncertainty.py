@@ -21,9 +21,6 @@ from specsim.profile import Profile
 
 Floats = NDArray[np.float64]
 
-Z90 = 1.6448536269514722
-"""Half-width of the central 90 % of a normal, in standard deviations."""
-
 STEP = 0.25
 """Of the central difference, in posterior standard deviations: secants see bends of caps."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
 from specsim.calibrate.readers import LogEntry, LogRow, Timing, WindowCount
+from specsim.calibrate.residuals import measured
 from specsim.errors import CalibrationError, InputError
 from specsim.setup import setup_from_mapping
 
@@ -89,6 +92,22 @@ def test_weights_follow_the_standard_error() -> None:
     assert a == pytest.approx(1.0, abs=0.01)
     # 6 % of scatter on a base of 3 %: variance 0.0009 of 0.0045
     assert b == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_steady_speculating_row_counts_its_round_not_its_throughput() -> None:
+    """Windows without prefill hold more of the slow requests: 150 tok/s for 2.4 a round is 16 ms.
+
+    They say 15.5 ms a round, at an accept length of their own of 2.33.
+    """
+    row = plain(1.0, 150.0, accept_length=2.4, round_time_s=0.0155)
+    (made,) = gather([server(row, settings=CHAIN)], STATED).observations
+    assert (made.output_tps, made.round_time_s, made.accept_length) == (150.0, 0.0155, 2.4)
+    assert set(measured([made]).field) == {"round_s", "accept_length"}
+    without = replace(made, accept_length=None)
+    assert set(measured([without]).field) == {"output_tps", "round_s"}
+    none = server(plain(1.0, 100.0, round_time_s=0.01), settings={"algorithm": "none"})
+    (slow,) = gather([none], STATED).observations
+    assert set(measured([slow]).field) == {"output_tps"}
 
 
 def test_nccl_tests_become_the_allreduce() -> None:

@@ -16,7 +16,7 @@ from servers import kimi, llama, setup_of
 
 from specsim.acceptance import Acceptance
 from specsim.cost import CORRECTION_KNOTS, CostParameters
-from specsim.errors import InputError, SpecsimError, UnknownNameError
+from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.profile import (
     DEFAULT_PROFILE,
     FitRecord,
@@ -232,6 +232,39 @@ def test_values_stay_within_their_bounds() -> None:
     assert bounded.moved(100.0, 1.0, True).value == 4.0
     with pytest.raises(InputError, match=r"must lie in 1.0..4.0"):
         parameter(low=1.0, high=4.0, value=5.0)
+
+
+def test_a_stated_interval_is_its_own_or_what_the_error_says() -> None:
+    plain = parameter()
+    assert plain.stated == pytest.approx((3.0 * math.exp(-0.329), 3.0 * math.exp(0.329)), rel=1e-3)
+    assert plain.prior_interval == pytest.approx(
+        (2.0 * math.exp(-0.8224), 2.0 * math.exp(0.8224)), rel=1e-3
+    )
+    moved = plain.moved(1.0, 0.4, True, (0.5, 0.2))
+    assert (moved.value, moved.sd) == pytest.approx((2.0 * math.exp(0.5), 0.2))
+    half = 1.6449 * 0.1
+    assert moved.stated == pytest.approx(
+        (2.0 * math.exp(0.25 - half), 2.0 * math.exp(0.25 + half)), rel=1e-4
+    )
+    assert plain.moved(1.0, 0.4, True).interval is None
+
+
+@pytest.mark.parametrize("interval", [(2.0, 1.0), (float("nan"), 1.0), (0.0, 1.0), (1.0, math.inf)])
+def test_an_interval_is_two_numbers_in_order(interval: tuple[float, float]) -> None:
+    with pytest.raises(InputError, match="interval"):
+        parameter(interval=interval)
+
+
+def test_an_interval_survives_its_file() -> None:
+    profile = load_profile("kimi-k2.5-int4-8x-rtx-pro-6000")
+    first = replace(profile.parameters[0], interval=(0.5, 1.5))
+    changed = replace(profile, parameters=(first, *profile.parameters[1:]))
+    again = profile_from_toml(profile_to_toml(changed), "again")
+    assert again.parameters[0].interval == (0.5, 1.5)
+    for wrong in ("1.5", "[1.5]", '["a", "b"]', "[1.0, 2.0, 3.0]"):
+        text = profile_to_toml(changed).replace("[0.5, 1.5]", wrong)
+        with pytest.raises(FormatError):
+            profile_from_toml(text, "again")
 
 
 def test_a_parameter_is_data_driven_once_its_variance_is_halved() -> None:

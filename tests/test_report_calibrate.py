@@ -104,9 +104,13 @@ def test_starts_that_disagree_are_told() -> None:
 
 def test_what_drives_a_parameter() -> None:
     parameters = made(rows(PLAIN)).profile.parameters
-    assert described(parameters[0])[1:4] == ("0.9 x/: 1.02", "1 x/: 1.11", "data")
+    assert described(parameters[0])[1:4] == (
+        "0.9 (0.871 to 0.93)",
+        "1 (0.848 to 1.18)",
+        "data",
+    )
     assert described(parameters[1])[3] == "prior, held"
-    assert described(parameters[2])[1] == "0 +- 0.1"
+    assert described(parameters[2])[1] == "0 (-0.164 to 0.164)"
 
 
 def test_markdown_is_stable() -> None:
@@ -115,7 +119,7 @@ def test_markdown_is_stable() -> None:
     lines = text.splitlines()
     assert lines[0] == "# Profile made"
     assert "2 observations, 2 fitted numbers, a smooth correction; noise of a cell 2.0%" in text
-    assert "| bandwidth | 0.9 x/: 1.02 | 1 x/: 1.11 | data | datasheet |" in lines
+    assert "| bandwidth | 0.9 (0.871 to 0.93) | 1 (0.848 to 1.18) | data | datasheet |" in lines
     # a row that has an accept length only has no error of its own
     assert [line for line in lines if line.startswith("| none") or "EAGLE3" in line] == [
         f"| {rows(PLAIN)[0].setting.label} C=1 ctx=1000 | +1.0% |"

@@ -6,23 +6,24 @@ The posterior mode minimises
     sum_i (nu + 1) ln(1 + r_i^2 / nu) + z' P^-1 z                                    (MAP)
 
 with r_i the residuals in log throughput over the noise (Student's t with nu = 4, so that one wild
-cell does not bend the rest) and P the prior correlation. Errors are Laplace's: the inverse of the
-Gauss-Newton Hessian at the mode, with secants for slopes, over ALL parameters, whether the fit
-moved them or not, so that a prediction carries what stayed assumed. Which parameters the fit moves:
-those whose variance the data cut most, at most `MAX_FITTED`, and the smooth correction where ten
-cells at five or more token counts ask for it.
+cell does not bend the rest) and P the prior correlation. Errors, from :mod:`.posterior`, are over
+ALL parameters, whether the fit moved them or not, so that a prediction carries what stayed assumed.
+Which parameters the fit moves: those whose variance the data cut most, at most
+`MAX_FITTED`, and the smooth correction where ten cells at five or more token counts ask for it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.calibrate.depths import first_acceptances
+from specsim.calibrate.posterior import laplace, linearised, widened
+from specsim.calibrate.problem import STUDENT_NU, Problem, differences
 from specsim.calibrate.residuals import Measured, Rows, measured
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
@@ -42,7 +43,6 @@ from specsim.setup import Setup
 
 Floats = NDArray[np.float64]
 
-STUDENT_NU = 4.0
 MAX_FITTED = 9
 PRIOR_NOISE, PRIOR_NOISE_CELLS = 0.03, 6
 """Noise of a cell before the data speak, worth this many cells."""
@@ -50,8 +50,6 @@ PRIOR_MODEL_ERROR, PRIOR_MODEL_CELLS = 0.06, 4
 """Error of a prediction of an unseen cell before the data speak, worth this many cells."""
 FLOOR_MODEL_ERROR = 0.03
 """No prediction of an unseen cell is surer than this."""
-SECANT = 1.28
-"""Posterior errors over which the bend of the model counts: one draw in ten lies beyond."""
 STARTS = 3
 HOLD_LOSS = 0.1
 """A parameter whose holding costs less than this in 2 ln(posterior) is held at its prior."""
@@ -112,19 +110,20 @@ def fit_profile(
     rows = Rows(setup, tuple(observations), first_acceptances(setup, observations))
     data = measured(rows.observations)
     parameters, prior = _priors(rows, data, fixed or {})
-    problem = _Problem(rows, data, parameters, prior)
+    problem = Problem(rows, data, parameters, prior)
     free = _chosen(problem, max_fitted, frozenset(fixed or {}))
     noise = PRIOR_NOISE
     mode, spread = _search(problem, free, noise, STARTS)
     for _ in range(2):
         noise = _noise(problem, mode, free, noise)
         mode, _ = _search(problem, free, noise, 1, mode)
-    covariance = _widened(problem, mode, noise)
+    covariance = widened(problem, mode, noise)
     sd = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(sd, sd)
+    alone = zip(*linearised(problem, mode, noise), strict=True)
     moved = tuple(
-        p.moved(float(z), float(s), bool(f))
-        for p, z, s, f in zip(parameters, mode, sd, free, strict=True)
+        p.moved(float(z), float(s), bool(f), (float(m), float(e)))
+        for p, z, s, f, (m, e) in zip(parameters, mode, sd, free, alone, strict=True)
     )
     error = _log_error(problem, mode)
     record = FitRecord(
@@ -164,7 +163,7 @@ def refit(profile: Profile, observations: Sequence[Observation]) -> Floats | Non
     smooth = [i for i, p in enumerate(profile.parameters) if p.name.startswith("correction")]
     if smooth:
         prior[np.ix_(smooth, smooth)] = correction_correlation()
-    problem = _Problem(rows, data, profile.parameters, prior)
+    problem = Problem(rows, data, profile.parameters, prior)
     free = np.array([p.fitted for p in profile.parameters])
     return _search(problem, free, profile.fit.noise, 1, profile.coordinates)[0]
 
@@ -215,48 +214,7 @@ def _wants_correction(rows: Rows, data: Measured, is_cpu: bool) -> bool:
     return int(data.noise.sum()) >= cells and len(tokens) >= counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """Residuals as a function of the coordinates."""
-
-    rows: Rows
-    data: Measured
-    parameters: tuple[Parameter, ...]
-    prior: Floats
-
-    def residuals(self, coordinates: Floats, noise: float) -> Floats:
-        """Residuals at each row of coordinates, or at one vector."""
-        many = np.atleast_2d(coordinates)
-        solutions = self.rows.predict_many(self.parameters, many)
-        result = self.data.residuals(solutions, noise)
-        return result if coordinates.ndim == 2 else result[0]
-
-    def objective(self, coordinates: Floats, noise: float, robust: bool = True) -> Floats:
-        """Vector whose squared length is (MAP), or its Gaussian limit; rows as in `residuals`."""
-        r = self.residuals(coordinates, noise)
-        if robust:
-            r = np.sign(r) * np.sqrt((STUDENT_NU + 1) * np.log1p(r**2 / STUDENT_NU))
-        whitened = np.linalg.solve(self.root, coordinates.T).T
-        return np.concatenate([r, whitened], axis=-1)
-
-    @property
-    def root(self) -> Floats:
-        """Cholesky factor of the prior correlation."""
-        return np.asarray(np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior))))
-
-    def jacobian(self, coordinates: Floats, noise: float) -> Floats:
-        """Differentiate the plain residuals by central differences."""
-        return differences(lambda z: self.residuals(z, noise), coordinates, 0.02)
-
-
-def differences(function: Callable[[Floats], Floats], at: Floats, step: float) -> Floats:
-    """Jacobian (values, coordinates) of a function that takes rows of coordinates."""
-    offsets = step * np.eye(len(at))
-    values = function(np.concatenate([at + offsets, at - offsets]))
-    return np.asarray(((values[: len(at)] - values[len(at) :]) / (2 * step)).T)
-
-
-def _chosen(problem: _Problem, most: int, fixed: frozenset[str]) -> NDArray[np.bool_]:
+def _chosen(problem: Problem, most: int, fixed: frozenset[str]) -> NDArray[np.bool_]:
     """Parameters that the fit may move: backward elimination on a quadratic of (MAP).
 
     From the mode over all parameters, hold at its prior median the one whose holding raises the
@@ -267,7 +225,7 @@ def _chosen(problem: _Problem, most: int, fixed: frozenset[str]) -> NDArray[np.b
     smooth = np.array([name.startswith("correction") for name in names])
     free = np.array([name not in fixed for name in names])
     mode, _ = _search(problem, free, PRIOR_NOISE, 1)
-    covariance = _laplace(problem, mode, PRIOR_NOISE)
+    covariance = laplace(problem, mode, PRIOR_NOISE)
     left = [j for j in range(len(names)) if free[j]]
     z, cov = mode[left], covariance[np.ix_(left, left)]
     while True:
@@ -289,7 +247,7 @@ def _chosen(problem: _Problem, most: int, fixed: frozenset[str]) -> NDArray[np.b
 
 
 def _search(
-    problem: _Problem,
+    problem: Problem,
     free: NDArray[np.bool_],
     noise: float,
     starts: int,
@@ -326,7 +284,7 @@ def _search(
     return modes[0][1], spread
 
 
-def _noise(problem: _Problem, mode: Floats, free: NDArray[np.bool_], noise: float) -> float:
+def _noise(problem: Problem, mode: Floats, free: NDArray[np.bool_], noise: float) -> float:
     """Noise of a throughput cell from the residuals, shrunk to the prior noise.
 
     The degrees of freedom that the fit used are the trace of its hat matrix.
@@ -347,42 +305,14 @@ def _model_error(noise: float, cells: int) -> float:
     return max(float(np.sqrt(total / (PRIOR_MODEL_CELLS + cells))), FLOOR_MODEL_ERROR)
 
 
-def _laplace(problem: _Problem, mode: Floats, noise: float) -> Floats:
-    """Posterior covariance of all coordinates at the mode, from the slopes of the residuals."""
-    return _covariance(problem, problem.jacobian(mode, noise))
-
-
-def _covariance(problem: _Problem, jacobian: Floats) -> Floats:
-    prior = np.linalg.inv(problem.prior + 1e-9 * np.eye(len(problem.prior)))
-    covariance = np.linalg.inv(jacobian.T @ jacobian + prior)
-    return np.asarray((covariance + covariance.T) / 2, dtype=np.float64)
-
-
-def _widened(problem: _Problem, mode: Floats, noise: float) -> Floats:
-    """Laplace's covariance with the bends of the model in it.
-
-    Costs add up while coordinates are logarithms, so what the prior alone drives can grow by more
-    than its slope says, and what the data drive then has to give way by as much. Slopes are
-    replaced by secants over `SECANT` posterior errors, on the side where they are steeper; no
-    error becomes smaller by that.
-    """
-    slopes = _laplace(problem, mode, noise)
-    steps = np.diag(SECANT * np.sqrt(np.diag(slopes)))
-    size = len(mode)
-    values = problem.residuals(np.concatenate([mode[None], mode + steps, mode - steps]), noise)
-    up, down = values[1 : size + 1] - values[0], values[0] - values[size + 1 :]
-    steeper = (up**2).sum(axis=1) >= (down**2).sum(axis=1)
-    secants = np.where(steeper[:, None], up, down) / np.diag(steps)[:, None]
-    bent = _covariance(problem, secants.T)
-    scale = np.sqrt(np.maximum(np.diag(slopes) / np.diag(bent), 1.0))
-    return np.asarray(bent * np.outer(scale, scale), dtype=np.float64)
-
-
-def _log_error(problem: _Problem, mode: Floats) -> Floats:
-    """ln(model / measured) of each row's first throughput or time."""
+def _log_error(problem: Problem, mode: Floats) -> Floats:
+    """ln(model / measured) of each row's throughput, or else of its first time."""
     solution = problem.rows.predict(problem.parameters, mode)
     data = problem.data
     error = np.full(len(problem.rows.observations), np.nan)
+    for i, observed in enumerate(problem.rows.observations):
+        if observed.output_tps is not None:
+            error[i] = np.log(solution.output_tps[i] / observed.output_tps)
     for value, name, row, noise in zip(
         data.log_value, data.field, data.row, data.noise, strict=True
     ):

@@ -164,7 +164,12 @@ def _throughput(entry: LogEntry, row: LogRow) -> dict[str, object]:
         return {"tpot_s": row.tpot_s or 1.0 / row.output_tps}
     if row.output_tps is None and row.tpot_s is None:
         return {"round_time_s": row.round_time_s}
-    return {"output_tps": row.output_tps, "tpot_s": row.tpot_s}
+    told: dict[str, object] = {"output_tps": row.output_tps, "tpot_s": row.tpot_s}
+    if row.kind == "steady_decode" and speculates(entry, row):
+        # Windows without prefill are those in which no request ends: the slow ones have more of
+        # them. Their round time does not depend on that; their throughput does.
+        told["round_time_s"] = row.round_time_s
+    return told
 
 
 def _scope(row: LogRow) -> str | None:

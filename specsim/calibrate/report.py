@@ -11,7 +11,7 @@ from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
 from specsim.calibrate.residuals import workload_of
 from specsim.observations import Observation
-from specsim.profile import Parameter, Profile
+from specsim.profile import Parameter, Profile, valued
 from specsim.setting import SpecSetting
 
 STRONG = 0.9
@@ -138,13 +138,8 @@ def poor_trees(result: FitResult) -> list[str]:
 
 
 def described(parameter: Parameter) -> tuple[str, str, str, str, str]:
-    """Name, value with error, prior, what drives it, source: one row of a table."""
-    if parameter.scale == "log":
-        value = f"{parameter.value:.3g} x/: {math.exp(parameter.sd):.2f}"
-        prior = f"{parameter.prior_median:.3g} x/: {math.exp(parameter.prior_sd):.2f}"
-    else:
-        value = f"{parameter.value:.3g} +- {parameter.sd:.2g}"
-        prior = f"{parameter.prior_median:.3g} +- {parameter.prior_sd:.2g}"
+    """Name, value and prior with their 90 %, what drives it, source: one row of a table."""
+    value, prior = valued(parameter)
     driven = f"{parameter.driven}{'' if parameter.fitted else ', held'}"
     return parameter.name, value, prior, driven, parameter.source
 
@@ -169,7 +164,7 @@ def markdown(result: FitResult) -> str:
         + (", a smooth correction" if len(_knots(profile)) else "")
         + f"; noise of a cell {fit.noise:.1%}, model error {fit.model_error:.1%}.",
         "",
-        "| parameter | value | prior | driven by | rests on |",
+        "| parameter | value (90 %) | prior (90 %) | driven by | rests on |",
         "|---|---|---|---|---|",
         *("| " + " | ".join(described(p)) + " |" for p in profile.parameters),
         "",

@@ -224,6 +224,19 @@ class Measured:
         return np.asarray((np.log(model) - self.log_value) / sigma, dtype=np.float64)
 
 
+def _is_product(row: Observation) -> bool:
+    """Whether throughput is accept length times batch over round time, which are both stated.
+
+    Then it says nothing of its own, and has the errors of both in it.
+    """
+    return (
+        row.kind == "steady_decode"
+        and row.setting.speculates
+        and row.round_time_s is not None
+        and row.accept_length is not None
+    )
+
+
 def measured(observations: Sequence[Observation]) -> Measured:
     """Collect what the rows measure: throughput or a time, and the accept length.
 
@@ -239,7 +252,7 @@ def measured(observations: Sequence[Observation]) -> Measured:
         # ratio says what share of the time is prefill.
         both = row.output_tps is not None and row.tpot_s is not None
         shared = spread * math.sqrt(2.0) if both else spread
-        if row.output_tps is not None:
+        if row.output_tps is not None and not _is_product(row):
             values.append((row.output_tps, "output_tps", i, shared, True))
         if row.tpot_s is not None:
             values.append((row.tpot_s, "tpot_s", i, shared, True))

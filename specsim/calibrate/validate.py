@@ -14,8 +14,8 @@ from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.residuals import Rows, workload_of
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
-from specsim.profile import Profile, acceptance_name, acceptance_of, with_acceptances
-from specsim.uncertainty import Z90, stacked_spread
+from specsim.profile import Z90, Profile, acceptance_name, acceptance_of, with_acceptances
+from specsim.uncertainty import stacked_spread
 
 Floats = NDArray[np.float64]
 LeaveOut = Literal["setting", "concurrency"]

@@ -149,7 +149,7 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     from specsim.cli.console import console, table
 
     out = console()
-    grid = table("parameter", "value", "prior", "driven by")
+    grid = table("parameter", "value (90 %)", "prior (90 %)", "driven by")
     for parameter in result.profile.parameters:
         if parameter.fitted:
             grid.add_row(*described(parameter)[:4])
@@ -207,6 +207,7 @@ def _as_json(result: FitResult, check: Bootstrap | None = None) -> str:
                         "name": p.name,
                         "value": p.value,
                         "sd": p.sd,
+                        "interval": p.stated,
                         "scale": p.scale,
                         "prior_median": p.prior_median,
                         "prior_sd": p.prior_sd,

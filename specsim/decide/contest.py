@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from specsim.decide.outlook import Outlook
 from specsim.decide.recommendation import LoadChoice, MixChoice, Option, Range
 from specsim.engine import RunPlan
-from specsim.uncertainty import Z90, normal_cdf
+from specsim.profile import Z90
+from specsim.uncertainty import normal_cdf
 
 Floats = NDArray[np.float64]
 

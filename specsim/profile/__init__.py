@@ -1,6 +1,6 @@
 """Profiles: a server with its numbers, their priors, errors and provenance."""
 
-from specsim.profile.parameter import Parameter
+from specsim.profile.parameter import Z90, Parameter
 from specsim.profile.priors import (
     acceptance_priors,
     correction_correlation,
@@ -18,6 +18,7 @@ from specsim.profile.profile import (
     moved_acceptance,
     with_acceptances,
 )
+from specsim.profile.shown import valued
 from specsim.profile.toml import (
     DEFAULT_PROFILE,
     load_profile,
@@ -32,6 +33,7 @@ from specsim.profile.uncalibrated import at_accept_length, uncalibrated_profile
 
 __all__ = [
     "DEFAULT_PROFILE",
+    "Z90",
     "FitRecord",
     "Parameter",
     "Profile",
@@ -52,6 +54,7 @@ __all__ = [
     "profile_to_toml",
     "save_profile",
     "uncalibrated_profile",
+    "valued",
     "with_acceptances",
     "write_bytes",
     "write_text",

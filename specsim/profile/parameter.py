@@ -12,6 +12,9 @@ from specsim.evidence import Evidence
 Scale = Literal["log", "linear"]
 Group = Literal["cost", "acceptance"]
 
+Z90 = 1.6448536269514722
+"""Half-width of the central 90 % of a normal, in standard deviations."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -27,7 +30,11 @@ class Parameter:
     prior_median, prior_sd
         Prior: median of the value, standard deviation of the coordinate.
     value, sd
-        Posterior: value, and standard deviation of the coordinate.
+        Posterior: its mode, and the standard deviation about it on the scale. With the profile's
+        correlation that is what predictions carry.
+    interval
+        Central 90 % of the posterior of this number alone, as values. Its middle is not the value
+        where the posterior is lopsided. None: what `sd` says.
     fitted
         Whether the fit moved it; otherwise it stands at its prior median and keeps its error.
     low, high
@@ -46,6 +53,7 @@ class Parameter:
     low: float = -math.inf
     high: float = math.inf
     source: str = ""
+    interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.scale not in get_args(Scale):
@@ -63,11 +71,23 @@ class Parameter:
                 "must be positive on a log scale",
                 "check the profile, or fit it again",
             )
+        if self.interval is not None:
+            self._check_interval(*self.interval)
         if not self.low <= self.value <= self.high:
             raise InputError(
                 f"parameter {self.name} {self.value}",
                 f"must lie in {self.low}..{self.high}",
                 "check the profile",
+            )
+
+    def _check_interval(self, least: float, most: float) -> None:
+        if not (math.isfinite(least) and math.isfinite(most) and least <= most) or (
+            self.scale == "log" and least <= 0
+        ):
+            raise InputError(
+                f"parameter {self.name}: interval {least}..{most}",
+                "must be two finite numbers in order, positive on a log scale",
+                "check the profile, or fit it again",
             )
 
     @property
@@ -85,6 +105,23 @@ class Parameter:
         return math.log(value) if self.scale == "log" else value
 
     @property
+    def stated(self) -> tuple[float, float]:
+        """Central 90 % of the posterior, as values."""
+        if self.interval is not None:
+            return self.interval
+        return self._about(self.value, self.sd)
+
+    @property
+    def prior_interval(self) -> tuple[float, float]:
+        """Central 90 % of the prior, as values."""
+        return self._about(self.prior_median, self.prior_sd)
+
+    def _about(self, middle: float, sd: float) -> tuple[float, float]:
+        place = (self._place(middle) - self._place(self.prior_median)) / self.prior_sd
+        half = Z90 * sd / self.prior_sd
+        return self.at(place - half), self.at(place + half)
+
+    @property
     def driven(self) -> Literal["data", "prior"]:
         """``data`` if the observations at least halved the prior's variance."""
         return "data" if self.sd < 0.71 * self.prior_sd else "prior"
@@ -94,6 +131,32 @@ class Parameter:
         """``fitted`` if data-driven, else ``assumed``."""
         return "fitted" if self.driven == "data" else "assumed"
 
-    def moved(self, coordinate: float, sd: float, fitted: bool) -> Parameter:
-        """Return the same parameter after a fit; `sd` in prior standard deviations."""
-        return replace(self, value=self.at(coordinate), sd=sd * self.prior_sd, fitted=fitted)
+    def moved(
+        self,
+        coordinate: float,
+        sd: float,
+        fitted: bool,
+        posterior: tuple[float, float] | None = None,
+    ) -> Parameter:
+        """Return the same parameter after a fit, all in prior standard deviations.
+
+        Parameters
+        ----------
+        coordinate, sd
+            Mode, and standard deviation about it.
+        fitted
+            Whether the fit moved it.
+        posterior
+            Mean and standard deviation of this coordinate alone, for the interval.
+        """
+        interval = None
+        if posterior is not None:
+            mean, alone = posterior
+            interval = (self.at(mean - Z90 * alone), self.at(mean + Z90 * alone))
+        return replace(
+            self,
+            value=self.at(coordinate),
+            sd=sd * self.prior_sd,
+            fitted=fitted,
+            interval=interval,
+        )

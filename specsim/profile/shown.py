@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -35,10 +34,8 @@ def profile_html(profile: Profile) -> str:
     ]
     sentences += [f"{held} numbers stand at their priors."] if held else []
     sentences += [f"A smooth correction has {knots} knots."] if knots else []
-    rows = [_row("th", ("number", "value", "prior", "driven by"))] if shown else []
-    for p in shown:
-        value, prior = valued(p, p.value, p.sd), valued(p, p.prior_median, p.prior_sd)
-        rows.append(_row("td", (p.name, value, prior, p.driven)))
+    rows = [_row("th", ("number", "value (90 %)", "prior (90 %)", "driven by"))] if shown else []
+    rows += [_row("td", (p.name, *valued(p), p.driven)) for p in shown]
     return (
         f"<p><b>{escape(profile.name)}</b>: {escape(server(profile.setup))}</p>"
         f"<table>{''.join(rows)}</table><p>{escape(' '.join(sentences))}</p>"
@@ -59,17 +56,18 @@ def server(setup: Setup) -> str:
     return ", ".join(parts)
 
 
-def valued(parameter: Parameter, value: float, sd: float) -> str:
-    """Write a value with one standard error; on a log scale that is a factor.
+def valued(parameter: Parameter) -> tuple[str, str]:
+    """Write the value and the prior's median, each with its central 90 %.
 
     >>> from specsim.profile.parameter import Parameter
-    >>> p = Parameter("host", "log", 1.0, 0.5, 0.9, 0.02)
-    >>> valued(p, p.value, p.sd), valued(p, p.prior_median, p.prior_sd)
-    ('0.9 x/: 1.02', '1 x/: 1.65')
+    >>> valued(Parameter("host", "log", 1.0, 0.5, 0.9, 0.02))
+    ('0.9 (0.871 to 0.93)', '1 (0.439 to 2.28)')
     """
-    if parameter.scale == "log":
-        return f"{value:.3g} x/: {math.exp(sd):.2f}"
-    return f"{value:.3g} +- {sd:.2g}"
+    (least, most), (low, high) = parameter.stated, parameter.prior_interval
+    return (
+        f"{parameter.value:.3g} ({least:.3g} to {most:.3g})",
+        f"{parameter.prior_median:.3g} ({low:.3g} to {high:.3g})",
+    )
 
 
 def _row(tag: str, cells: tuple[str, ...]) -> str:

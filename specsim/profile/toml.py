@@ -80,7 +80,7 @@ def profile_from_toml(text: str, origin: str, *, shipped: bool = False) -> Profi
             setup_from_shipped(document["setup"])
             if shipped
             else setup_from_mapping(document["setup"], origin),
-            tuple(_record(Parameter, row, origin) for row in document["parameters"]),
+            tuple(_parameter(row, origin) for row in document["parameters"]),
             _correlation(document["correlation"]),
             tuple(_acceptance(row, origin) for row in document["acceptance"]),
             _record(FitRecord, document["fit"], origin),
@@ -129,6 +129,15 @@ def _record(kind: type, row: Mapping[str, Any], origin: str) -> Any:
                 f"{origin}: {key} = {value!r}", f"must be {what[wanted]}", "correct the file"
             )
     return kind(**values)
+
+
+def _parameter(row: Mapping[str, Any], origin: str) -> Parameter:
+    plain = dict(row)
+    if "interval" in plain:
+        least, most = plain["interval"]
+        plain["interval"] = (float(least), float(most))
+    result: Parameter = _record(Parameter, plain, origin)
+    return result
 
 
 def _acceptance(row: Mapping[str, Any], origin: str) -> Acceptance:

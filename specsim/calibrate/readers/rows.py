@@ -100,8 +100,9 @@ def _row(group: _Group, levels: Levels) -> LogRow:
     accept, accept_sem = _accept(_sums([*group.pure, *group.mixed]), levels.accept_quantum)
     tps, tps_sem, lag1 = _throughput(sums, levels)
     batch, queue = _batch(kept), _mean(sums["queue"], sums["n_queue"])
-    # Windows of equally many rounds have a mean round; otherwise it follows from the means.
-    each_s = (accept or 1.0) * batch / tps if levels.equal_time else sums["time"] / sums["n"]
+    # Windows of equally many rounds have a mean round; otherwise it follows from their own means.
+    own = _accept(sums, levels.accept_quantum)[0] or accept or 1.0
+    each_s = own * batch / tps if levels.equal_time else sums["time"] / sums["n"]
     return LogRow(
         kind="closed_loop" if mixed else "steady_decode",
         batch_size=batch,

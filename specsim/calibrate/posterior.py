@@ -1,0 +1,102 @@
+"""Errors of a fit: how far the numbers may be from the mode, together and each alone.
+
+Costs add up while coordinates are logarithms: what the data know is a sum of positive terms, so the
+posterior is bent and lopsided. Two things are wanted of it. Predictions carry a covariance about
+the mode that holds what the data know tightly (:func:`widened`). The statement of a single number
+wants the mean and the spread of that number (:func:`linearised`), which the mode is not: of several
+terms with a known sum it gives the surplus to the one whose prior is widest.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.calibrate.problem import STUDENT_NU, Problem
+
+Floats = NDArray[np.float64]
+
+SECANT = 1.28
+"""Posterior errors over which the bend of the model counts: one draw in ten lies beyond."""
+DRAWS = 128
+"""Draws of a linearisation; a power of two, as Sobol's sequence wants it."""
+ROUNDS = 4
+"""Linearisations; the mean then moves by less than a tenth of an error."""
+
+
+def laplace(problem: Problem, mode: Floats, noise: float) -> Floats:
+    """Covariance of all coordinates from the slopes of the residuals at the mode."""
+    return _covariance(problem, problem.jacobian(mode, noise))
+
+
+def widened(problem: Problem, mode: Floats, noise: float) -> Floats:
+    """Laplace's covariance with the bends of the model in it.
+
+    What the prior alone drives can grow by more than its slope says, and what the data drive then
+    has to give way by as much. Slopes are replaced by secants over `SECANT` posterior errors, on
+    the side where they are steeper; no error becomes smaller by that.
+    """
+    slopes = laplace(problem, mode, noise)
+    steps = np.diag(SECANT * np.sqrt(np.diag(slopes)))
+    size = len(mode)
+    values = problem.residuals(np.concatenate([mode[None], mode + steps, mode - steps]), noise)
+    up, down = values[1 : size + 1] - values[0], values[0] - values[size + 1 :]
+    steeper = (up**2).sum(axis=1) >= (down**2).sum(axis=1)
+    secants = np.where(steeper[:, None], up, down) / np.diag(steps)[:, None]
+    bent = _covariance(problem, secants.T)
+    scale = np.sqrt(np.maximum(np.diag(slopes) / np.diag(bent), 1.0))
+    return np.asarray(bent * np.outer(scale, scale), dtype=np.float64)
+
+
+def linearised(problem: Problem, mode: Floats, noise: float) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each coordinate: iterated posterior linearisation.
+
+    Over draws of the posterior as it is thought to be, the residuals are fitted by
+
+        r(z) ~ mean(r) + A (z - m) + e,    Omega = cov(e)                              (SLR)
+        C = (A' (1 + Omega)^-1 A + P^-1)^-1,   m = C A' (1 + Omega)^-1 (A m - mean(r))  (IPL)
+
+    and (IPL) is the posterior of the next round [1]_. Rows that the fit wrote off count as little
+    as they do at the mode. On bent posteriors of recovered servers it came within 0.4 errors of
+    the mean of Markov chains of some 6,000 draws (the mode: 0.8), with errors up to 1.6 times
+    theirs. Limit: a long tail, where one term may take over the whole surplus of another, is not in
+    it, and the error of that other is then too small.
+
+    References
+    ----------
+    .. [1] Garcia-Fernandez, Svensson, Morelande, Sarkka, "Posterior linearization filter:
+       principles and implementation using sigma points", IEEE Trans. Signal Process. 63 (2015).
+    """
+    trust = np.sqrt(STUDENT_NU / (STUDENT_NU + problem.residuals(mode, noise) ** 2))
+    inverse_prior = np.linalg.inv(problem.prior + 1e-9 * np.eye(len(mode)))
+    normals = _normals(len(mode))
+    mean, covariance = mode, laplace(problem, mode, noise)
+    for _ in range(ROUNDS):
+        away = normals @ np.linalg.cholesky(covariance).T
+        r = trust * problem.residuals(mean + away, noise)
+        middle = r.mean(axis=0)
+        slope = np.linalg.lstsq(away, r - middle, rcond=None)[0].T
+        left = r - middle - away @ slope.T
+        weight = np.linalg.inv(np.eye(len(middle)) + left.T @ left / DRAWS)
+        covariance = np.linalg.inv(slope.T @ weight @ slope + inverse_prior)
+        covariance = (covariance + covariance.T) / 2
+        mean = covariance @ (slope.T @ (weight @ (slope @ mean - middle)))
+    return mean, np.asarray(np.sqrt(np.diag(covariance)), dtype=np.float64)
+
+
+@lru_cache(maxsize=8)
+def _normals(size: int) -> Floats:
+    """Draw standard normals (`DRAWS`, size) that fill space evenly, mirrored about zero."""
+    from scipy.stats import norm, qmc
+
+    half = qmc.Sobol(size, rng=20260201).random(DRAWS // 2)
+    draws = norm.ppf(np.clip(half, 1e-6, 1.0 - 1e-6))
+    return np.asarray(np.concatenate([draws, -draws]), dtype=np.float64)
+
+
+def _covariance(problem: Problem, jacobian: Floats) -> Floats:
+    prior = np.linalg.inv(problem.prior + 1e-9 * np.eye(len(problem.prior)))
+    covariance = np.linalg.inv(jacobian.T @ jacobian + prior)
+    return np.asarray((covariance + covariance.T) / 2, dtype=np.float64)

@@ -1,0 +1,96 @@
+"""Errors of a fit against posteriors that are known: a linear one, and a sum of two terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from specsim.calibrate.posterior import laplace, linearised, widened
+from specsim.calibrate.problem import Problem, differences
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Residuals that are linear in the coordinates."""
+
+    slope: Floats
+    offset: Floats
+    prior: Floats
+
+    def residuals(self, coordinates: Floats, noise: float) -> Floats:
+        return (coordinates @ self.slope.T - self.offset) / noise
+
+    def jacobian(self, coordinates: Floats, noise: float) -> Floats:
+        return differences(lambda z: self.residuals(z, noise), coordinates, 0.02)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Two costs of which only the sum is known, the first with the wider prior."""
+
+    spread: Floats
+    total: float
+    prior: Floats
+
+    def residuals(self, coordinates: Floats, noise: float) -> Floats:
+        both = np.exp(coordinates * self.spread).sum(axis=-1)
+        return np.asarray(np.log(both / self.total)[..., None] / noise)
+
+    def jacobian(self, coordinates: Floats, noise: float) -> Floats:
+        return differences(lambda z: self.residuals(z, noise), coordinates, 0.02)
+
+
+def test_a_linear_posterior_is_found_exactly() -> None:
+    """Gaussian: mean C A'b and covariance C = (A'A + P^-1)^-1 (Rasmussen & Williams, eq. 2.8)."""
+    rng = np.random.default_rng(1)
+    slope, prior = rng.normal(size=(5, 3)), np.array([[1.0, 0.4, 0], [0.4, 1.0, 0], [0, 0, 1.0]])
+    truth, noise = np.array([0.3, -0.5, 1.0]), 0.5
+    problem = cast(Problem, Linear(slope, slope @ truth, prior))
+    exact = np.linalg.inv(slope.T @ slope / noise**2 + np.linalg.inv(prior))
+    mean = exact @ slope.T @ (slope @ truth) / noise**2
+    found, sd = linearised(problem, truth, noise)  # no residual there: every row counts whole
+    assert found == pytest.approx(mean, abs=1e-6)
+    assert sd == pytest.approx(np.sqrt(np.diag(exact)), rel=1e-6)
+    for covariance in (laplace(problem, mean, noise), widened(problem, mean, noise)):
+        assert covariance == pytest.approx(exact, rel=1e-5, abs=1e-8)
+
+
+def by_quadrature(problem: Sum, noise: float) -> tuple[Floats, Floats, Floats]:
+    """Mode, mean and standard deviation on a grid."""
+    axis = np.linspace(-5, 5, 1201)
+    z = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
+    log_p = -0.5 * (problem.residuals(z, noise)[..., 0] ** 2 + (z**2).sum(axis=-1))
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    mean = np.einsum("ij,ijk->k", p, z)
+    sd = np.sqrt(np.einsum("ij,ijk->k", p, (z - mean) ** 2))
+    return z[np.unravel_index(log_p.argmax(), log_p.shape)], mean, sd
+
+
+@pytest.mark.parametrize("total", [1.0, 2.5])
+def test_of_a_known_sum_the_mean_is_stated_not_the_mode(total: float) -> None:
+    """Within 0.3 errors of the mean, errors right to a half; exact values by quadrature."""
+    noise = 0.05
+    problem = Sum(np.array([1.0, 0.5]), total, np.eye(2))
+    mode, mean, sd = by_quadrature(problem, noise)
+    found, stated = linearised(cast(Problem, problem), mode, noise)
+    assert np.abs((found - mean) / sd).max() < 0.3
+    assert (stated / sd).min() > 0.67
+    assert (stated / sd).max() < 1.5
+    if total > 2:  # the mode gives the surplus to the wider prior
+        assert mode[0] > mean[0]
+        assert np.abs(found - mean)[0] < np.abs(mode - mean)[0]
+
+
+def test_a_row_that_was_written_off_does_not_move_the_mean() -> None:
+    slope = np.ones((4, 1))
+    offset = np.array([0.0, 0.0, 0.0, 40.0])  # forty errors away
+    problem = cast(Problem, Linear(slope, offset, np.eye(1)))
+    found, _ = linearised(problem, np.zeros(1), 1.0)
+    assert abs(found[0]) < 0.05  # it would be 8 if it counted
