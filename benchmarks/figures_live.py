@@ -2,7 +2,7 @@
 
 python benchmarks/figures_live.py            prints every figure; about a minute
 
-Given, for each target, as the server's logs of two runs say it: no speculation at 1, 4 and 16
+Given, for each target, as the server's logs of three runs say it: no speculation at 1, 4 and 16
 clients (1 and 8 where nothing more was run), one chain at 1 and 8 clients; besides the pinned
 acceptance of both levels, and the mean accept length and drafted tokens, not the speed, of the real
 drafter's chain of 3 and of the n-gram lookup. Predicted: the throughput of every other cell.
@@ -29,6 +29,7 @@ from specsim.setup import DraftSpec, Setup, read_setup
 
 FOLDER = Path(__file__).resolve().parent.parent / "calibration" / "smollm2-135m-llama-server-2-core"
 TARGETS = ("q4_1", "f16", "f32")
+PASSES = ("p0", "p1", "p2")
 GIVEN_STEPS = 3
 GIVEN_LEVEL = "pinned-high"
 PINNED = {  # P(draft accepted | those before it were), collect.py's rates
@@ -97,10 +98,10 @@ def target_cells(target: str) -> list[Cell]:
 
 
 def from_logs(target: str, setup: Setup, o: Observation) -> list[Observation]:
-    """Read a cell from the server's logs of both passes; the log names no dataset."""
+    """Read a cell from the server's logs of all passes; the log names no dataset."""
     kind = f"chain{o.setting.num_steps}-high" if o.setting.speculates else "none"
     name = f"{target}-{kind}-c{o.concurrency}.log.gz"
-    entries = [e for p in ("p0", "p1") for e in read_file(FOLDER / "logs" / f"{p}-{name}")]
+    entries = [e for p in PASSES for e in read_file(FOLDER / "logs" / f"{p}-{name}")]
     found = gather(entries, Stated(), setup).observations
     return [replace(row, dataset=o.dataset) for row in found]
 

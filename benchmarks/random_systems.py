@@ -92,7 +92,7 @@ def prior_profile(setup: Setup, name: str, model_error: float) -> Profile:
     assert setup.current is not None
     acceptance = default_acceptance(system, setup.current.algorithm, "", 0.0)
     names = (acceptance_name(acceptance),)
-    parameters = (*cost_priors(system), *acceptance_priors(names, False))
+    parameters = (*cost_priors(system), *acceptance_priors(names))
     identity = tuple(map(tuple, np.eye(len(parameters)).tolist()))
     return Profile(
         name, setup, parameters, identity, (acceptance,), FitRecord(0, NOISE, model_error)

@@ -69,6 +69,11 @@ class Solution:
     limit: tuple[str, ...]
     time: RoundTime
 
+    @property
+    def draft_s(self) -> Floats:
+        """What the drafter's steps take of a round."""
+        return self.time.draft.draft_s
+
 
 def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> Solution:
     """Solve all cases at once (CYCLE, CLOSED).
@@ -129,6 +134,7 @@ def _round(cost: CostModel, points: Points, batch: Floats) -> RoundTime:
             extend_tokens=batch * np.where(eager, points.extend_eager, points.extend),
             kv_tokens=batch * context,
             timeline=points.timeline,
+            draft_share=points.draft_share,
         )
         time = round_time(cost, shape)
         grown = points.window_s * points.accept / time.round_s

@@ -24,6 +24,7 @@ class Points:
     """Cases as arrays of one length, and their plans with the rows that each runs."""
 
     width: Floats
+    draft_share: Floats
     topk: Floats
     forwards: Floats
     timeline: NDArray[np.int64]
@@ -83,6 +84,7 @@ def points_of(cases: Sequence[Case]) -> Points:
     pool_cap = of_case(lambda c: c.pool_tokens / max(c.request_kv_tokens, 1.0))
     return Points(
         width=of_case(lambda c: c.plan.verified_per_request),
+        draft_share=of_case(lambda c: c.plan.draft_share),
         topk=of_case(lambda c: c.plan.setting.topk),
         forwards=of_case(lambda c: c.plan.draft_forwards),
         timeline=of_case(lambda c: TIMELINES[c.plan.timeline]).astype(np.int64),

@@ -161,6 +161,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         allreduce_of(hardware, link, engine.tp),
         parameters or CostParameters(),
         draft is not None and drafts_eager(engine.name, engine.version, draft.draft.kind),
+        engine.kv_unified,
     )
     return System(setup, gpu, link, cost, _engine_setup(setup, gpu), setup.workload.workload)
 

@@ -49,7 +49,7 @@ def simulated(
     """Cells as a server with these parameters would give them, with noise."""
     system = assemble(setup())
     acceptance = default_acceptance(system, "EAGLE3", "", 0.0)
-    parameters = (*cost_priors(system), *acceptance_priors(("default@0",), False))
+    parameters = (*cost_priors(system), *acceptance_priors(("default@0",)))
     moved = tuple(replace(p, value=truth[p.name]) if p.name in truth else p for p in parameters)
     template = observations_from_rows(cells()).rows
     coordinates = np.array([p.coordinate for p in moved])

@@ -50,7 +50,7 @@ SHIPPED = pytest.mark.parametrize("name", profile_names())
 def prior_profile(system: System, setup: Setup | None = None) -> Profile:
     """A profile before anything is fitted."""
     acceptance = default_acceptance(system, "EAGLE3", "chat", 0.0)
-    parameters = (*cost_priors(system), *acceptance_priors((acceptance_name(acceptance),), False))
+    parameters = (*cost_priors(system), *acceptance_priors((acceptance_name(acceptance),)))
     correlation = tuple(map(tuple, np.eye(len(parameters)).tolist()))
     return Profile("prior", setup or system.setup, parameters, correlation, (acceptance,))
 
@@ -335,7 +335,7 @@ def test_correction_knots_fill_the_correction() -> None:
 
 def test_levels_move_their_own_acceptance_and_shapes_move_all() -> None:
     chat, code = Acceptance("chat"), Acceptance("code", 0.7, level=0.1)
-    parameters = acceptance_priors((acceptance_name(chat), acceptance_name(code)), False)
+    parameters = acceptance_priors((acceptance_name(chat), acceptance_name(code)))
     names = [p.name for p in parameters]
     assert names[:2] == ["accept_level[chat@0]", "accept_level[code@0.7]"]
     coordinates = np.zeros(len(parameters))

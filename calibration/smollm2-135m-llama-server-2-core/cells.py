@@ -76,6 +76,12 @@ def all_cells() -> list[Cell]:
     return cells
 
 
+def chosen_cells(names: str) -> list[Cell]:
+    """Return the cells of these names, commas between; all of them for ``all``."""
+    cells = {cell.name: cell for cell in all_cells()}
+    return list(cells.values()) if names == "all" else [cells[name] for name in names.split(",")]
+
+
 def smoke_cells() -> list[Cell]:
     """Return three cells: one of no speculation, one pinned, one real."""
     return [

@@ -1,6 +1,6 @@
 """Measure llama-server with and without speculation on this machine.
 
-    python collect.py --out DIR [--cells smoke|all] [--resume] [--max-minutes 50]
+    python collect.py --out DIR [--cells smoke|all|NAME,NAME] [--resume] [--max-minutes 50]
 
 Each cell (a setting under a number of clients) runs on a server of its own with as many slots,
 twice, in two orders; cells of no speculation in between show how the machine drifts. README.md
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cells import Cell, all_cells, anchors, schedule, smoke_cells
+from cells import Cell, all_cells, anchors, chosen_cells, schedule, smoke_cells
 from load import Run, drive, post
 from machine import machine_facts
 from models import make_models, wheel_model
@@ -136,7 +136,11 @@ def main() -> int:
         return 2
     runs.mkdir(exist_ok=True)
     smoke = options.cells == "smoke"
-    cells = smoke_cells() if smoke else all_cells()
+    try:
+        cells = smoke_cells() if smoke else chosen_cells(options.cells)
+    except KeyError as error:
+        print(f"no cell is called {error}; one is {all_cells()[0].name}", file=sys.stderr)
+        return 2
     window_s = options.window or (5.0 if smoke else 10.0)
     passes = options.passes or (1 if smoke else 2)
     deadline = time.monotonic() + 60 * options.max_minutes
@@ -162,7 +166,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--cells", choices=("smoke", "all"), default="all")
+    parser.add_argument("--cells", default="all", help="smoke, all, or names with commas between")
     parser.add_argument("--resume", action="store_true", help="skip the runs that are there")
     parser.add_argument("--max-minutes", type=float, default=50.0, help="start no run after these")
     parser.add_argument("--window", type=float, help="seconds measured per run (10; smoke: 5)")

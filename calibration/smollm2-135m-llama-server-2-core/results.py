@@ -33,6 +33,8 @@ TYPICAL_NOISE = 0.03
 
 DRIFT_S = 400.0
 """Over which the machine's speed is averaged, s."""
+NO_DRIFT = 0.05
+"""Weight of no drift at all; a group of anchors right there weighs 1."""
 
 _Record = dict[str, Any]
 
@@ -122,12 +124,14 @@ def drift_at(drift: Sequence[tuple[float, float]], time_s: float) -> float:
     """Return the machine's speed at a time, 1 without anchors.
 
     A Gaussian mean over the groups of anchors: single groups are as noisy as single runs, and
-    dividing by them as they are makes repetitions agree less, not better.
+    dividing by them as they are makes repetitions agree less, not better. Far from all anchors
+    nothing is known of the drift, and none is assumed.
     """
     if not drift:
         return 1.0
-    weights = [math.exp(-0.5 * ((time_s - t) / DRIFT_S) ** 2) + 1e-300 for t, _ in drift]
-    return math.exp(sum(w * r for w, (_, r) in zip(weights, drift, strict=True)) / sum(weights))
+    weights = [math.exp(-0.5 * ((time_s - t) / DRIFT_S) ** 2) for t, _ in drift]
+    known = sum(w * r for w, (_, r) in zip(weights, drift, strict=True))
+    return math.exp(known / (sum(weights) + NO_DRIFT))
 
 
 def _pass_row(record: _Record, drift: Sequence[tuple[float, float]], out: Path) -> _Record:

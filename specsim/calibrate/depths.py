@@ -34,13 +34,16 @@ def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tupl
     current = setup.current
     algorithms = [o.setting.algorithm for o in observations if o.setting.speculates]
     algorithm = algorithms[0] if algorithms else (current.algorithm if current else "EAGLE3")
-    keys = {(setup.workload.dataset, setup.workload.temperature): None}
+    kinds: dict[tuple[str, float], str | None] = {}
+    kinds[setup.workload.dataset, setup.workload.temperature] = None
     for row in observations:
         w = workload_of(row, setup)
-        keys[w.dataset, w.temperature] = None
+        drafts = row.setting.algorithm if row.setting.speculates else None
+        key = (w.dataset, w.temperature)
+        kinds[key] = kinds.get(key) or drafts
     result = []
-    for dataset, temperature in keys:
-        base = default_acceptance(system, algorithm, dataset, temperature)
+    for (dataset, temperature), kind in kinds.items():
+        base = default_acceptance(system, kind or algorithm, dataset, temperature)
         depths = [
             (o.survival, o.weight)
             for o in observations

@@ -96,7 +96,8 @@ def fit_profile(
     name
         Name of the profile.
     max_fitted
-        Most parameters that the fit may move, the correction not counted.
+        Most parameters that the fit may move; not counted are the correction and the acceptance
+        levels of further datasets.
     fixed
         Values of parameters to hold (ablations).
 
@@ -183,7 +184,7 @@ def _priors(
     speculates = any(o.setting.speculates for o in rows.observations)
     if system.cost.draft is not None or speculates:
         names = tuple(acceptance_name(a) for a in rows.acceptances)
-        known = any(len(a.accept_prob) > 1 for a in rows.acceptances)
+        known = frozenset(acceptance_name(a) for a in rows.acceptances if len(a.accept_prob) > 1)
         standalone = any(o.setting.algorithm == "STANDALONE" for o in rows.observations)
         parameters += acceptance_priors(names, known, standalone)
     corrected = _wants_correction(rows, data, system.gpu.is_cpu)
@@ -219,9 +220,10 @@ def _chosen(problem: Problem, most: int, fixed: frozenset[str]) -> NDArray[np.bo
 
     From the mode over all parameters, hold at its prior median the one whose holding raises the
     objective least, again and again: z_j^2 / (H^-1)_jj for the least squares of the rest. The
-    correction always stays.
+    correction always stays, and each further dataset brings a level of its own.
     """
     names = [p.name for p in problem.parameters]
+    most += max(sum(name.startswith("accept_level") for name in names) - 1, 0)
     smooth = np.array([name.startswith("correction") for name in names])
     free = np.array([name not in fixed for name in names])
     mode, _ = _search(problem, free, PRIOR_NOISE, 1)

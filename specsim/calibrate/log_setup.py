@@ -26,6 +26,7 @@ ENGINE_KEYS = (
     "kv_tokens",
     "chunked_prefill_size",
     "page_size",
+    "kv_unified",
 )
 
 SETTING_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "draft")

@@ -92,6 +92,7 @@ def gather(
             else:
                 rows.append(made)
         rows += _trace_rows(entry, known, stated)
+        rows += _draft_rows(entry, known, stated, setup)
         if entry.format == "trtllm_log" and "algorithm" not in entry.settings and entry.rows:
             known.notes.append(
                 f"{entry.path}: it does not say whether drafts are verified, taken as without "
@@ -212,6 +213,32 @@ def _lengths(entry: LogEntry, row: LogRow, stated: Stated, setup: Setup) -> dict
         trust = 1.0 / (1.0 + (step / (CONTEXT_ERROR * usual)) ** 2)
         context = trust * context + (1.0 - trust) * usual
     return {"context_len": round(context, 1)}
+
+
+def _draft_rows(
+    entry: LogEntry, known: Known, stated: Stated, setup: Setup
+) -> list[dict[str, object]]:
+    """Drafting times that llama-server sums up: a call drafts for all slots that have a draft due.
+
+    They are that of the mean number of slots, fewer than run where prompts keep some busy.
+    """
+    setting = setting_of({**known.settings, **entry.settings}, stated)
+    if entry.format != "llamacpp" or setting is None or "num_draft_tokens" not in setting:
+        return []
+    if setting.get("algorithm") in ("none", "NGRAM"):
+        return []
+    return [
+        {
+            "kind": "steady_decode",
+            **setting,
+            "concurrency": timing.batch_size,
+            "context_len": setup.workload.input_len + setup.workload.output_len / 2,
+            "draft_time_s": timing.seconds,
+            "source": f"{entry.path} ({entry.format}, {timing.count} calls of {timing.name})",
+        }
+        for timing in entry.timings
+        if timing.phase == "draft" and timing.batch_size and timing.name.startswith("draft-")
+    ]
 
 
 def _trace_rows(entry: LogEntry, known: Known, stated: Stated) -> list[dict[str, object]]:

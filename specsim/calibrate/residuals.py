@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
 """Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
 
-FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length")
+FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length", "draft_s")
 """Fields of a solution that observations can be compared with."""
 
 DEFAULTS = CostParameters()
@@ -41,8 +41,12 @@ COSTS = tuple(f.name for f in fields(CostParameters) if f.name != "correction")
 PRICES = frozenset(COSTS) - {"kv_pool"} | {f"correction_{j}" for j in range(CORRECTION_KNOTS)}
 """Parameters that change what a round costs, but no case."""
 
-TTFT_SIGMA = 0.3
-"""Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form."""
+TTFT_SIGMA, TTFT_SIGMA_ALONE = 0.3, 0.1
+"""Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form; a single
+client meets neither."""
+
+DRAFT_SIGMA = 0.05
+"""Error of ln(time of the drafter's steps): engines count a little more or less to them."""
 
 
 def workload_of(observation: Observation, setup: Setup) -> Workload:
@@ -261,10 +265,13 @@ def measured(observations: Sequence[Observation]) -> Measured:
         elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:
             values.append((row.itl_s, "round_s", i, spread, True))
         if row.ttft_s is not None and row.kind == "closed_loop":
-            values.append((row.ttft_s, "ttft_s", i, TTFT_SIGMA * spread, False))
+            error = TTFT_SIGMA_ALONE if row.concurrency == 1 else TTFT_SIGMA
+            values.append((row.ttft_s, "ttft_s", i, error * spread, False))
+        if row.draft_time_s is not None and row.setting.speculates:
+            values.append((row.draft_time_s, "draft_s", i, DRAFT_SIGMA * spread, False))
         if row.accept_length is not None and row.setting.speculates:
-            sigma = ACCEPT_SIGMA[row.accept_length_scope] * spread
-            values.append((row.accept_length, "accept_length", i, sigma, False))
+            error = ACCEPT_SIGMA[row.accept_length_scope]
+            values.append((row.accept_length, "accept_length", i, error * spread, False))
     if not any(is_noise for *_, is_noise in values):
         raise CalibrationError(
             f"{len(observations)} observations",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specsim.cost.model import CostModel, active_experts
+from specsim.cost.model import CostModel, active_experts, more_than_one
 
 Floats = NDArray[np.float64]
 
@@ -64,14 +64,16 @@ def draft_forward_s(
     rate = cost.flops(draft.dense_dtype)
     weights = draft.step_bytes + (draft.fc_bytes if extend else 0.0)
     flops = draft.flops_per_token + (draft.fc_flops_per_token if extend else 0.0)
-    layer = cost.operation_s(weights / bandwidth, flops * t / rate)
+    layer = cost.product_s(weights / bandwidth, flops * t / rate, more_than_one(t))
     touched = active_experts(t, draft.experts, draft.experts_per_token)
     experts = draft.moe_layers * touched * draft.expert_bytes / bandwidth + (
         draft.expert_flops_per_token * t / rate
     )
-    head = cost.operation_s(
+    drawn = np.asarray(rows, dtype=np.float64)
+    head = cost.product_s(
         draft.head_bytes / bandwidth,
-        draft.head_flops_per_token * np.asarray(rows, dtype=np.float64) / rate,
+        draft.head_flops_per_token * drawn / rate,
+        more_than_one(drawn),
     )
     cache = draft.kv_bytes_per_token * np.asarray(kv_tokens, dtype=np.float64) / bandwidth
     floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, draft.layers / 4)

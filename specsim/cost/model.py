@@ -32,6 +32,20 @@ CPU_LAUNCH_SHARE = 0.1
 """Assumed: a CPU launches nothing; its threads meet at a barrier after each operation, some us."""
 
 
+MATRIX_READS = 0.3
+"""Assumed: what a CPU's matrix kernels (two or more tokens) cost on top of its matrix-vector ones,
+in times of reading the weights; llama.cpp takes other code from the second row on (blocks of three
+rows, weights widened once per block). Steps of SmolLM2-135M on two cores jump by 0.1 (F32) to 0.5
+(F16) of it between one token and two (tests/test_cost_cpu.py): a factor of two either way."""
+
+
+MASKED_SHARE = 0.18
+"""Assumed: price of a KV cell of another sequence, against one's own, where a CPU's attention walks
+over a cache that all sequences share (llama.cpp's --kv-unified): the mask is looked at, no product
+is made. A decode step of eight sequences of SmolLM2-135M takes 74.7 ms with it and 63.6 without at
+110 tokens of context, 141 and 92 at 460 (llama-batched-bench on two cores)."""
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Everything that prices a round, and nothing about acceptance.
@@ -48,6 +62,8 @@ class CostModel:
         Multipliers.
     draft_eager
         Whether the engine launches the drafter's kernels one by one instead of a captured graph.
+    kv_unified
+        Whether all sequences share one KV cache that every row walks over; matters on a CPU.
     """
 
     gpu: Gpu
@@ -56,6 +72,7 @@ class CostModel:
     allreduce: AllReduce
     parameters: CostParameters | StackedParameters = field(default_factory=CostParameters)
     draft_eager: bool = False
+    kv_unified: bool = False
 
     def with_parameters(self, **changes: float | tuple[float, ...]) -> CostModel:
         """Return the same model with some parameters replaced."""
@@ -79,6 +96,12 @@ class CostModel:
         """Kernel launches and small kernels, as a share of a GPU's."""
         return CPU_LAUNCH_SHARE if self.gpu.is_cpu else 1.0
 
+    def walked(self, batch: ArrayLike) -> Floats:
+        """KV cells that a row pays for, of all sequences, against its own (KV-UNIFIED)."""
+        others = np.maximum(np.asarray(batch, dtype=np.float64) - 1.0, 0.0)
+        shared = self.kv_unified and self.gpu.is_cpu
+        return np.asarray(1.0 + (MASKED_SHARE if shared else 0.0) * others)
+
     def operation_s(self, memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:
         """Time of an operation that reads and computes: ROOFLINE on a GPU, the sum on a CPU.
 
@@ -89,6 +112,19 @@ class CostModel:
         if not self.gpu.is_cpu:
             return roofline_s(memory_s, compute_s)
         return np.asarray(memory_s, dtype=np.float64) + np.asarray(compute_s, dtype=np.float64)
+
+    def product_s(self, memory_s: ArrayLike, compute_s: ArrayLike, several: ArrayLike) -> Floats:
+        """Time of weights times tokens: an operation, and a CPU's other kernels (CPU-MATRIX).
+
+        T = T_op + several * matrix * memory on a CPU, `several` being the share of times that there
+        is more than one token (:func:`more_than_one`).
+        """
+        operation = self.operation_s(memory_s, compute_s)
+        if not self.gpu.is_cpu:
+            return operation
+        share = np.asarray(several, dtype=np.float64)
+        extra = MATRIX_READS * self.parameters.matrix * np.asarray(memory_s) * share
+        return np.asarray(operation + extra, dtype=np.float64)
 
     def allreduce_s(self, tokens: ArrayLike, hidden: int, layers: int) -> Floats:
         """Two all-reduces of tokens x hidden activations per layer (PHYSICS 3), seconds."""
@@ -110,6 +146,11 @@ class CostModel:
         last = self.allreduce.pieces[-1]
         rate = 2.0 * last.bytes_per_s * self.parameters.allreduce_bandwidth
         return size / rate
+
+
+def more_than_one(tokens: ArrayLike) -> Floats:
+    """Share of times that there is more than one token; means of one to two are a mixture."""
+    return np.clip(np.asarray(tokens, dtype=np.float64) - 1.0, 0.0, 1.0)
 
 
 def roofline_s(memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:

@@ -27,6 +27,8 @@ class CostParameters:
         On the memory bandwidth that weights and caches are read with.
     compute
         On the FLOP rate of decode-sized matrix products.
+    matrix
+        On what a CPU's matrix kernels cost beyond its matrix-vector ones; no matter on a GPU.
     target_fixed
         On the time per layer that depends on neither bytes nor tokens (launches, small kernels).
     allreduce_latency, allreduce_bandwidth
@@ -63,6 +65,7 @@ class CostParameters:
 
     bandwidth: float = 1.0
     compute: float = 1.0
+    matrix: float = 1.0
     target_fixed: float = 1.0
     allreduce_latency: float = 1.0
     allreduce_bandwidth: float = 1.0
@@ -115,6 +118,7 @@ class StackedParameters:
 
     bandwidth: Floats
     compute: Floats
+    matrix: Floats
     target_fixed: Floats
     allreduce_latency: Floats
     allreduce_bandwidth: Floats

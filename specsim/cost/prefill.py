@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from specsim.cost.draft import draft_forward_s
 from specsim.cost.host import host_s
-from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts
+from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts, more_than_one
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def prefill_s(
     layers, moe = target.model.layers, target.moe_layers
     fixed = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p.target_fixed
     seconds = (
-        cost.operation_s(weights, flops)
+        cost.product_s(weights, flops, more_than_one(t))
         + attention
         + cost.allreduce_s(t, target.model.hidden, layers)
     )

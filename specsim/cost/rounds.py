@@ -50,6 +50,8 @@ class RoundShape:
         Tokens in the KV cache, all requests together.
     timeline
         SEQUENTIAL, OVERLAP or RUN_AHEAD.
+    draft_share
+        Share of its rounds in which a request has a draft: below 1 in lookups that find nothing.
     """
 
     batch: Floats
@@ -61,6 +63,7 @@ class RoundShape:
     extend_tokens: Floats
     kv_tokens: Floats
     timeline: NDArray[np.int64]
+    draft_share: Floats | float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,15 @@ def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
     shape
         Counts; every array may have any shape that broadcasts.
     """
-    target = target_time(cost, shape.batch, shape.width, shape.kv_tokens, shape.padded, shape.eager)
+    target = target_time(
+        cost,
+        shape.batch,
+        shape.width,
+        shape.kv_tokens,
+        shape.padded,
+        shape.eager,
+        shape.draft_share,
+    )
     draft = draft_time(
         cost,
         shape.batch,

@@ -14,12 +14,16 @@ from specsim.cost.model import (
     CostModel,
     active_experts,
     correction_factor,
+    more_than_one,
 )
 
 Floats = NDArray[np.float64]
 
 ATTENTION_EFFICIENCY = 0.4
 """Assumed: share of the GEMM rate that decode-sized attention kernels reach when they compute."""
+CPU_ATTENTION_EFFICIENCY = 0.07
+"""Assumed: the same on a CPU, whose kernel takes one row and one cell at a time: 38 ns per head and
+cell of 64 dimensions (llama-batched-bench of SmolLM2-135M on two cores)."""
 
 PER_REQUEST_S = 15e-6
 """Assumed: sampling and metadata on the GPU per running request and round."""
@@ -77,8 +81,10 @@ def attention_s(
     rows_to_fill = p.attention_fill * np.where(n > 1, p.verify_fill, 1.0)
     fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
     memory = b * per_request * reads * fill * p.attention / cost.bandwidth
-    rate = cost.flops("bf16") * ATTENTION_EFFICIENCY
-    return cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
+    share = CPU_ATTENTION_EFFICIENCY if cost.gpu.is_cpu else ATTENTION_EFFICIENCY
+    rate = cost.flops("bf16") * share
+    own = cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
+    return np.asarray(own * cost.walked(b), dtype=np.float64)
 
 
 def _kv_read_bytes(cost: CostModel, context: Floats) -> Floats:
@@ -99,6 +105,7 @@ def target_time(
     kv_tokens: ArrayLike,
     padded: ArrayLike | None = None,
     eager: ArrayLike = False,
+    draft_share: ArrayLike = 1.0,
 ) -> TargetTime:
     """Price one target forward, arrays broadcast against each other (TARGET).
 
@@ -117,25 +124,31 @@ def target_time(
         and messages, but route to the experts of one token.
     eager
         Whether the forward runs without a CUDA graph: launches then bound it from below.
+    draft_share
+        Share of its rounds in which a request has a draft to verify; `width` is a mean over all.
     """
     p, target = cost.parameters, cost.target
     b = np.asarray(batch, dtype=np.float64)
     n = np.asarray(width, dtype=np.float64)
     tokens = (b if padded is None else np.asarray(padded, dtype=np.float64)) * n
+    alone = 1.0 - more_than_one(b)
+    several = np.where(n > 1.0, 1.0 - alone * (1.0 - np.asarray(draft_share)), 1.0 - alone)
     factor = correction_factor(p, b * n)
     bandwidth = cost.bandwidth
-    dense = cost.operation_s(
+    dense = cost.product_s(
         target.dense_bytes / bandwidth,
         target.flops_per_token * tokens / cost.flops(target.dense_dtype),
+        several,
     )
     routed = b * np.power(n, p.expert_sharing)
     touched = active_experts(routed, target.experts, target.experts_per_token) * p.coverage
     experts = target.moe_layers * touched * target.expert_bytes / bandwidth + (
         target.expert_flops_per_token * b * n / cost.flops("bf16")
     )
-    head = cost.operation_s(
+    head = cost.product_s(
         target.head_bytes / bandwidth,
         target.head_flops_per_token * tokens / cost.flops(target.dense_dtype),
+        several,
     )
     layers = target.model.layers
     moe = target.moe_layers

@@ -18,9 +18,10 @@ COLUMNS = (
     *("engine_version", "concurrency", "request_rate", "batch_size", "max_running_requests"),
     *("num_requests", "input_len", "output_len", "input_cached", "context_len", "window_s"),
     *("output_tps", "accept_length", "accept_length_scope", *SURVIVAL),
-    *("ttft_s", "tpot_s", "itl_s", "round_time_s", "dataset", "temperature", "weight", "source"),
+    *("ttft_s", "tpot_s", "itl_s", "round_time_s", "draft_time_s"),
+    *("dataset", "temperature", "weight", "source"),
 )
-"""In the order of the format."""
+"""In the order of the format; ``draft_time_s`` is our own addition to it."""
 
 PERCENTILE = re.compile(r"(ttft|tpot|itl|round_time)_p[0-9]{1,3}_s")
 """Further columns, of percentiles of times, e.g. ``ttft_p99_s``."""

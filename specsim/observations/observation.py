@@ -52,6 +52,8 @@ class Observation:
         P(at least d drafts accepted), d = 1, 2, ...
     ttft_s, tpot_s, itl_s, round_time_s
         Means, s.
+    draft_time_s
+        Of a round, what the drafter's steps take, all requests together, s.
     dataset, temperature
         Acceptance belongs to them.
     weight
@@ -85,6 +87,7 @@ class Observation:
     tpot_s: float | None = None
     itl_s: float | None = None
     round_time_s: float | None = None
+    draft_time_s: float | None = None
     dataset: str | None = None
     temperature: float | None = None
     weight: float = 1.0
@@ -162,6 +165,7 @@ def observation_from_cells(cells: Cells, row: int) -> Observation:
         tpot_s=cells.positive("tpot_s"),
         itl_s=cells.positive("itl_s"),
         round_time_s=cells.positive("round_time_s"),
+        draft_time_s=cells.positive("draft_time_s"),
         dataset=cells.text("dataset"),
         temperature=cells.number("temperature"),
         weight=cells.positive("weight") or 1.0,
@@ -273,7 +277,7 @@ def _check_together(cells: Cells, row: Observation) -> None:
     measured = [row.output_tps, row.tpot_s, row.itl_s, row.round_time_s]
     names = "output_tps, tpot_s, itl_s, round_time_s"
     if row.setting.speculates:
-        measured += [row.accept_length, *row.survival[:1]]
-        names += ", accept_length, survival_1"
+        measured += [row.accept_length, row.draft_time_s, *row.survival[:1]]
+        names += ", accept_length, draft_time_s, survival_1"
     if all(value is None for value in measured):
         raise InputError(cells.where, "measures nothing", f"fill at least one of: {names}")

@@ -15,6 +15,12 @@ ALLREDUCE_SD = {"measured": (0.15, 0.15), "published": (0.5, 0.4), "assumed": (0
 SHARED_READ = ("flashinfer", "fa3", "fa4", "flash_attn", "flashmla", "trtllm", "cutlass", "dsa")
 """Backends that read the KV cache once per request and tile (PHYSICS 2.5)."""
 
+RATE_SD, CPU_RATE_SD = (0.30, 0.35), (0.60, 0.60)
+"""Errors of decode-sized products and of prefill against what they reach of the stated rate, in
+log. One rate stands for all of a CPU's kernels, which differ by weight format and row count by a
+factor of two: a row of a decode step of SmolLM2-135M in F16 on two cores takes 5 ms, one of a
+prompt 2.4 (llama-batched-bench)."""
+
 CORRECTION_SD = 0.10
 CPU_CORRECTION_SD = 0.25
 CORRECTION_LENGTH = 1.5
@@ -39,9 +45,10 @@ def cost_priors(system: System) -> tuple[Parameter, ...]:
     """Priors of the cost parameters that matter on this server."""
     target, cost = system.cost.target, system.cost
     exact = system.gpu.bandwidth_evidence == "measured"
+    compute_sd, prefill_sd = CPU_RATE_SD if system.gpu.is_cpu else RATE_SD
     result = [
         _prior("bandwidth", "log", 1.0, 0.10 if exact else 0.15, "read bandwidth of the GPU"),
-        _prior("compute", "log", 1.0, 0.30, "GEMM rate at decode sizes"),
+        _prior("compute", "log", 1.0, compute_sd, "GEMM rate at decode sizes"),
         _prior("target_fixed", "log", 1.0, 0.5, "launch floor per layer, PHYSICS 2.7"),
         _prior("attention", "log", 1.0, 0.6, "KV read efficiency, shared prefixes, PHYSICS 2.5"),
         _fill(system),
@@ -49,7 +56,7 @@ def cost_priors(system: System) -> tuple[Parameter, ...]:
         _kv_reads(system),
         _prior("per_request", "log", 1.0, 0.8, "sampling per request"),
         _prior("host", "log", 1.0, 0.7, "CPU 1-3 ms + 10-50 us per request, PHYSICS 5"),
-        _prior("prefill", "log", 1.0, 0.35, "prefill efficiency"),
+        _prior("prefill", "log", 1.0, prefill_sd, "prefill efficiency"),
         _prior(
             "kv_pool",
             "log",
@@ -58,6 +65,8 @@ def cost_priors(system: System) -> tuple[Parameter, ...]:
             "KV tokens: start-up log, or derived from memory",
         ),
     ]
+    if system.gpu.is_cpu:
+        result.append(_prior("matrix", "log", 1.0, 0.7, "other kernels from two tokens on"))
     if cost.allreduce.pieces:
         latency_sd, bandwidth_sd = ALLREDUCE_SD[
             allreduce_evidence(system.setup.hardware, system.link, system.engine.tp)
@@ -93,23 +102,22 @@ def correction_correlation() -> list[list[float]]:
 
 
 def acceptance_priors(
-    names: tuple[str, ...], depths_known: bool, standalone: bool = False
+    names: tuple[str, ...], measured: frozenset[str] = frozenset(), standalone: bool = False
 ) -> tuple[Parameter, ...]:
     """Priors of the acceptance: a level per named acceptance, shapes shared by all.
 
-    A model of its own that drafts (`standalone`) does not feed on its own features, and so does not
-    get worse with depth.
+    Where the accept probabilities by depth are `measured`, little is left to the level. A model of
+    its own that drafts (`standalone`) does not feed on its own features, and so does not get worse
+    with depth.
     """
     decay, source = 0.97, "63 chains of nine EAGLE-3 drafters"
     if standalone:
         decay, source = STANDALONE_DECAY, "SmolLM2-135M for itself, 1266 rounds"
-    level_sd = 0.1 if depths_known else 0.45
-    levels = [
-        _prior(
-            f"accept_level[{name}]", "linear", 0.0, level_sd, "spread between domains", -6.0, 6.0
-        )
-        for name in names
-    ]
+    levels = []
+    for name in names:
+        sd = 0.1 if name in measured else 0.45
+        about = "spread between domains"
+        levels.append(_prior(f"accept_level[{name}]", "linear", 0.0, sd, about, -6.0, 6.0))
     return (
         *levels,
         _prior("accept_decay", "linear", decay, 0.05, source, 0.5, 1.3),

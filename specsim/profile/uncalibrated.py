@@ -51,7 +51,7 @@ def uncalibrated_profile(
         system, algorithm, setup.workload.dataset, setup.workload.temperature
     )
     parameters = [*cost_priors(system)]
-    levels = acceptance_priors((acceptance_name(acceptance),), False, algorithm == "STANDALONE")
+    levels = acceptance_priors((acceptance_name(acceptance),), standalone=algorithm == "STANDALONE")
     if accept_length is not None:
         wanted = setting or current
         if wanted is None or not wanted.speculates:

@@ -198,7 +198,7 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     wanted += [p for p in profile.parameters if p.name.startswith("correction_")]
     if any(p.name.startswith("accept_level") for p in profile.parameters):
         names = tuple(acceptance_name(a) for a in acceptances)
-        by_depth = any(len(a.accept_prob) > 1 for a in acceptances)
+        by_depth = frozenset(acceptance_name(a) for a in acceptances if len(a.accept_prob) > 1)
         wanted += acceptance_priors(names, by_depth, profile.default_algorithm == "STANDALONE")
     old = {p.name: (i, p) for i, p in enumerate(profile.parameters)}
     chosen: list[Parameter] = []

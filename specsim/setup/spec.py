@@ -205,6 +205,8 @@ class EngineSpec:
         Most prompt tokens of one prefill step.
     page_size
         Tokens of one KV page (SGLang's default is 1).
+    kv_unified
+        Whether llama.cpp's slots share one KV cache (``--kv-unified``; extends the format).
     """
 
     name: EngineName
@@ -220,6 +222,7 @@ class EngineSpec:
     kv_tokens: Count | None = None
     chunked_prefill_size: Count | None = None
     page_size: Count = 1
+    kv_unified: bool = False
 
 
 @only_known_keys

@@ -83,6 +83,7 @@ def round_shape(
         extend_tokens=b * extend,
         kv_tokens=np.asarray(kv_tokens, dtype=np.float64),
         timeline=np.full(b.shape, TIMELINES[plan.timeline], dtype=np.int64),
+        draft_share=plan.draft_share,
     )
 
 
