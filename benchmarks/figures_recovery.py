@@ -220,7 +220,8 @@ class Recovered:
                 base, chain = self.profile.acceptances[0], SpecSetting.of(1, STEPS)
                 tau = accept_table(self.truth.moved, chain).accept_length
                 if len(base.accept_prob) > 1:
-                    true = at_accept_length(base, chain, tau).level - base.level
+                    true = at_accept_length(base, chain, tau).level
+                true -= base.level
             if p.name == "kv_pool" and self.profile.setup.engine.kv_tokens is not None:
                 true = 1.0  # the log states the pool as it is
             place = math.log if q.scale == "log" else float

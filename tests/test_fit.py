@@ -8,11 +8,15 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from specsim.acceptance import accept_table
+from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.fit import FitResult, fingerprint, fit_profile
 from specsim.calibrate.residuals import Rows, measured
+from specsim.cost import CostModel, draft_time
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
 from specsim.profile import Parameter, acceptance_priors, cost_priors, default_acceptance
+from specsim.setting import SpecSetting
 from specsim.setup import Setup, setup_from_mapping
 from specsim.system import assemble
 
@@ -152,6 +156,63 @@ def test_survival_columns_set_the_shape_of_acceptance() -> None:
     rows = observations_from_rows([cells()[0] | {"output_tps": 120.0}, row]).rows
     acceptance = fit_profile(setup(), rows).profile.acceptances[0]
     assert acceptance.accept_prob == pytest.approx((0.7, 0.45 / 0.7, 0.27 / 0.45))
+
+
+def test_depths_of_one_dataset_do_not_pin_the_level_of_another() -> None:
+    """Survival is known on one, only an accept length on the other, and far from its kind's."""
+    known = cells()[1] | {"output_tps": 300.0, "accept_length": 2.4, "dataset": "known"}
+    known |= {"survival_1": 0.7, "survival_2": 0.45, "survival_3": 0.25}
+    other = cells()[3] | {"accept_length": 1.3, "accept_length_scope": "run", "dataset": "other"}
+    del other["output_tps"]
+    rows = observations_from_rows([cells()[0] | {"output_tps": 120.0}, known, other]).rows
+    result = fit_profile(setup(), rows)
+    levels = {n: p.prior_sd for n, p in by_name(result).items() if n.startswith("accept_level")}
+    assert levels["accept_level[known@0]"] < levels["accept_level[other@0]"]
+    moved = result.profile.acceptance("other", 0.0)
+    assert accept_table(moved, SpecSetting.of(1, 3)).accept_length == pytest.approx(1.3, rel=0.05)
+
+
+def test_each_dataset_starts_from_the_kind_of_drafter_that_ran_on_it() -> None:
+    chain = cells()[1] | {"output_tps": 300.0, "accept_length": 2.4, "dataset": "chat"}
+    lookup = chain | {"algorithm": "NGRAM", "dataset": "code", "accept_length": 1.6}
+    rows = observations_from_rows([chain, lookup]).rows
+    first = {a.dataset: a.source for a in first_acceptances(setup(), rows)}
+    assert first["chat"] == "prior for EAGLE3"
+    assert first["code"] == "prior for NGRAM"
+
+
+def test_drafting_times_tell_the_drafter_from_the_target() -> None:
+    """A draft that takes twice what the model says, at a round time that is as modelled."""
+    truth = {"draft": 2.0, "target_fixed": 0.8}
+    rows = simulated(truth, 0.0, np.random.default_rng(3))
+    system = assemble(setup()).cost.with_parameters(draft=2.0)
+    times = [
+        cells()[1]
+        | {"concurrency": b, "draft_time_s": float(draft_s(system, b)), "accept_length": None}
+        for b in (1, 8)
+    ]
+    for row in times:
+        del row["output_tps"], row["accept_length"]
+    without = by_name(fit_profile(setup(), rows))["draft"]
+    told = by_name(fit_profile(setup(), (*rows, *observations_from_rows(times).rows)))["draft"]
+    assert told.value == pytest.approx(2.0, rel=0.1)
+    assert told.sd < 0.5 * without.sd
+
+
+def draft_s(cost: CostModel, batch: int) -> float:
+    time = draft_time(cost, batch, 1, 4, 2, 0.0, batch * 2048.0)
+    return float(time.draft_s)
+
+
+def test_a_single_client_pins_the_prefill() -> None:
+    """Its TTFT is the prefill; with more clients it is a queue, and counts a third."""
+    row = {**cells()[0], "kind": "closed_loop", "input_len": 1000, "output_len": 100}
+    row |= {"output_tps": 100.0, "ttft_s": 0.1}
+    del row["context_len"]
+    alone, many = observations_from_rows([row, row | {"concurrency": 8}]).rows
+    of = {o.concurrency: measured([o]) for o in (alone, many)}
+    sigma = {c: m.sigma[m.field.index("ttft_s")] for c, m in of.items()}
+    assert sigma[1] == pytest.approx(sigma[8] / 3)
 
 
 def test_nothing_to_fit() -> None:

@@ -36,7 +36,10 @@ def cells(live: ModuleType) -> list[object]:
 
 
 def test_unseen_cells_are_met(cells: list) -> None:
-    """58 of 72 cells were not given: 8 % on average, of which the machine's noise is about 4."""
+    """58 of 72 cells were not given: 8 % on average, of which the machine's noise is about 4.
+
+    A cell is a mean of three runs, whose relative standard deviation is 8 %.
+    """
     unseen = [abs(c.row.error) for c in cells if not c.given]
     assert len(unseen) == 58
     assert np.mean(unseen) <= 0.08
@@ -49,9 +52,7 @@ def test_intervals_cover(cells: list) -> None:
 
 
 def test_signs_of_gains(live: ModuleType, cells: list) -> None:
-    """All but one: F16 with one draft at four clients, +11 ± 8 % measured, -10 % predicted."""
-    wrong = [(c.name, c.concurrency) for c, *_ in live.sign_errors(cells)]
-    assert wrong in ([], [("f16 standalone 1 pinned-high", 4)])
+    assert [(c.name, c.concurrency) for c, *_ in live.sign_errors(cells)] == []
 
 
 def test_choices_lose_little(live: ModuleType, cells: list) -> None:

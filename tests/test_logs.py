@@ -148,7 +148,26 @@ def test_a_trace_gives_round_times() -> None:
     trace = LogEntry("t.json", "chrome_trace", "sglang", "0.5.13", CHAIN, timings=timings)
     rows = gather([server(plain(1.0, 100.0)), trace], STATED).observations
     assert rows[-1].round_time_s == pytest.approx(10.5e-3)
+    assert rows[-1].draft_time_s == pytest.approx(1e-3)
     assert rows[-1].concurrency == 4
+
+
+def test_llama_server_sums_up_what_drafting_took() -> None:
+    """Of the slots that had a draft due, on average: a row of its own, beside those of the load."""
+    drafted = Timing("draft", 0.041, count=57, batch_size=3, name="draft-simple")
+    settings = {"algorithm": "STANDALONE", "topk": 1, "num_steps": 5, "num_draft_tokens": 6}
+    row = LogRow(kind="closed_loop", batch_size=4.0, concurrency=4.0, output_tps=59.0,
+                 output_tps_sem=1.0, accept_length=3.2, windows=5)  # fmt: skip
+    entry = LogEntry("l.log", "llamacpp", "llama.cpp", "main", settings, (row,), timings=(drafted,))
+    stated = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, draft="eagle3")
+    loaded, alone = gather([entry], stated).observations
+    assert (loaded.concurrency, loaded.draft_time_s) == (4, None)
+    assert (alone.kind, alone.concurrency, alone.draft_time_s) == ("steady_decode", 3, 0.041)
+    assert measured([loaded, alone]).field == ("output_tps", "accept_length", "draft_s")
+    lookup = replace(entry, settings=settings | {"algorithm": "NGRAM"})
+    assert len(gather([lookup], stated).observations) == 1
+    per_token = replace(entry, timings=(replace(drafted, name="draft eval"),))
+    assert len(gather([per_token], stated).observations) == 1
 
 
 def test_nothing_usable() -> None:

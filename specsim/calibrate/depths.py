@@ -15,6 +15,9 @@ from specsim.profile import assembled, at_accept_length, default_acceptance
 from specsim.setting import SpecSetting
 from specsim.setup import Setup
 
+FAR_LEVEL = 0.9
+"""Log-odds that a drafter is off its kind, two errors of the prior, to be taken as unlike it."""
+
 
 def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:
     """Return what the drafter accepts before a fit: by measured depths, or a drafter of its kind.
@@ -55,8 +58,35 @@ def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tupl
         if depths:
             base = replace(base, accept_prob=_conditional(depths), source="measured survival")
             base = _levelled(base, depths)
+        else:
+            base = _unlike_its_kind(base, setup, observations)
         result.append(_lookup(base, setup, observations))
     return tuple(result)
+
+
+def _unlike_its_kind(
+    base: Acceptance, setup: Setup, observations: Sequence[Observation]
+) -> Acceptance:
+    """Start from the measured accept length where it is far from what drafters of this kind have.
+
+    The fit weighs a prior against data whose errors have fat tails: it would rather write such a
+    row off than believe it. Of several settings the one with most rows counts, chains first.
+    """
+    lengths: dict[SpecSetting, list[float]] = {}
+    for o in observations:
+        w = workload_of(o, setup)
+        same = (w.dataset, w.temperature) == (base.dataset, base.temperature)
+        if same and o.setting.speculates and o.accept_length is not None:
+            lengths.setdefault(o.setting, []).append(o.accept_length)
+    if not lengths:
+        return base
+    setting = max(lengths, key=lambda s: (s.topk == 1, len(lengths[s])))
+    wanted = float(np.mean(lengths[setting]))
+    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
+    if not 1.01 < wanted < most - 0.01:
+        return base
+    level = at_accept_length(base, setting, wanted).level
+    return replace(base, level=level) if abs(level - base.level) > FAR_LEVEL else base
 
 
 def _lookup(base: Acceptance, setup: Setup, observations: Sequence[Observation]) -> Acceptance:

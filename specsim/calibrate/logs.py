@@ -258,7 +258,10 @@ def _trace_rows(entry: LogEntry, known: Known, stated: Stated) -> list[dict[str,
         }
         if "verify" in phases and setting is not None and "num_draft_tokens" in setting:
             parts = [phases[p].seconds for p in ("draft", "verify", "extend") if p in phases]
-            rows.append({**common, **setting, "round_time_s": sum(parts)})
+            row = {**common, **setting, "round_time_s": sum(parts)}
+            if "draft" in phases and setting.get("algorithm") != "NGRAM":
+                row["draft_time_s"] = phases["draft"].seconds
+            rows.append(row)
         elif "decode" in phases and "verify" not in phases:
             plain = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
             rows.append({**common, **plain, "round_time_s": phases["decode"].seconds})

@@ -41,6 +41,7 @@ RESET: dict[str, frozenset[str]] = {
     for name, groups in {
         "bandwidth": "gpu",
         "compute": "gpu",
+        "matrix": "gpu quantisation",
         "target_fixed": "gpu model",
         "attention": "gpu model backend kv_dtype",
         "attention_fill": "gpu model backend",
