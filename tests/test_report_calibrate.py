@@ -10,7 +10,15 @@ import pytest
 from specsim.acceptance import Acceptance, accept_table
 from specsim.calibrate.bootstrap import bootstrap, runs_of
 from specsim.calibrate.fit import FitResult, fit_profile
-from specsim.calibrate.report import breaker, described, entangled, markdown, poor_trees, warnings
+from specsim.calibrate.report import (
+    breaker,
+    correction_described,
+    described,
+    entangled,
+    markdown,
+    poor_trees,
+    warnings,
+)
 from specsim.errors import InputError
 from specsim.observations import Observation, observations_from_rows
 from specsim.profile import FitRecord, Parameter, Profile
@@ -111,6 +119,20 @@ def test_what_drives_a_parameter() -> None:
     )
     assert described(parameters[1])[3] == "prior, held"
     assert described(parameters[2])[1] == "0 (-0.164 to 0.164)"
+
+
+def test_a_smooth_correction_is_one_row() -> None:
+    result = made(rows(PLAIN))
+    row = correction_described(result.profile)
+    assert row is not None
+    assert row[0] == "correction by tokens"
+    assert row[1] == "1.01 to 1.01"  # both knots at 0.01
+    none = replace(
+        result.profile,
+        parameters=result.profile.parameters[:2],
+        correlation=((1.0, 0.0), (0.0, 1.0)),
+    )
+    assert correction_described(none) is None
 
 
 def test_markdown_is_stable() -> None:

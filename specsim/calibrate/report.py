@@ -144,6 +144,25 @@ def described(parameter: Parameter) -> tuple[str, str, str, str, str]:
     return parameter.name, value, prior, driven, parameter.source
 
 
+def correction_described(profile: Profile) -> tuple[str, str, str, str] | None:
+    """Return a row for the smooth correction as a whole: the factors at its knots, and their prior.
+
+    None where the fit has no correction.
+    """
+    knots = _knots(profile)
+    if not knots:
+        return None
+    least, most = (math.exp(f(p.value for p in knots)) for f in (min, max))
+    low, high = (math.exp(x) for x in knots[0].prior_interval)
+    data = sum(p.driven == "data" for p in knots)
+    return (
+        "correction by tokens",
+        f"{least:.3g} to {most:.3g}",
+        f"1 ({low:.3g} to {high:.3g})",
+        f"data at {data} of {len(knots)} knots",
+    )
+
+
 def cell_name(o: Observation) -> str:
     """Short name of a cell."""
     load = f"{o.request_rate:g} req/s" if o.kind == "open_loop" else f"C={o.concurrency}"

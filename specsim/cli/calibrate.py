@@ -145,14 +145,16 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     """Print parameters, cells and warnings."""
     import math
 
-    from specsim.calibrate.report import cell_name, described, warnings
+    from specsim.calibrate.report import cell_name, correction_described, described, warnings
     from specsim.cli.console import console, table
 
     out = console()
     grid = table("parameter", "value (90 %)", "prior (90 %)", "driven by")
     for parameter in result.profile.parameters:
-        if parameter.fitted:
+        if parameter.fitted and not parameter.name.startswith("correction_"):
             grid.add_row(*described(parameter)[:4])
+    if (smooth := correction_described(result.profile)) is not None:
+        grid.add_row(*smooth)
     out.print(grid)
     cells = table("cell", "model / measured - 1")
     for observation, error in zip(result.observations, result.log_error.tolist(), strict=True):
