@@ -301,6 +301,7 @@ def trtllm_stats(levels: Sequence[Level], rng: np.random.Generator) -> str:
                         "kvCacheStats": {
                             "maxNumBlocks": round(level.case.pool_tokens / 32),
                             "usedNumBlocks": round(int(row["kv_tokens"]) / 32),
+                            "tokensPerBlock": 32,
                         },
                         "specDecodingStats": stats if speculates else None,
                     }

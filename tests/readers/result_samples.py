@@ -155,7 +155,7 @@ TRT_RECORD = {
         "numContextRequests": 0,
         "numGenRequests": 16,
     },
-    "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": 250},
+    "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": 250, "tokensPerBlock": 32},
     "specDecodingStats": None,
 }
 

@@ -274,6 +274,9 @@ def test_trtllm_prefill_and_ranks() -> None:
 
 
 def test_trtllm_statistics() -> None:
+    damaged = {"kvCacheStats": results.TRT_RECORD["kvCacheStats"] | {"maxNumBlocks": 9}}
+    again = [results.TRT_RECORD, results.TRT_RECORD | damaged, results.TRT_RECORD]
+    assert read_trtllm_stats(lines(results.json_lines(*again)))[0].settings["kv_tokens"] == 32_000
     (entry,) = read_trtllm_stats(lines(results.json_lines(*[results.TRT_RECORD] * 3)))
     (row,) = entry.rows
     assert (row.batch_size, row.round_time_s, row.queue) == (16, approx(0.008), 2)

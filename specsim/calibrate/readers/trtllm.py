@@ -14,6 +14,8 @@ from specsim.calibrate.readers.settings import NO_SPECULATION
 from specsim.calibrate.readers.source import as_lines
 
 MARK = b"iter = "
+MOST_KV_TOKENS, MOST_POOLS = 1e10, 64
+"""Larger caches, and more sizes of one cache, come from damaged lines."""
 
 _LINE = re.compile(
     rb"iter = (?P<iter>\d{1,12}), global_rank = \d{1,6}, rank = (?P<rank>\d{1,6}), "
@@ -53,6 +55,7 @@ class _Server:
         self.last_iter: dict[int, int] = {}
         self.scheduled: bool | None = None
         self.speculates: bool | None = None
+        self.pools: Counter[int] = Counter()
 
     def continues(self, iteration: _Iteration) -> bool:
         """Whether an iteration can follow: numbers grow, and the layout stays."""
@@ -81,6 +84,13 @@ class _Server:
         rounds.add(seconds)
         self.usage[batch] = self.usage.get(batch, 0.0) + (usage or 0.0)
 
+    def pool(self, blocks: float | None, tokens_per_block: float | None) -> None:
+        """Count what an iteration says of the size of the KV cache."""
+        tokens = (blocks or 0.0) * (tokens_per_block or 0.0)
+        known = tokens in self.pools or len(self.pools) < MOST_POOLS
+        if 1 <= tokens <= MOST_KV_TOKENS and tokens % 1 == 0 and known:
+            self.pools[int(tokens)] += 1
+
     def entry(self, path: str) -> LogEntry:
         """Return the server as an entry."""
         rows = tuple(self._row(b) for b in sorted(self.rounds, key=lambda b: (b is None, b or 0)))
@@ -93,6 +103,8 @@ class _Server:
             text = f"{100 * share:.0f} % of iterations contain prefill and were left out"
             found.append(Diagnosis("prefill_mixed", text))
         settings: dict[str, object] = dict(NO_SPECULATION) if self.speculates is False else {}
+        if self.pools:  # every iteration says it again: one that is damaged does not count
+            settings["kv_tokens"] = self.pools.most_common(1)[0][0]
         return LogEntry(
             path=path,
             format=self.format,
@@ -234,6 +246,8 @@ def _stats_record(record: Any, server: _Server) -> str | None:
         key = int(batch)
         blocks = table(record, "kvCacheStats")
         used, most = number(blocks, "usedNumBlocks"), number(blocks, "maxNumBlocks")
+        each = number(blocks, "tokensPerBlock")
+        server.pool(most, each)
         server.add(key, latency_ms / 1e3, used / most if used is not None and most else None)
         server.queue[key] += int(number(record, "numQueuedRequests") or 0)
         _drafting(record, key, server)
