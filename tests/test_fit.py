@@ -199,6 +199,12 @@ def test_drafting_times_tell_the_drafter_from_the_target() -> None:
     assert told.sd < 0.5 * without.sd
 
 
+def test_a_drafting_time_of_no_drafter_is_refused() -> None:
+    row = cells()[1] | {"algorithm": "NGRAM", "output_tps": 300.0, "draft_time_s": 0.002}
+    with pytest.raises(CalibrationError, match="belongs to no drafter's steps"):
+        fit_profile(setup(), observations_from_rows([row]).rows)
+
+
 def draft_s(cost: CostModel, batch: int) -> float:
     time = draft_time(cost, batch, 1, 4, 2, 0.0, batch * 2048.0)
     return float(time.draft_s)

@@ -148,6 +148,10 @@ def test_a_trace_gives_round_times() -> None:
     trace = LogEntry("t.json", "chrome_trace", "sglang", "0.5.13", CHAIN, timings=timings)
     rows = gather([server(plain(1.0, 100.0)), trace], STATED).observations
     assert rows[-1].round_time_s == pytest.approx(10.5e-3)
+    assert rows[-1].draft_time_s is None  # no drafter is named that it could be compared with
+    named = replace(STATED, draft="eagle3")
+    fast = server(plain(4.0, 300.0, accept_length=2.2), settings=CHAIN)
+    rows = gather([server(plain(1.0, 100.0)), fast, trace], named).observations
     assert rows[-1].draft_time_s == pytest.approx(1e-3)
     assert rows[-1].concurrency == 4
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.posterior import laplace, linearised, widened
 from specsim.calibrate.problem import STUDENT_NU, Problem, differences
-from specsim.calibrate.residuals import Measured, Rows, measured
+from specsim.calibrate.residuals import Measured, Rows, measured, steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
 from specsim.profile import (
@@ -108,6 +108,13 @@ def fit_profile(
     """
     if not observations:
         raise CalibrationError("observations", "are empty", "give at least one measured row")
+    for row in observations:
+        if row.draft_time_s is not None and not steps_are_priced(row, setup):
+            raise CalibrationError(
+                f"draft_time_s = {row.draft_time_s:g} of {row.setting.label}",
+                "belongs to no drafter's steps: setup.toml names none, or the setting makes none",
+                "add [draft] to setup.toml, or leave the cell empty",
+            )
     rows = Rows(setup, tuple(observations), first_acceptances(setup, observations))
     data = measured(rows.observations)
     parameters, prior = _priors(rows, data, fixed or {})

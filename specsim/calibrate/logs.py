@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specsim.calibrate.log_setup import (
     Known,
@@ -16,6 +16,7 @@ from specsim.calibrate.log_setup import (
 )
 from specsim.calibrate.probed import foreign, probe_rows, probes_of, with_measured_gpu
 from specsim.calibrate.readers import LogEntry, LogRow, Timing
+from specsim.calibrate.residuals import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.hardware import gpu_names
 from specsim.observations import Observation, observations_from_rows
@@ -110,8 +111,19 @@ def gather(
         if dropped and entry.format != "probe":
             listed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
             notes.append(f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}")
-    observations = observations_from_rows(rows, origin="logs")
-    return Gathered(setup, observations.rows, tuple(notes))
+    observations = observations_from_rows(rows, origin="logs").rows
+    kept = tuple(_with_priced_drafts(row, setup) for row in observations)
+    return Gathered(setup, tuple(row for row in kept if row is not None), tuple(notes))
+
+
+def _with_priced_drafts(row: Observation, setup: Setup) -> Observation | None:
+    """Leave out a drafting time that the model has nothing to compare with; None if nothing else.
+
+    Of a lookup, of a single step whose token the draft extend gives, of a drafter not named.
+    """
+    if row.draft_time_s is None or steps_are_priced(row, setup):
+        return row
+    return replace(row, draft_time_s=None) if row.round_time_s is not None else None
 
 
 def _observation(
@@ -225,8 +237,6 @@ def _draft_rows(
     setting = setting_of({**known.settings, **entry.settings}, stated)
     if entry.format != "llamacpp" or setting is None or "num_draft_tokens" not in setting:
         return []
-    if setting.get("algorithm") in ("none", "NGRAM"):
-        return []
     return [
         {
             "kind": "steady_decode",
@@ -259,7 +269,7 @@ def _trace_rows(entry: LogEntry, known: Known, stated: Stated) -> list[dict[str,
         if "verify" in phases and setting is not None and "num_draft_tokens" in setting:
             parts = [phases[p].seconds for p in ("draft", "verify", "extend") if p in phases]
             row = {**common, **setting, "round_time_s": sum(parts)}
-            if "draft" in phases and setting.get("algorithm") != "NGRAM":
+            if "draft" in phases:
                 row["draft_time_s"] = phases["draft"].seconds
             rows.append(row)
         elif "decode" in phases and "verify" not in phases:

@@ -9,6 +9,7 @@ terms with a known sum it gives the surplus to the one whose prior is widest.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -20,8 +21,8 @@ Floats = NDArray[np.float64]
 
 SECANT = 1.28
 """Posterior errors over which the bend of the model counts: one draw in ten lies beyond."""
-DRAWS = 128
-"""Draws of a linearisation; a power of two, as Sobol's sequence wants it."""
+LEAST_DRAWS, DRAWS_PER_COORDINATE = 128, 4
+"""Draws of a linearisation: a power of two, as Sobol's sequence wants it, of at least these."""
 ROUNDS = 4
 """Linearisations; the mean then moves by less than a tenth of an error."""
 
@@ -80,7 +81,7 @@ def linearised(problem: Problem, mode: Floats, noise: float) -> tuple[Floats, Fl
         middle = r.mean(axis=0)
         slope = np.linalg.lstsq(away, r - middle, rcond=None)[0].T
         left = r - middle - away @ slope.T
-        weight = np.linalg.inv(np.eye(len(middle)) + left.T @ left / DRAWS)
+        weight = np.linalg.inv(np.eye(len(middle)) + left.T @ left / len(normals))
         covariance = np.linalg.inv(slope.T @ weight @ slope + inverse_prior)
         covariance = (covariance + covariance.T) / 2
         mean = covariance @ (slope.T @ (weight @ (slope @ mean - middle)))
@@ -89,10 +90,11 @@ def linearised(problem: Problem, mode: Floats, noise: float) -> tuple[Floats, Fl
 
 @lru_cache(maxsize=8)
 def _normals(size: int) -> Floats:
-    """Draw standard normals (`DRAWS`, size) that fill space evenly, mirrored about zero."""
+    """Draw standard normals (draws, size) that fill space evenly, mirrored about zero."""
     from scipy.stats import norm, qmc
 
-    half = qmc.Sobol(size, rng=20260201).random(DRAWS // 2)
+    count = 2 ** math.ceil(math.log2(max(LEAST_DRAWS, DRAWS_PER_COORDINATE * size)))
+    half = qmc.Sobol(size, rng=20260201).random(count // 2)
     draws = norm.ppf(np.clip(half, 1e-6, 1.0 - 1e-6))
     return np.asarray(np.concatenate([draws, -draws]), dtype=np.float64)
 

@@ -49,6 +49,13 @@ DRAFT_SIGMA = 0.05
 """Error of ln(time of the drafter's steps): engines count a little more or less to them."""
 
 
+def steps_are_priced(observation: Observation, setup: Setup) -> bool:
+    """Whether the model gives the drafter's steps a time: not of a lookup, or of a single step."""
+    system = assembled(setup, CostParameters())
+    draft, plan = system.cost.draft, system.plan(observation.setting, what_if=True)
+    return draft is not None and draft.layers > 0 and plan.draft_forwards > 0
+
+
 def workload_of(observation: Observation, setup: Setup) -> Workload:
     """Return the requests of a row: what it states, else what the setup states."""
     default = setup.workload
