@@ -190,6 +190,7 @@ class LogTiming(Record):
     rank: Count | None
     ranks: Count | None
     name: str
+    prompt_tokens: Amount = None
 
 
 class LogSettings(BaseModel):

@@ -260,16 +260,16 @@ def trtllm_log(levels: Sequence[Level], rng: np.random.Generator) -> str:
     lines, iteration = [], 0
     for level in levels:
         rounds = level.result.rounds
-        for i, context, seconds in _iterations(level, rng):
+        for i, context, prompt, seconds in _iterations(level, rng):
             iteration += 1
-            batch = int(rounds["batch"][i]) + context
+            batch = (int(rounds["batch"][i]) if i >= 0 else 0) + context
             lines.append(
                 f"[03/04/2026-05:06:07] [TRT-LLM] [I] iter = {iteration}, global_rank = 0, "
                 f"rank = 0, num_scheduled_requests = {batch}, kv_cache_util = "
                 f"{rounds['kv_tokens'][i] / level.case.pool_tokens:.3f}, "
                 f"currank_total_requests = 0/{batch}, host_step_time = {1e3 * seconds:.2f}ms, "
                 f"prev_device_step_time = {1e3 * seconds:.2f}ms, timestamp = 2026-03-04 05:06:07, "
-                f"states = {{'num_ctx_requests': {context}, 'num_ctx_tokens': {1000 * context}, "
+                f"states = {{'num_ctx_requests': {context}, 'num_ctx_tokens': {prompt}, "
                 f"'num_generation_tokens': {batch - context}}}"
             )
     return "\n".join(lines) + "\n"
@@ -280,23 +280,25 @@ def trtllm_stats(levels: Sequence[Level], rng: np.random.Generator) -> str:
     lines = []
     for level in levels:
         rounds, speculates = level.result.rounds, level.case.plan.setting.speculates
-        for i, context, seconds in _iterations(level, rng):
-            row = rounds[i]
+        for i, context, prompt, seconds in _iterations(level, rng):
+            row = rounds[max(i, 0)]
+            running = int(row["active"]) if i >= 0 else 0
             stats = {
-                "numDraftTokens": int(row["active"]) * level.case.plan.setting.num_steps,
-                "numAcceptedTokens": int(row["accepted"]),
-                "numRequestsWithDraftTokens": int(row["active"]),
+                "numDraftTokens": running * level.case.plan.setting.num_steps,
+                "numAcceptedTokens": int(row["accepted"]) if i >= 0 else 0,
+                "numRequestsWithDraftTokens": running,
             }
             lines.append(
                 json.dumps(
                     {
                         "iter": len(lines),
                         "iterLatencyMS": round(1e3 * seconds, 4),
-                        "numActiveRequests": int(row["batch"]),
+                        "numActiveRequests": int(row["batch"]) if i >= 0 else context,
                         "numQueuedRequests": 0,
                         "inflightBatchingStats": {
                             "numContextRequests": context,
-                            "numGenRequests": int(row["batch"]),
+                            "numCtxTokens": prompt,
+                            "numGenRequests": int(row["batch"]) if i >= 0 else 0,
                         },
                         "kvCacheStats": {
                             "maxNumBlocks": round(level.case.pool_tokens / 32),
@@ -310,13 +312,18 @@ def trtllm_stats(levels: Sequence[Level], rng: np.random.Generator) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _iterations(level: Level, rng: np.random.Generator) -> Iterator[tuple[int, int, float]]:
-    """Yield each round that has requests in it: its number, prompts in it, its length."""
-    steps, rounds = steps_of(level, rng, 1), level.result.rounds
+def _iterations(level: Level, rng: np.random.Generator) -> Iterator[tuple[int, int, int, float]]:
+    """Yield each iteration: its round (-1 if only prompts ran), prompts, their tokens, length."""
+    steps, rounds, result = steps_of(level, rng, 1), level.result.rounds, level.result
+    prefills = result.prefills[~result.prefills["mixed"]]
     length = steps.end_s - steps.start_s
     for is_round, i, seconds in zip(steps.is_round, steps.number, length, strict=True):
-        if is_round and rounds["active"][i]:
-            yield int(i), int(rounds["prefill_s"][i] > 0), float(seconds)
+        if not is_round:
+            step = prefills[i]
+            yield -1, int(step["prompts"]), int(step["tokens"]), float(seconds)
+        elif rounds["active"][i]:
+            joined = int(rounds["prefill_s"][i] > 0)
+            yield int(i), joined, 1000 * joined, float(seconds)
 
 
 def llamacpp_log(levels: Sequence[Level], rng: np.random.Generator) -> str:

@@ -201,6 +201,18 @@ def test_trtllm_iterations_are_round_times_without_speculation() -> None:
     assert any("does not say whether drafts" in note for note in found.notes)
 
 
+def test_a_prompt_alone_in_an_iteration_is_a_ttft() -> None:
+    """Of one client; a server that speculates extends its drafter over the prompt too."""
+    row = LogRow(batch_size=4.0, concurrency=4.0, round_time_s=0.008, windows=900)
+    prompt = Timing("prefill", 0.03, count=40, batch_size=1, prompt_tokens=900.0)
+    entry = LogEntry("t.log", "trtllm_log", "tensorrt-llm", "1.0", {}, (row,), timings=(prompt,))
+    stated = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, output_len=300.0)
+    rounds, alone = gather([entry], stated).observations
+    assert (alone.concurrency, alone.input_len, alone.output_len) == (1, 900.0, 300.0)
+    assert (alone.ttft_s, alone.setting) == (0.03, rounds.setting)
+    assert measured([rounds, alone]).field == ("round_s", "ttft_s")
+
+
 def test_llamacpp_prints_a_time_per_token_not_a_throughput() -> None:
     """Its speed leaves the prompt out, a closed loop's throughput does not."""
     row = LogRow(kind="closed_loop", batch_size=1.0, concurrency=1.0, output_tps=100.0,

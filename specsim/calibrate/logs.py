@@ -20,6 +20,7 @@ from specsim.calibrate.residuals import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.hardware import gpu_names
 from specsim.observations import Observation, observations_from_rows
+from specsim.setting import SpecSetting
 from specsim.setup import Setup
 
 BASE_NOISE = 0.03
@@ -112,8 +113,10 @@ def gather(
             listed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
             notes.append(f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}")
     observations = observations_from_rows(rows, origin="logs").rows
-    kept = tuple(_with_priced_drafts(row, setup) for row in observations)
-    return Gathered(setup, tuple(row for row in kept if row is not None), tuple(notes))
+    priced = (_with_priced_drafts(row, setup) for row in observations)
+    kept = [row for row in priced if row is not None]
+    prompts = [o for entry in entries for o in _prompts(entry, kept, stated, setup)]
+    return Gathered(setup, (*kept, *prompts), tuple(notes))
 
 
 def _with_priced_drafts(row: Observation, setup: Setup) -> Observation | None:
@@ -248,6 +251,28 @@ def _draft_rows(
         }
         for timing in entry.timings
         if timing.phase == "draft" and timing.batch_size and timing.name.startswith("draft-")
+    ]
+
+
+def _prompts(
+    entry: LogEntry, rows: Sequence[Observation], stated: Stated, setup: Setup
+) -> list[Observation]:
+    """Prompts that ran alone in an iteration of TensorRT-LLM: what one client waits for."""
+    if not entry.format.startswith("trtllm"):
+        return []
+    settings = [o.setting for o in rows if o.source.startswith(f"{entry.path} (")]
+    return [
+        Observation(
+            kind="closed_loop",
+            setting=settings[0] if settings else SpecSetting.none(),
+            concurrency=1,
+            input_len=timing.prompt_tokens,
+            output_len=stated.output_len or setup.workload.output_len,
+            ttft_s=timing.seconds,
+            source=f"{entry.path} ({entry.format}, {timing.count} prompts alone)",
+        )
+        for timing in entry.timings
+        if timing.phase == "prefill"
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -282,6 +283,29 @@ def test_trtllm_statistics() -> None:
     assert (row.batch_size, row.round_time_s, row.queue) == (16, approx(0.008), 2)
     assert (row.output_tps, row.accept_length) == (approx(2000), 1)
     assert entry.settings["algorithm"] == "none"
+
+
+def test_trtllm_prompts_that_ran_alone() -> None:
+    """Five or more of them; those in a batch with others stay dropped and uncounted."""
+    alone = {"numContextRequests": 1, "numCtxTokens": 800, "numGenRequests": 0}
+    record = results.TRT_RECORD | {"inflightBatchingStats": alone, "iterLatencyMS": 30.0}
+    joined = results.TRT_RECORD | {"inflightBatchingStats": alone | {"numGenRequests": 3}}
+    few, many = (
+        read_trtllm_stats(lines(results.json_lines(results.TRT_RECORD, joined, *[record] * n)))[0]
+        for n in (4, 5)
+    )
+    assert few.timings == ()
+    (timing,) = many.timings
+    assert (timing.phase, timing.count, timing.prompt_tokens) == ("prefill", 5, 800.0)
+    assert timing.seconds == approx(0.03)
+    assert many.windows.dropped == {"prefill": 6}
+    log = results.TRT_LOG.splitlines(keepends=True)[0]
+    step = log.replace("'num_ctx_requests': 0", "'num_ctx_requests': 1")
+    step = re.sub(r"'num_generation_tokens': \d+", "'num_generation_tokens': 0", step)
+    step = re.sub(r"'num_ctx_tokens': \d+", "'num_ctx_tokens': 640", step)
+    again = [re.sub(r"iter = \d+", f"iter = {i}", step, count=1) for i in range(1, 7)]
+    (entry,) = read_trtllm_log(again)
+    assert [t.prompt_tokens for t in entry.timings] == [640.0]
 
 
 def test_trtllm_statistics_with_drafts() -> None:

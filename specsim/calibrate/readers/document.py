@@ -97,6 +97,7 @@ def _timing(timing: Timing) -> dict[str, object]:
         "rank": timing.rank,
         "ranks": timing.ranks,
         "name": timing.name,
+        **({"prompt_tokens": _rounded(timing.prompt_tokens)} if timing.prompt_tokens else {}),
     }
 
 

@@ -103,6 +103,8 @@ class Timing:
         Durations that were measured; None if not stated.
     batch_size, size_bytes
         Requests in the batch; bytes per rank that were reduced.
+    prompt_tokens
+        Tokens of a prefill.
     rank, ranks
         Rank of the file; number of ranks that took part.
     name
@@ -116,6 +118,7 @@ class Timing:
     count: int | None = None
     batch_size: int | None = None
     size_bytes: int | None = None
+    prompt_tokens: float | None = None
     rank: int | None = None
     ranks: int | None = None
     name: str = ""

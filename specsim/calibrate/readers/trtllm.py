@@ -8,19 +8,21 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from specsim.calibrate.readers.durations import Durations
-from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.calibrate.readers.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 from specsim.calibrate.readers.json_values import Unread, json_values, number, table
 from specsim.calibrate.readers.settings import NO_SPECULATION
 from specsim.calibrate.readers.source import as_lines
 
 MARK = b"iter = "
+LEAST_PROMPTS = 5
+"""Prompts that ran alone, for their time to be worth a number."""
 MOST_KV_TOKENS, MOST_POOLS = 1e10, 64
 """Larger caches, and more sizes of one cache, come from damaged lines."""
 
 _LINE = re.compile(
     rb"iter = (?P<iter>\d{1,12}), global_rank = \d{1,6}, rank = (?P<rank>\d{1,6}), "
     rb"(?P<middle>(?:[a-z_]{2,40}(?: =|:) [\w./: -]{1,40}, ){0,12})"
-    rb"states = \{'num_ctx_requests': (?P<ctx>\d{1,9}), 'num_ctx_tokens': \d{1,9}, "
+    rb"states = \{'num_ctx_requests': (?P<ctx>\d{1,9}), 'num_ctx_tokens': (?P<prompt>\d{1,9}), "
     rb"'num_generation_tokens': (?P<tokens>\d{1,9})\}\s*\Z"
 )
 _FAST = re.compile(
@@ -28,7 +30,7 @@ _FAST = re.compile(
     rb"num_scheduled_requests = (\d{1,7}), kv_cache_util = ([01]\.\d{1,9}), "
     rb"currank_total_requests = \d{1,7}/\d{1,7}, host_step_time = (\d{1,9}\.\d{1,9})ms, "
     rb"prev_device_step_time = \d{1,9}\.\d{1,9}ms, timestamp = [\d -]{10}[\d :-]{9}, "
-    rb"states = \{'num_ctx_requests': (\d{1,9}), 'num_ctx_tokens': \d{1,9}, "
+    rb"states = \{'num_ctx_requests': (\d{1,9}), 'num_ctx_tokens': (\d{1,9}), "
     rb"'num_generation_tokens': (\d{1,9})\}\s*\Z"
 )
 """The present layout of `_LINE`."""
@@ -56,6 +58,7 @@ class _Server:
         self.scheduled: bool | None = None
         self.speculates: bool | None = None
         self.pools: Counter[int] = Counter()
+        self.prompts, self.prompt_tokens = Durations(), 0.0
 
     def continues(self, iteration: _Iteration) -> bool:
         """Whether an iteration can follow: numbers grow, and the layout stays."""
@@ -64,13 +67,15 @@ class _Server:
 
     def take(self, iteration: _Iteration) -> None:
         """Count one iteration of the log."""
-        number, rank, requests, seconds, usage, prefills, tokens = iteration
+        number, rank, requests, seconds, usage, prefills, prompt, tokens = iteration
         self.last_iter[rank], self.scheduled = number, requests is not None
         self.read += 1
         if len(self.last_iter) > 1 and rank != min(self.last_iter):
             self.dropped["duplicate_rank"] += 1
         elif prefills:
             self.dropped["prefill"] += 1
+            if prefills == 1 and not tokens:
+                self.alone(prompt, seconds)
         elif not tokens or seconds <= 0:
             self.dropped["idle"] += 1
         else:
@@ -83,6 +88,29 @@ class _Server:
             rounds = self.rounds[batch] = Durations()
         rounds.add(seconds)
         self.usage[batch] = self.usage.get(batch, 0.0) + (usage or 0.0)
+
+    def alone(self, prompt_tokens: float, seconds: float) -> None:
+        """Count an iteration that held one prompt and nothing else."""
+        if prompt_tokens >= 1 and seconds > 0:
+            self.prompts.add(seconds)
+            self.prompt_tokens += prompt_tokens
+
+    def _timings(self) -> tuple[Timing, ...]:
+        """Return the time of a prompt alone: that of one client."""
+        count = self.prompts.count
+        if count < LEAST_PROMPTS:
+            return ()
+        mean = self.prompt_tokens / count
+        return (
+            Timing(
+                "prefill",
+                self.prompts.typical,
+                count=count,
+                batch_size=1,
+                prompt_tokens=mean,
+                name="one prompt alone",
+            ),
+        )
 
     def pool(self, blocks: float | None, tokens_per_block: float | None) -> None:
         """Count what an iteration says of the size of the KV cache."""
@@ -112,6 +140,7 @@ class _Server:
             settings=settings,
             rows=rows,
             windows=WindowCount(self.read, sum(r.windows for r in rows), dict(self.dropped)),
+            timings=self._timings(),
             diagnoses=tuple(found),
             unread=dict(self.unread),
         )
@@ -166,7 +195,7 @@ def read_trtllm_log(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> 
 
 
 class _Iteration(NamedTuple):
-    """One line: requests (None if not stated), seconds, KV fraction, prefills, tokens."""
+    """One line; requests are None if not stated, `prefills` counts prompts."""
 
     number: int
     rank: int
@@ -174,13 +203,14 @@ class _Iteration(NamedTuple):
     seconds: float
     usage: float | None
     prefills: int
+    prompt_tokens: int
     tokens: int
 
 
 def _iteration(line: bytes, start: int) -> _Iteration | None:
     found = _FAST.match(line, start)
     if found:
-        number, rank, requests, usage, step_ms, prefills, tokens = found.groups()
+        number, rank, requests, usage, step_ms, prefills, prompt, tokens = found.groups()
         return _Iteration(
             int(number),
             int(rank),
@@ -188,6 +218,7 @@ def _iteration(line: bytes, start: int) -> _Iteration | None:
             float(step_ms) / 1e3,
             float(usage),
             int(prefills),
+            int(prompt),
             int(tokens),
         )
     found = _LINE.match(line, start)
@@ -205,6 +236,7 @@ def _iteration(line: bytes, start: int) -> _Iteration | None:
         seconds,
         float(kv[1]) if kv else None,
         int(found["ctx"]),
+        int(found["prompt"]),
         int(found["tokens"]),
     )
 
@@ -240,6 +272,8 @@ def _stats_record(record: Any, server: _Server) -> str | None:
     server.read += 1
     if ctx:
         server.dropped["prefill"] += 1
+        if ctx == 1 and not batch:
+            server.alone(number(flight, "numCtxTokens") or 0.0, latency_ms / 1e3)
     elif batch < 1 or latency_ms <= 0:
         server.dropped["idle"] += 1
     else:
