@@ -376,6 +376,17 @@ def test_a_sample_written_into_another_is_not_read(cut: str) -> None:
     assert sum(entry.unread.values()) >= 1
 
 
+@pytest.mark.parametrize("cut", ["2.2 5", "2. 25", "2 .25", "2."])
+def test_a_value_cut_in_two_by_a_blank_is_no_value_and_stamp(cut: str) -> None:
+    """A stamp is milliseconds since 1970, so 13 digits: `2.25 1730000000000`."""
+    line = results.SGLANG_PROM.splitlines(keepends=True)[4]
+    assert line.endswith(" 2.25\n")
+    read = read_prometheus(lines(results.SGLANG_PROM.replace(line, line[:-5] + cut + "\n")))
+    assert [row.accept_length for entry in read for row in entry.rows] == [None]
+    stamped = results.SGLANG_PROM.replace(line, line[:-1] + " 1730000000000\n")
+    assert read_prometheus(lines(stamped))[0].rows[0].accept_length == approx(2.25)
+
+
 def test_vllm_prometheus_of_two_engines() -> None:
     (entry,) = read_prometheus(lines(results.VLLM_PROM))
     (row,) = entry.rows

@@ -22,9 +22,10 @@ _PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
 """A label; two lines that ran into each other do not make a list of them."""
 _SAMPLE = re.compile(
     _NAME + rb"(?:\{(?P<labels>(?: *" + _PAIR + rb"(?:, *" + _PAIR + rb")*,? *)?)\})?"
-    rb"(?: \| | +|\t)(?P<value>[+-]?(?:\d[\d.]{0,40}(?:[eE][+-]?\d{1,3})?|Inf|NaN))"
-    rb"(?P<stamp> \d{1,16})?\s*\Z"
+    rb"(?: \| | +|\t)(?P<value>[+-]?(?:\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?|Inf|NaN))"
+    rb"(?P<stamp> \d{13,16})?\s*\Z"
 )
+"""Stamps are milliseconds since 1970: fewer digits are a value that a blank has cut in two."""
 START = re.compile(rb"^" + _NAME + rb"[{ \t]")
 _LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
 _PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
