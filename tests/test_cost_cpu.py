@@ -13,6 +13,8 @@ from specsim.cost.draft import OVERHEAD_S, overhead_s
 from specsim.cost.model import MATRIX_READS
 from specsim.engine import plan_run
 from specsim.errors import InputError, UnknownNameError
+from specsim.profile import cost_priors
+from specsim.scenario.apply import RESET
 from specsim.setting import SpecSetting
 from specsim.setup import Setup, setup_from_mapping
 from specsim.system import System, assemble
@@ -121,6 +123,12 @@ def test_a_shared_cache_is_walked_by_every_row(
     assert float(shared.walked(1.0)) == 1.0
     gpu = replace(apart, gpu=replace(apart.gpu, is_cpu=False), kv_unified=True)
     assert float(gpu.walked(8.0)) == 1.0  # CUDA kernels skip what is masked: not modelled
+
+
+def test_another_cpu_or_weight_format_resets_what_it_changes() -> None:
+    """Every cost number of a CPU is in the table of what a changed setup makes of it."""
+    assert {p.name for p in cost_priors(server())} <= set(RESET)
+    assert RESET["matrix"] == {"gpu", "quantisation"}
 
 
 def test_a_cpu_launches_nothing() -> None:

@@ -172,6 +172,15 @@ def test_depths_of_one_dataset_do_not_pin_the_level_of_another() -> None:
     assert accept_table(moved, SpecSetting.of(1, 3)).accept_length == pytest.approx(1.3, rel=0.05)
 
 
+def test_each_further_dataset_lets_one_number_more_move() -> None:
+    """Three acceptances, the setup's own among them: one number, and two more."""
+    row = cells()[1] | {"output_tps": 300.0, "accept_length_scope": "run"}
+    both = [row | {"dataset": d, "accept_length": a} for d, a in (("low", 1.8), ("high", 2.3))]
+    result = fit_profile(setup(), observations_from_rows(both).rows, max_fitted=1)
+    fitted = {n for n, p in by_name(result).items() if p.fitted and "correction" not in n}
+    assert len(fitted) == 3
+
+
 def test_each_dataset_starts_from_the_kind_of_drafter_that_ran_on_it() -> None:
     chain = cells()[1] | {"output_tps": 300.0, "accept_length": 2.4, "dataset": "chat"}
     lookup = chain | {"algorithm": "NGRAM", "dataset": "code", "accept_length": 1.6}

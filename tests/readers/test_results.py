@@ -306,6 +306,10 @@ def test_trtllm_prompts_that_ran_alone() -> None:
     again = [re.sub(r"iter = \d+", f"iter = {i}", step, count=1) for i in range(1, 7)]
     (entry,) = read_trtllm_log(again)
     assert [t.prompt_tokens for t in entry.timings] == [640.0]
+    for wrong in (("'num_generation_tokens': 0", "'num_generation_tokens': 3"),
+                  ("'num_ctx_requests': 1", "'num_ctx_requests': 2")):  # fmt: skip
+        (entry,) = read_trtllm_log([line.replace(*wrong) for line in again])
+        assert entry.timings == ()
 
 
 def test_trtllm_statistics_with_drafts() -> None:

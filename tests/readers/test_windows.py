@@ -68,6 +68,16 @@ def test_throughput_of_equal_times_is_the_plain_mean() -> None:
     assert row.output_tps == approx(2000)
 
 
+def test_a_round_time_is_that_of_the_windows_that_it_is_from() -> None:
+    """Windows with prefill tell of acceptance (2.5 on average), not of what a round took."""
+    levels = Levels(equal_time=True)
+    tps, accept = np.array([1600.0, 1600.0, 900.0, 900.0]), np.array([2.0, 2.0, 3.0, 3.0])
+    levels.add(windows(tps, accept=accept, reason=np.array([0, 0, 1, 1])))
+    (row,), _ = level_rows(levels)
+    assert (row.output_tps, row.accept_length) == (approx(1600), approx(2.5))
+    assert row.round_time_s == approx(2.0 * 16 / 1600)
+
+
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_standard_error_knows_autocorrelation(rho: float) -> None:
     # Over 300 series the spread of their means must be the mean stated error. The error of a
