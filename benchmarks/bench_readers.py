@@ -205,7 +205,7 @@ def measure(path: Path) -> dict[str, float]:
 
 
 def child(path: str) -> None:
-    from specsim.calibrate.readers import read_file
+    from specsim.logs import read_file
 
     wall, cpu = time.perf_counter(), time.process_time()
     entries = read_file(path)

@@ -18,10 +18,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from specsim.acceptance import Acceptance, accept_table
 from specsim.case import Case
+from specsim.server import setup_from_mapping
+from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
-from specsim.setup import setup_from_mapping
 from specsim.simulate import SimulationResult, simulate
-from specsim.system import System, assemble
 from specsim.workload import Lengths, Load, Workload
 
 NONE = SpecSetting.none()

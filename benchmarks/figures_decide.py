@@ -22,8 +22,8 @@ from specsim.decide.recommendation import plan_name
 from specsim.observations import Observation
 from specsim.predict import Question, predict
 from specsim.profile import Profile, load_profile
+from specsim.server import Setup, setup_from_mapping
 from specsim.setting import SpecSetting, parse_algorithm
-from specsim.setup import Setup, setup_from_mapping
 
 PAPER = Path(__file__).resolve().parent.parent / "calibration" / "tables" / "eagle3_paper.csv"
 GIVEN = 2

@@ -15,7 +15,7 @@ from specsim.calibrate.report import cell_name
 from specsim.calibrate.validate import Validation, validate
 from specsim.observations import Observation, read_observations
 from specsim.profile import Parameter, Profile
-from specsim.setup import Setup, read_setup
+from specsim.server import Setup, read_setup
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "calibration"
 FOUNDING = "kimi-k2.5-int4-8x-rtx-pro-6000"

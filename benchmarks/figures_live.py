@@ -21,11 +21,11 @@ from scipy.stats import binom
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
-from specsim.calibrate.readers import read_file
 from specsim.calibrate.validate import ValidatedRow, validate
+from specsim.logs import read_file
 from specsim.observations import Observation, read_observations
 from specsim.profile import Z90, Profile
-from specsim.setup import DraftSpec, Setup, read_setup
+from specsim.server import DraftSpec, Setup, read_setup
 
 FOLDER = Path(__file__).resolve().parent.parent / "calibration" / "smollm2-135m-llama-server-2-core"
 TARGETS = ("q4_1", "f16", "f32")

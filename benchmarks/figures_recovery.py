@@ -28,8 +28,8 @@ from specsim.analytic import solve
 from specsim.calibrate.fit import FitResult, fit_profile
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import Gathered, gather
-from specsim.calibrate.readers import read_file
 from specsim.case import Case
+from specsim.logs import read_file
 from specsim.profile import (
     Z90,
     Parameter,
@@ -41,10 +41,10 @@ from specsim.profile import (
     default_acceptance,
     moved_acceptance,
 )
+from specsim.server import Setup, setup_from_mapping
+from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
-from specsim.setup import Setup, setup_from_mapping
 from specsim.simulate import simulate
-from specsim.system import System, assemble
 from specsim.workload import Lengths, Load, Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

@@ -19,7 +19,7 @@ from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.residuals import Rows
 from specsim.observations import Observation, observations_from_rows
 from specsim.profile import Profile, uncalibrated_profile
-from specsim.setup import Setup, setup_from_mapping
+from specsim.server import Setup, setup_from_mapping
 
 MODELS = {
     "Qwen/Qwen3-32B": "qwen3-32b",

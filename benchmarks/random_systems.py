@@ -26,8 +26,8 @@ from specsim.profile import (
     cost_priors,
     default_acceptance,
 )
-from specsim.setup import Setup, setup_from_mapping
-from specsim.system import assemble
+from specsim.server import Setup, setup_from_mapping
+from specsim.server.system import assemble
 from specsim.uncertainty import spread
 from specsim.workload import Load
 

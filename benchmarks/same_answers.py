@@ -35,20 +35,24 @@ COMMANDS = (
     "predict --topk 1 --steps 3 --engine vllm --json --solver analytic",
     "predict --topk 1 --steps 3 --model llama-3.1-8b --gpu h100-sxm --tp 1 --engine sglang "
     "--draft eagle3 --json --solver analytic",
-    "recommend --json --concurrency 1,30,100 --solver analytic",
-    f"recommend {K26} --json --concurrency 1,30 --solver analytic --slo tpot=20ms,ttft=2s@p99",
+    "recommend --json --concurrency 1,30,100",
+    "recommend --concurrency 1,30,100 --set gpu=h200-sxm --set link=nvlink4",
+    f"recommend {K26} --json --concurrency 1,30 --slo tpot=20ms,ttft=2s@p99",
     "breakeven --topk 2 --steps 2 --json",
     "compare kimi-k2.5-int4-8x-rtx-pro-6000 --set accept_length=2.6 --json",
     "compare kimi-k2.5-int4-8x-rtx-pro-6000 --set gpu=h200-sxm --set link=nvlink4 --json",
-    "schedule --json --solver analytic",
+    "schedule --json",
+    "schedule --load burst:0.1..2/s,30s/300s@1200s --slo tpot=40ms --json",
     "plan --json --concurrency 1,30,100",
     "sweep --grid topk=1,2 --grid steps=1-3 --concurrency 1,10 --solver analytic -o sweep.csv",
-    "timeline --topk 2 --steps 2 --concurrency 30 --json",
+    "timeline --topk 2 --steps 2 --concurrency 30",
+    "timeline --topk 2 --steps 2 --rounds 50 --trace trace-out.json",
     "report --topk 2 --steps 2 --solver analytic -o report.html",
     "calibrate founding --json -o founding.toml",
     "calibrate k26 --json -o k26.toml",
     "calibrate f16 --json -o f16.toml",
     f"calibrate sglang_none.log sglang_spec.log {STATED} --json -o sglang.toml",
+    "calibrate p0-f16-chain1-high-c1.log.gz p0-f16-chain1-high-c8.log.gz --setup f16/setup.toml --json -o l.toml",
     f"calibrate vllm_none.log vllm_spec.log {STATED} --json -o vllm.toml",
     "validate founding/observations.csv --json",
     f"validate k26/observations.csv {K26} --json",
@@ -121,7 +125,7 @@ def answer(inputs: Path, out: Path) -> None:
     def run(i: int) -> None:
         place = out / f"work{i}"
         shutil.copytree(inputs, place)
-        before = {p for p in place.rglob("*")}
+        before = set(place.rglob("*"))
         done = subprocess.run(
             [sys.executable, "-m", "specsim", *lines[i].split()],
             cwd=place,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from specsim.profile import load_profile as load_profile
     from specsim.profile import profile_names as profile_names
     from specsim.profile import save_profile as save_profile
+    from specsim.server import Setup as Setup
+    from specsim.server import read_setup as read_setup
     from specsim.setting import SpecSetting as SpecSetting
-    from specsim.setup import Setup as Setup
-    from specsim.setup import read_setup as read_setup
 
 __version__ = "0.1.0"
 
@@ -36,12 +36,12 @@ _HOMES = {
     "Profile": "specsim.profile",
     "Question": "specsim.predict",
     "Series": "specsim.curve",
-    "Setup": "specsim.setup",
+    "Setup": "specsim.server",
     "SpecSetting": "specsim.setting",
     "SpecsimError": "specsim.errors",
     "load_profile": "specsim.profile",
     "profile_names": "specsim.profile",
-    "read_setup": "specsim.setup",
+    "read_setup": "specsim.server",
     "save_profile": "specsim.profile",
 }
 """Where each public name lives. The function ``predict`` is ``specsim.predict.predict``: at the

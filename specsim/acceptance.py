@@ -33,16 +33,17 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import ORDER, Evidence
 from specsim.setting import SpecSetting
 from specsim.tree import beam_tree
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
 
 RANK_MASS = (0.28, 0.13, 0.08)
 """h_2..h_4: Medusa head 0 and Sequoia's vector (PHYSICS 1.5); beyond, h_r = h_4 (4/r)^1.5."""
@@ -184,9 +185,7 @@ class AcceptTable:
         surplus = (square / mean - 1.0) / 2.0
         return float(np.mean((tokens + surplus) / mean))
 
-    def sample(
-        self, rng: np.random.Generator, requests: NDArray[np.int64], rounds: int
-    ) -> NDArray[np.int64]:
+    def sample(self, rng: np.random.Generator, requests: Ints, rounds: int) -> Ints:
         """Draw the tokens emitted in each of `rounds` rounds, bonus included.
 
         Parameters
@@ -353,7 +352,7 @@ def _request_shifts(spread: float) -> Floats:
     return np.zeros(1) if spread == 0 else spread * _normal_quantiles(REQUESTS)
 
 
-def _lattice(coordinate: int) -> NDArray[np.int64]:
+def _lattice(coordinate: int) -> Ints:
     """Permutation of the contexts for one coordinate (rank-1 Korobov lattice, generator 45)."""
     generator = pow(45, coordinate + 1, CONTEXTS)
     return np.arange(1, CONTEXTS + 1, dtype=np.int64) * generator % CONTEXTS

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.case import Case
 from specsim.cost import (
@@ -35,7 +35,8 @@ from specsim.cost import (
 from specsim.engine import padded_batch
 from specsim.points import Points, points_of
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 LIMITS = ("verify", "draft", "allreduce", "prefill", "host", "cap", "kv", "client")
 

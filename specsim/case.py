@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specsim.acceptance import AcceptTable
 from specsim.cost import OVERLAP, RUN_AHEAD, SEQUENTIAL
 from specsim.engine import RunPlan, with_draft_share
-from specsim.system import System
+from specsim.server.system import System
 from specsim.workload import Load, Workload
 
 TIMELINES = {"sequential": SEQUENTIAL, "overlap": OVERLAP, "run_ahead": RUN_AHEAD}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
@@ -238,6 +240,43 @@ class LogDocument(Record):
 
     schema_: Literal["specsim.log/1"] = Field(default="specsim.log/1", alias="schema")
     files: tuple[LogFile, ...]
+
+
+def document(schema: str, content: object) -> str:
+    """Return a result as its JSON document, the same bytes for the same content.
+
+    Parameters
+    ----------
+    schema
+        Name and number, e.g. ``specsim.curve/1``: the first key.
+    content
+        A dataclass or mapping of numbers, texts, tuples and further dataclasses. Keys stand in the
+        order of the fields; a field whose metadata say ``{"json": False}`` is left out; floats are
+        rounded to 10 significant digits, what is not finite is null.
+
+    Examples
+    --------
+    >>> print(document("specsim.example/1", {"ratio": 1 / 3, "missing": math.nan}), end="")
+    {
+      "schema": "specsim.example/1",
+      "ratio": 0.3333333333,
+      "missing": null
+    }
+    """
+    plain = _rounded(_plain(content))
+    return json.dumps({"schema": schema, **plain}, indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return dataclasses as dictionaries, all the way down."""
+    if is_dataclass(value):
+        shown = (f.name for f in fields(value) if f.metadata.get("json", True))
+        return {name: _plain(getattr(value, name)) for name in shown}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
 
 
 Document = CurveDocument | ValidationDocument | LogDocument

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.case import TIMELINES, Case
 from specsim.engine import RunPlan
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Points:
     draft_share: Floats
     topk: Floats
     forwards: Floats
-    timeline: NDArray[np.int64]
-    speculates: NDArray[np.bool_]
+    timeline: Ints
+    speculates: Flags
     extend: Floats  # tokens per request in the draft extend
     extend_eager: Floats  # the same past the largest captured size
     accept: Floats
@@ -42,8 +42,8 @@ class Points:
     output: Floats
     context: Floats  # mean KV tokens of a running request
     chunk: Floats
-    mixed: NDArray[np.bool_]
-    steady: NDArray[np.bool_]
+    mixed: Flags
+    steady: Flags
     open_rate: Floats
     window_s: Floats
     requests: Floats  # NaN: steady state
@@ -134,7 +134,7 @@ def _rows_of_plans(unlike: Sequence[Case], place: Ints) -> tuple[tuple[RunPlan, 
     )
 
 
-def _admitted(fitting: Floats, output_cv: Floats, steady: NDArray[np.bool_]) -> Floats:
+def _admitted(fitting: Floats, output_cv: Floats, steady: Flags) -> Floats:
     """Mean requests in a pool that `fitting` mean requests would fill.
 
     Whole requests only: the pool is left with half a request's room on average where lengths

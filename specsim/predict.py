@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import accept_table
 from specsim.analytic import Solution, solve
@@ -23,7 +23,8 @@ from specsim.setting import SpecSetting
 from specsim.uncertainty import Spread, normal_cdf, stacked_spread
 from specsim.workload import Lengths, Load, Workload
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 CONCURRENCY = (1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200, 250)
 """Loads that are shown if none are asked for."""

@@ -7,9 +7,9 @@ import numpy as np
 from specsim.acceptance import Acceptance, accept_table
 from specsim.case import Case
 from specsim.engine import RunPlan
+from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import Adaptation, Policy, SimulationResult, by_batch, simulate
-from specsim.system import System
 from specsim.workload import Lengths, Load, VaryingLoad, Workload
 
 MIXED = by_batch({1: 5, 4: 3, 8: 1, 10: 0})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from specsim.setup import Setup, setup_from_mapping
-from specsim.system import System, assemble
+from specsim.server import Setup, setup_from_mapping
+from specsim.server.system import System, assemble
 
 Section = dict[str, object]
 

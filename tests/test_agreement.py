@@ -28,9 +28,9 @@ from simulation_cases import (
 
 from specsim.analytic import solve
 from specsim.case import Case
+from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import SimulationResult, simulate
-from specsim.system import System
 from specsim.workload import Load
 
 DEEP = SpecSetting.of(1, 7, scheduler="overlap")

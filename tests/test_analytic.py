@@ -23,8 +23,8 @@ from specsim.cost import (
     RoundShape,
     round_time,
 )
+from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
-from specsim.system import System, assemble
 from specsim.workload import Lengths, Load, Workload
 
 # Sums and products of a dozen doubles.

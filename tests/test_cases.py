@@ -30,8 +30,8 @@ from specsim.engine import EngineSetup, plan_run
 from specsim.observations import Observation
 from specsim.predict import Question, predict
 from specsim.profile import Profile
+from specsim.server import Setup, setup_from_mapping
 from specsim.setting import Algorithm, SpecSetting
-from specsim.setup import Setup, setup_from_mapping
 from specsim.simulate import simulate
 from specsim.workload import Load
 

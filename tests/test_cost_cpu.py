@@ -15,9 +15,9 @@ from specsim.engine import plan_run
 from specsim.errors import InputError, UnknownNameError
 from specsim.profile import cost_priors
 from specsim.scenario.apply import RESET
+from specsim.server import Setup, setup_from_mapping
+from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
-from specsim.setup import Setup, setup_from_mapping
-from specsim.system import System, assemble
 
 BANDWIDTH, RATE = 1.9e10, 1.0e11
 

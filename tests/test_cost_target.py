@@ -26,7 +26,7 @@ from specsim.cost import (
     target_time,
 )
 from specsim.errors import InputError
-from specsim.system import assemble
+from specsim.server.system import assemble
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_moe.py"))
 

@@ -16,9 +16,9 @@ from specsim.cost import CostModel, draft_time
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
 from specsim.profile import Parameter, acceptance_priors, cost_priors, default_acceptance
+from specsim.server import Setup, setup_from_mapping
+from specsim.server.system import assemble
 from specsim.setting import SpecSetting
-from specsim.setup import Setup, setup_from_mapping
-from specsim.system import assemble
 
 
 @lru_cache(maxsize=1)

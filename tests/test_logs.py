@@ -8,10 +8,10 @@ import pytest
 
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
-from specsim.calibrate.readers import LogEntry, LogRow, Timing, WindowCount
 from specsim.calibrate.residuals import measured
 from specsim.errors import CalibrationError, InputError
-from specsim.setup import setup_from_mapping
+from specsim.logs import LogEntry, LogRow, Timing, WindowCount
+from specsim.server import setup_from_mapping
 
 STATED = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, engine_version="0.5.9")
 

@@ -17,8 +17,9 @@ from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.cost import compose_s, draft_forward_s, round_time
 from specsim.cost.draft import OVERHEAD_S
 from specsim.errors import InputError
+from specsim.server import setup_from_mapping
+from specsim.server.system import assemble
 from specsim.setting import SpecSetting
-from specsim.setup import setup_from_mapping
 from specsim.simulate import (
     Follow,
     Policy,
@@ -34,7 +35,6 @@ from specsim.simulate import (
 from specsim.simulate.gears import idle_plan
 from specsim.simulate.policy import NEVER
 from specsim.simulate.pricing import RoundPricer, drafter_idles, planned_time, round_shape
-from specsim.system import assemble
 from specsim.workload import Load
 
 # --- what a policy decides

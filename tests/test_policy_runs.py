@@ -18,6 +18,7 @@ from specsim.decide.schedule import SWITCH_GAIN, best_schedule, chain_plans
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import load_profile
+from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import (
     Adaptation,
@@ -30,7 +31,6 @@ from specsim.simulate import (
 )
 from specsim.simulate.demand import emitted
 from specsim.simulate.policy import Standing
-from specsim.system import System
 from specsim.workload import Lengths, Load, VaryingLoad, Workload
 
 # --- a server that runs a policy

@@ -12,10 +12,10 @@ import pytest
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
-from specsim.calibrate.readers import LogEntry, LogRow, read_file
 from specsim.calibrate.sources import read_sources
 from specsim.errors import CalibrationError, FormatError, InputError
 from specsim.hardware import gpu_from_table, load_gpu
+from specsim.logs import LogEntry, LogRow, read_file
 from specsim.probe.document import parse_probe, write_directory
 
 LLAMA_S = {1: 4.2e-3, 4: 4.3e-3, 16: 4.6e-3, 64: 5.6e-3, 128: 7.0e-3}

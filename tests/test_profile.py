@@ -36,8 +36,8 @@ from specsim.profile import (
     profile_to_toml,
     save_profile,
 )
-from specsim.setup import Setup, setup_from_mapping, setup_to_mapping
-from specsim.system import System, assemble
+from specsim.server import Setup, setup_from_mapping, setup_to_mapping
+from specsim.server.system import System, assemble
 
 # exp and ln of one double each.
 ROUNDING = 1e-12

@@ -15,8 +15,8 @@ import log_writers as writers
 import numpy as np
 import pytest
 
-from specsim.calibrate.readers import read_sglang, read_vllm
 from specsim.calibrate.report import warnings
+from specsim.logs import read_sglang, read_vllm
 from specsim.profile import Z90
 from specsim.setting import SpecSetting
 

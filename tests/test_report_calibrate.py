@@ -22,8 +22,8 @@ from specsim.calibrate.report import (
 from specsim.errors import InputError
 from specsim.observations import Observation, observations_from_rows
 from specsim.profile import FitRecord, Parameter, Profile
+from specsim.server import Setup, setup_from_mapping
 from specsim.setting import SpecSetting
-from specsim.setup import Setup, setup_from_mapping
 
 NAMES = ("bandwidth", "draft", "accept_level[default@0]", "correction_0", "correction_1")
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
-from specsim.setting import SpecSetting
-from specsim.setup import (
+from specsim.server import (
     EngineSpec,
     GpuTable,
     HardwareSpec,
@@ -27,6 +26,7 @@ from specsim.setup import (
     setup_from_mapping,
     setup_to_mapping,
 )
+from specsim.setting import SpecSetting
 
 # The founding server, as the format's own description gives it.
 EXAMPLE = """\

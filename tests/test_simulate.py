@@ -23,11 +23,11 @@ from specsim.case import Case
 from specsim.cost import prefill_s, round_time
 from specsim.errors import InputError
 from specsim.metrics import Records
+from specsim.server import setup_from_mapping
+from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
-from specsim.setup import setup_from_mapping
 from specsim.simulate import SimulationResult, Trace, simulate
 from specsim.simulate.pricing import PrefillPricer, RoundPricer, round_shape
-from specsim.system import System, assemble
 from specsim.workload import Load
 
 

@@ -28,10 +28,10 @@ from specsim.acceptance import Acceptance
 from specsim.case import Case
 from specsim.cost import prefill_s
 from specsim.metrics import e2e_s, queue_s
+from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import SimulationResult, simulate
 from specsim.simulate.pricing import RoundPricer
-from specsim.system import System
 from specsim.workload import Load
 
 

@@ -13,15 +13,15 @@ from servers import kimi, llama, setup_of
 from specsim.cost import AllReduce, CostParameters
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_link
-from specsim.setting import SpecSetting
-from specsim.setup import HardwareSpec, Setup, setup_from_mapping, setup_to_mapping
-from specsim.system import (
+from specsim.server import HardwareSpec, Setup, setup_from_mapping, setup_to_mapping
+from specsim.server.system import (
     CUSTOM_PCIE_BYTES,
     System,
     allreduce_evidence,
     allreduce_of,
     assemble,
 )
+from specsim.setting import SpecSetting
 
 # Sums and products of a few doubles.
 ROUNDING = 1e-12

@@ -10,9 +10,9 @@ from specsim.acceptance import accept_table
 from specsim.cli.main import run
 from specsim.errors import InputError
 from specsim.profile import at_accept_length, default_acceptance, uncalibrated_profile
+from specsim.server import setup_from_mapping
+from specsim.server.system import assemble
 from specsim.setting import SpecSetting
-from specsim.setup import setup_from_mapping
-from specsim.system import assemble
 
 SETUP = setup_from_mapping(
     {

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.calibrate.fit import FitResult, fit_profile, refit
 from specsim.errors import InputError
 from specsim.observations import Observation
-from specsim.setup import Setup
+from specsim.server import Setup
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 LEAST_RUNS = 6
 """With fewer runs than this single rows are drawn: draws of runs would hardly differ."""

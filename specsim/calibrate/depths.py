@@ -12,8 +12,8 @@ from specsim.calibrate.residuals import workload_of
 from specsim.cost import CostParameters
 from specsim.observations import Observation
 from specsim.profile import assembled, at_accept_length, default_acceptance
+from specsim.server import Setup
 from specsim.setting import SpecSetting
-from specsim.setup import Setup
 
 FAR_LEVEL = 0.9
 """Log-odds that a drafter is off its kind, two errors of the prior, to be taken as unlike it."""

@@ -17,9 +17,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.posterior import laplace, linearised, widened
@@ -39,9 +39,10 @@ from specsim.profile import (
     cost_parameters,
     cost_priors,
 )
-from specsim.setup import Setup
+from specsim.server import Setup
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats
 
 MAX_FITTED = 9
 PRIOR_NOISE, PRIOR_NOISE_CELLS = 0.03, 6
@@ -222,7 +223,7 @@ def _wants_correction(rows: Rows, data: Measured, is_cpu: bool) -> bool:
     return int(data.noise.sum()) >= cells and len(tokens) >= counts
 
 
-def _chosen(problem: Problem, most: int, fixed: frozenset[str]) -> NDArray[np.bool_]:
+def _chosen(problem: Problem, most: int, fixed: frozenset[str]) -> Flags:
     """Parameters that the fit may move: backward elimination on a quadratic of (MAP).
 
     From the mode over all parameters, hold at its prior median the one whose holding raises the
@@ -257,7 +258,7 @@ def _chosen(problem: Problem, most: int, fixed: frozenset[str]) -> NDArray[np.bo
 
 def _search(
     problem: Problem,
-    free: NDArray[np.bool_],
+    free: Flags,
     noise: float,
     starts: int,
     first: Floats | None = None,
@@ -293,7 +294,7 @@ def _search(
     return modes[0][1], spread
 
 
-def _noise(problem: Problem, mode: Floats, free: NDArray[np.bool_], noise: float) -> float:
+def _noise(problem: Problem, mode: Floats, free: Flags, noise: float) -> float:
     """Noise of a throughput cell from the residuals, shrunk to the prior noise.
 
     The degrees of freedom that the fit used are the trace of its hat matrix.

@@ -9,10 +9,10 @@ from typing import Any
 
 from specsim.architecture import model_names
 from specsim.calibrate.probed import measured_gpu, probes_of
-from specsim.calibrate.readers import LogEntry, LogRow
 from specsim.errors import InputError
 from specsim.hardware import gpu_names, load_gpu
-from specsim.setup import Setup, setup_from_mapping
+from specsim.logs import LogEntry, LogRow
+from specsim.server import Setup, setup_from_mapping
 
 ENGINE_KEYS = (
     "tp",

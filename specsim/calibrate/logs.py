@@ -15,13 +15,13 @@ from specsim.calibrate.log_setup import (
     speculates,
 )
 from specsim.calibrate.probed import foreign, probe_rows, probes_of, with_measured_gpu
-from specsim.calibrate.readers import LogEntry, LogRow, Timing
 from specsim.calibrate.residuals import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.hardware import gpu_names
+from specsim.logs import LogEntry, LogRow, Timing
 from specsim.observations import Observation, observations_from_rows
+from specsim.server import Setup
 from specsim.setting import SpecSetting
-from specsim.setup import Setup
 
 BASE_NOISE = 0.03
 """Relative error of a cell beyond the standard error of its windows: what a fit starts from."""

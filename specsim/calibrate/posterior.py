@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.calibrate.problem import STUDENT_NU, Problem
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 SECANT = 1.28
 """Posterior errors over which the bend of the model counts: one draw in ten lies beyond."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from specsim.architecture import load_model, model_from_hf_config
-from specsim.calibrate.readers import LogEntry
 from specsim.cost.host import HOST_PER_REQUEST_S, HOST_S
 from specsim.cost.target import PER_REQUEST_S
 from specsim.hardware import gpu_from_table, load_gpu
 from specsim.library import read_library
+from specsim.logs import LogEntry
+from specsim.server import GpuTable, Setup
+from specsim.server.system import assemble
 from specsim.setting import SpecSetting
-from specsim.setup import GpuTable, Setup
-from specsim.system import assemble
 
 IMPLEMENTATION_ERROR = 0.10
 """A probe's step runs other kernels than the engine's (norms, rotary embedding, attention, experts

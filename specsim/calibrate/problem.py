@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.calibrate.residuals import Measured, Rows
 from specsim.profile import Parameter
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 STUDENT_NU = 4.0
 

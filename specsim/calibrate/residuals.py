@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
@@ -25,10 +25,11 @@ from specsim.profile import (
     cost_parameters,
     moved_acceptance,
 )
-from specsim.setup import Setup
+from specsim.server import Setup
 from specsim.workload import Lengths, Load, Workload
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
 
 ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
 """Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
@@ -222,9 +223,9 @@ class Measured:
 
     log_value: Floats
     field: tuple[str, ...]
-    row: NDArray[np.int64]
+    row: Ints
     sigma: Floats
-    noise: NDArray[np.bool_]
+    noise: Flags
 
     def residuals(self, solutions: dict[str, Floats], noise: float) -> Floats:
         """(ln model - ln measured) / error of every number, one row per coordinate vector."""

@@ -10,7 +10,7 @@ from specsim.calibrate.log_setup import Stated
 from specsim.errors import InputError
 from specsim.observations import Observation, read_observations
 from specsim.probe import FILE as PROBE_FILE
-from specsim.setup import Setup, read_setup
+from specsim.server import Setup, read_setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
         return _folder(Path(named[0]), setup)
     named, setup = _unfolded(named, setup)
     from specsim.calibrate.logs import gather
-    from specsim.calibrate.readers import read_file
+    from specsim.logs import read_file
 
     base = None if setup is None else read_setup(setup)
     tables = [s for s in named if s.endswith(".csv") and _is_observations(Path(s))]

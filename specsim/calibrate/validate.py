@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.residuals import Rows, workload_of
@@ -17,7 +16,9 @@ from specsim.observations import Observation
 from specsim.profile import Z90, Profile, acceptance_name, acceptance_of, with_acceptances
 from specsim.uncertainty import stacked_spread
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
 LeaveOut = Literal["setting", "concurrency"]
 
 SIGN_THRESHOLD = 0.05

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specsim.calibrate.readers import (
+from specsim.errors import InputError
+from specsim.logs import (
     LogEntry,
     LogRow,
     Timing,
@@ -21,8 +22,7 @@ from specsim.calibrate.readers import (
     read_file,
     require_usable,
 )
-from specsim.calibrate.readers.document import settings_document
-from specsim.errors import InputError
+from specsim.logs.document import settings_document
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -109,7 +109,7 @@ def unmeasured_profile(
     """
     from specsim.calibrate.log_setup import Known, Stated, build_setup
     from specsim.profile import uncalibrated_profile
-    from specsim.setup import read_setup
+    from specsim.server import read_setup
 
     notes = ["nothing was measured on this server: library physics with wide errors"]
     if said.setup is not None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from specsim.cost.model import CostModel, active_experts, more_than_one
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 DRAFT_FORWARD_S = 250e-6
 """Assumed: launches, top-k and small kernels of one captured draft forward: EAGLE-1 in vLLM costs

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from specsim.cost.allreduce import AllReduce
 from specsim.cost.parameters import CORRECTION_KNOTS, CostParameters, StackedParameters, stack
 from specsim.hardware import Gpu
 from specsim.sharding import ShardedDraft, ShardedModel
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 ACTIVATION_BYTES = 2  # activations cross the link in 16 bits
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from specsim.cost.draft import draft_forward_s
 from specsim.cost.host import host_s
 from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts, more_than_one
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 PREFILL_EFFICIENCY = 0.7
 """Assumed: share of the measured GEMM rate that a prefill step reaches over all its kernels."""

@@ -13,16 +13,17 @@ a run-ahead round never waits for the CPU unless the CPU is slower.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.cost.draft import DraftTime, draft_time
 from specsim.cost.host import host_s
 from specsim.cost.model import CostModel
 from specsim.cost.target import TargetTime, target_time
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
 
 SEQUENTIAL, OVERLAP, RUN_AHEAD = 0, 1, 2
 
@@ -56,13 +57,13 @@ class RoundShape:
 
     batch: Floats
     padded: Floats
-    eager: NDArray[np.bool_]
+    eager: Flags
     width: Floats
     topk: Floats
     draft_forwards: Floats
     extend_tokens: Floats
     kv_tokens: Floats
-    timeline: NDArray[np.int64]
+    timeline: Ints
     draft_share: Floats | float = 1.0
 
 
@@ -114,7 +115,7 @@ def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
     return RoundTime(target, draft, host, length)
 
 
-def compose_s(timeline: NDArray[np.int64], front: Floats, extend: Floats, host: Floats) -> Floats:
+def compose_s(timeline: Ints, front: Floats, extend: Floats, host: Floats) -> Floats:
     """Length of a round from its phases (ROUND-SEQ, ROUND-OVL, ROUND-RUN), seconds.
 
     `front` is draft + tree + target + overhead.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from specsim.cost.model import (
     DENSE_LAYER_S,
@@ -17,7 +18,8 @@ from specsim.cost.model import (
     more_than_one,
 )
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 ATTENTION_EFFICIENCY = 0.4
 """Assumed: share of the GEMM rate that decode-sized attention kernels reach when they compute."""

@@ -27,6 +27,7 @@ from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Targets, e2e_s, goodput
 from specsim.profile import Profile
+from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import (
     Adaptation,
@@ -38,7 +39,6 @@ from specsim.simulate import (
     sglang_default,
     simulate,
 )
-from specsim.system import System
 from specsim.workload import Load, VaryingLoad, Workload
 
 REPEATS = 4

@@ -16,13 +16,14 @@ is what the decision is expected to gain in ln(throughput): the cut of its expec
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.decide.outlook import Outlook
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Belief:
         root = np.linalg.cholesky(total + 1e-12 * np.eye(len(total)))
         return np.asarray(self.view @ np.linalg.solve(root, gain.T).T, dtype=np.float64)
 
-    def cell_rows(self, setting: int, loads: NDArray[np.int64]) -> Floats:
+    def cell_rows(self, setting: int, loads: Ints) -> Floats:
         """Return the rows of a sweep of one setting over loads."""
         cells = setting * self.base.shape[1] + loads
         return np.asarray(self.view[cells] + self.shared[cells], dtype=np.float64)

@@ -16,9 +16,9 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import AcceptTable
 from specsim.analytic import Solution, solve
@@ -31,7 +31,8 @@ from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 BISECTIONS = 40
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.decide.outlook import Outlook
 from specsim.decide.recommendation import LoadChoice, MixChoice, Option, Range
@@ -21,7 +21,8 @@ from specsim.engine import RunPlan
 from specsim.profile import Z90
 from specsim.uncertainty import normal_cdf
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
 
 SURE = 0.75
 """Probability from which one setting beats another: three to one.
@@ -55,7 +56,7 @@ class Contest:
     measured: tuple[bool, ...]
     current: int | None
     version: str
-    allowed: NDArray[np.bool_]
+    allowed: Flags
 
     @property
     def plans(self) -> tuple[RunPlan, ...]:
@@ -100,7 +101,7 @@ class Contest:
             current=None if self.current is None else option(self.current),
         )
 
-    def standing(self, pool: NDArray[np.int64], mean: Floats, sd: Floats) -> list[int]:
+    def standing(self, pool: Ints, mean: Floats, sd: Floats) -> list[int]:
         """Return the settings that no other one surely beats, simplest first."""
         stand = [
             int(i)
@@ -160,7 +161,7 @@ class Contest:
         )
 
 
-def wins(draws: Floats, allowed: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:
     """Return the probability to be the fastest, and the expected loss, of each setting.
 
     Parameters

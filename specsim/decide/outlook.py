@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.analytic import Solution, solve
 from specsim.case import Case
@@ -39,7 +39,8 @@ from specsim.setting import SpecSetting
 from specsim.uncertainty import spread
 from specsim.workload import Load, Workload
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 SPECIFIC_SHARE = 0.5
 """Assumed: share of the model error's variance that belongs to one setting."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.calibrate.residuals import ACCEPT_SIGMA
 from specsim.decide.belief import Belief, belief, worth
@@ -22,7 +21,9 @@ from specsim.profile.priors import ALLREDUCE_SD
 from specsim.uncertainty import spread
 from specsim.workload import Load
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
 Kind = Literal["sweep", "accept-log", "pinned-timing", "nccl-tests", "trace"]
 
 LOADS = (1, 10, 30, 100)

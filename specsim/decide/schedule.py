@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.cost import CostModel
 from specsim.decide.candidates import algorithm_of, candidate_plans
@@ -29,7 +29,8 @@ from specsim.simulate.policy import Policy, by_batch
 from specsim.simulate.pricing import planned_time, round_shape
 from specsim.workload import Load, Workload
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
 """Running requests that are looked at, up to the cap."""

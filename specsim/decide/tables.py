@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim import acceptance as law
 from specsim.acceptance import CONTEXTS, Acceptance, AcceptTable, accept_table
 from specsim.setting import SpecSetting
 from specsim.tree import BeamResult, beam_tree, tree_capacity
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 
 def accept_tables(

@@ -7,8 +7,8 @@ from typing import get_args
 
 from specsim.errors import UnknownNameError
 from specsim.profile.profile import Profile
-from specsim.setup import EngineSpec
-from specsim.setup.spec import EngineName
+from specsim.server import EngineSpec
+from specsim.server.spec import EngineName
 
 NEWEST_READ: dict[EngineName, str] = {
     "sglang": "0.5.23",

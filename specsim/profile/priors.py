@@ -7,7 +7,7 @@ import math
 from specsim.acceptance import Acceptance
 from specsim.cost import CORRECTION_KNOTS
 from specsim.profile.parameter import Parameter, Scale
-from specsim.system import System, allreduce_evidence
+from specsim.server.system import System, allreduce_evidence
 
 ALLREDUCE_SD = {"measured": (0.15, 0.15), "published": (0.5, 0.4), "assumed": (0.7, 0.6)}
 """Errors of latency and bandwidth in log; one host differs from another by up to 10x."""

@@ -8,21 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import Acceptance
 from specsim.cost import CORRECTION_KNOTS, CostParameters
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence, weakest
 from specsim.profile.parameter import Parameter
+from specsim.server import Setup
+from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
-from specsim.setup import Setup
-from specsim.system import System, assemble
 
 if TYPE_CHECKING:
+    from specsim.arrays import Floats
     from specsim.curve import Curve, Solver
-
-Floats = NDArray[np.float64]
 
 SHAPES = {
     "accept_decay": "decay",

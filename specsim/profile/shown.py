@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from specsim.profile.parameter import Parameter
     from specsim.profile.profile import Profile
-    from specsim.setup import Setup
+    from specsim.server import Setup
 
 
 def profile_html(profile: Profile) -> str:

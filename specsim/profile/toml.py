@@ -15,7 +15,7 @@ from specsim.acceptance import Acceptance
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.profile.parameter import Parameter
 from specsim.profile.profile import FitRecord, Profile
-from specsim.setup import (
+from specsim.server import (
     read_text,
     setup_from_mapping,
     setup_from_shipped,

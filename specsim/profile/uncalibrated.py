@@ -9,9 +9,9 @@ from specsim.errors import InputError
 from specsim.profile.parameter import Parameter
 from specsim.profile.priors import acceptance_priors, cost_priors, default_acceptance
 from specsim.profile.profile import FitRecord, Profile, acceptance_name
+from specsim.server import Setup
+from specsim.server.system import assemble
 from specsim.setting import SpecSetting
-from specsim.setup import Setup
-from specsim.system import assemble
 
 MODEL_ERROR = 0.15
 """Error of ln(throughput) beyond the priors: median error of 884 public cells was 13 %."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass, sibling_share
 from specsim.errors import InputError
@@ -19,7 +18,7 @@ from specsim.tree import BeamResult, beam_tree, tree_capacity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
+    from specsim.arrays import Floats, Ints
 
 MOST_NODES = 40
 """A pool with more candidates is too crowded to draw."""
@@ -183,7 +182,7 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     return axes
 
 
-def _heights(parent: NDArray[np.int64], rank: NDArray[np.int64]) -> list[float]:
+def _heights(parent: Ints, rank: Ints) -> list[float]:
     """Vertical places: leaves one below the other, parents amid their children; root last."""
     children: dict[int, list[int]] = {}
     for node, above in enumerate(parent.tolist()):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import accept_table
 from specsim.analytic import solve
@@ -26,7 +25,7 @@ from specsim.workload import Load, Workload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
+    from specsim.arrays import Floats
 
 LEVELS = (-60, -40, -20, -10, 0, 10, 20, 40, 60, 100, 150)
 """Gains at which the break-even map has a line, per cent."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import accept_table
 from specsim.analytic import Solution, solve
@@ -24,7 +23,7 @@ from specsim.workload import Load, Workload
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
+    from specsim.arrays import Floats
 
 PARTS = {
     "weights": ("weights: dense, experts, head", "#0072B2", ""),

@@ -25,9 +25,8 @@ from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
+    from specsim.arrays import Ints
     from specsim.simulate.result import SimulationResult
-
-Ints = NDArray[np.int64]
 
 LANES = {
     "clients": "waiting clients",

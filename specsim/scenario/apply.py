@@ -32,9 +32,9 @@ from specsim.scenario.override import (
     SETUP_TEXT,
     Override,
 )
+from specsim.server import Setup, setup_from_mapping, setup_to_mapping
+from specsim.server.system import assemble
 from specsim.setting import SpecSetting
-from specsim.setup import Setup, setup_from_mapping, setup_to_mapping
-from specsim.system import assemble
 
 RESET: dict[str, frozenset[str]] = {
     name: frozenset(groups.split())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,8 +21,8 @@ from specsim.acceptance import REQUESTS, AcceptTable
 from specsim.errors import InputError
 from specsim.workload import Lengths, Workload
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
 
 BLOCK = 8 * REQUESTS
 """Requests drawn together."""

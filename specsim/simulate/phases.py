@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
 from specsim.metrics import Records
 from specsim.simulate.pricing import RoundPricer
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 PHASE_DTYPE = np.dtype(
     [

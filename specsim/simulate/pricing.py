@@ -17,9 +17,10 @@ setting:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from specsim.case import TIMELINES
 from specsim.cost import (
@@ -38,7 +39,8 @@ from specsim.cost import (
 from specsim.cost.draft import overhead_s
 from specsim.engine import RunPlan, padded_batch
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 PROBES = (64.0, 1000.0, 3000.0, 20_000.0, 300_000.0)
 """Contexts at which attention is tried for linearity, tokens per request."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.metrics import Records, itl_s
 from specsim.simulate.phases import geared_phases, phase_records
 from specsim.simulate.pricing import RoundPricer
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
 
 ROUND_DTYPE = np.dtype(
     [

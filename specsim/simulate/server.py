@@ -13,21 +13,22 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from specsim.case import Case
+from specsim.server.system import ADMITTED_OUTPUT_SHARE
 from specsim.simulate.demand import Demand
 from specsim.simulate.gears import Gearbox
 from specsim.simulate.log import Life, Log, PrefillStep, Prompt, Retraction, Segment, Stretch
 from specsim.simulate.machine import Machine, Steps
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
-from specsim.system import ADMITTED_OUTPUT_SHARE
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
 Pieces = list[tuple[Prompt, int]]
 
 SLACK = 1e-6

@@ -7,9 +7,9 @@ the window is so short that the KV cache does not grow in it.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import REQUESTS
 from specsim.case import Case
@@ -24,8 +24,8 @@ from specsim.simulate.result import (
     SimulationResult,
 )
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
 
 HELD_ROUNDS = 64
 """Rounds of a window without a length."""

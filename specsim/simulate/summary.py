@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import REQUESTS
 from specsim.metrics import Records, Spread, tpot_s, ttft_s
@@ -25,8 +24,8 @@ from specsim.simulate.pricing import RoundPricer
 from specsim.simulate.result import Deliveries, SimulationResult
 from specsim.simulate.tables import Tables
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
 
 BATCHES = 20
 """Most batches of the standard error by batch means."""
@@ -55,7 +54,7 @@ class Window:
 
     start_s: float
     end_s: float
-    measured: NDArray[np.bool_]
+    measured: Flags
     kind: Literal["balanced", "sampled", "whole"]
 
 

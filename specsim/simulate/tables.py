@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.metrics import REQUEST_DTYPE, Records
 from specsim.simulate.log import Segment
 from specsim.simulate.result import PREFILL_DTYPE, RETRACTION_DTYPE, ROUND_DTYPE, Deliveries
 from specsim.simulate.server import Server
 
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    from specsim.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pytest
 import result_samples as results
 import zstandard
 
-from specsim.calibrate.readers import (
+from specsim.errors import FormatError, InputError, SpecsimError
+from specsim.logs import (
     CODES,
     FORMATS,
     Source,
@@ -21,8 +22,7 @@ from specsim.calibrate.readers import (
     read_file,
     require_usable,
 )
-from specsim.calibrate.readers.source import split_lines
-from specsim.errors import FormatError, InputError, SpecsimError
+from specsim.logs.source import split_lines
 
 LOG = logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
 

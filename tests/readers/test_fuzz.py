@@ -21,7 +21,9 @@ import result_samples as results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.calibrate.readers import (
+from specsim.documents import LogDocument
+from specsim.errors import SpecsimError
+from specsim.logs import (
     CODES,
     LogEntry,
     log_document,
@@ -40,9 +42,7 @@ from specsim.calibrate.readers import (
     read_trtllm_stats,
     read_vllm,
 )
-from specsim.calibrate.readers.source import split_lines
-from specsim.documents import LogDocument
-from specsim.errors import SpecsimError
+from specsim.logs.source import split_lines
 
 CASES = int(os.environ.get("SPECSIM_FUZZ", "160"))
 SECONDS_PER_CASE = 5.0

@@ -14,10 +14,10 @@ import pytest
 
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
-from specsim.calibrate.readers import LogEntry, LogRow, detect_text, log_document, read_llamacpp
-from specsim.calibrate.readers.llamacpp_requests import line_time
 from specsim.calibrate.sources import read_sources
 from specsim.documents import LogDocument
+from specsim.logs import LogEntry, LogRow, detect_text, log_document, read_llamacpp
+from specsim.logs.llamacpp_requests import line_time
 
 approx = pytest.approx
 

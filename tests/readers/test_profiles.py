@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import result_samples as results
 
-from specsim.calibrate.readers import (
+from specsim.errors import FormatError
+from specsim.logs import (
     Timing,
     minimum_over_ranks,
     read_chrome_trace,
@@ -16,7 +17,6 @@ from specsim.calibrate.readers import (
     read_nccl,
     read_nsys_sqlite,
 )
-from specsim.errors import FormatError
 
 approx = pytest.approx
 

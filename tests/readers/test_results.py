@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import result_samples as results
 
-from specsim.calibrate.readers import (
+from specsim.logs import (
     LogEntry,
     read_bench_json,
     read_golden,

@@ -7,7 +7,7 @@ import math
 import log_samples as logs
 import pytest
 
-from specsim.calibrate.readers import LogEntry, read_sglang
+from specsim.logs import LogEntry, read_sglang
 
 approx = pytest.approx
 

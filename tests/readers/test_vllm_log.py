@@ -5,7 +5,7 @@ from __future__ import annotations
 import log_samples as logs
 import pytest
 
-from specsim.calibrate.readers import LogEntry, read_vllm
+from specsim.logs import LogEntry, read_vllm
 
 approx = pytest.approx
 

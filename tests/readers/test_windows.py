@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.calibrate.readers import read_sglang
-from specsim.calibrate.readers.durations import Durations
-from specsim.calibrate.readers.levels import Levels, Windows
-from specsim.calibrate.readers.ranks import group_starts
-from specsim.calibrate.readers.rows import level_rows
-from specsim.calibrate.readers.sglang_lines import DecodeLine, parse_decode_line
-from specsim.calibrate.readers.sglang_matrix import one_line, read_lines
+from specsim.logs import read_sglang
+from specsim.logs.durations import Durations
+from specsim.logs.levels import Levels, Windows
+from specsim.logs.ranks import group_starts
+from specsim.logs.rows import level_rows
+from specsim.logs.sglang_lines import DecodeLine, parse_decode_line
+from specsim.logs.sglang_matrix import one_line, read_lines
 
 approx = pytest.approx
 

@@ -1,0 +1,102 @@
+"""What is wrong with a server's log, from its rows: shared by the readers of server logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from specsim.logs.entry import Diagnosis, LogRow
+
+FULL_KV = 0.9
+"""Fraction of the KV cache in use from which on it is what limits the batch."""
+MIN_PREFILL_SHARE = 0.1
+QUEUE_DOMINATES = 2.0
+"""A queue this many times the batch means that requests spend most of their time waiting."""
+STALLED_BATCH = 1.5
+"""One running request with others waiting is no load level."""
+SPECULATION_CAPS = (32, 48)
+"""SGLang's default max_running_requests when speculating: 0.4.3, and from 0.4.4."""
+
+
+def load_diagnoses(
+    rows: Sequence[LogRow],
+    settings: Mapping[str, object],
+    windows: int,
+    with_prefill: int,
+) -> list[Diagnosis]:
+    """Return the diagnoses that need no knowledge of the engine's formats.
+
+    Parameters
+    ----------
+    rows
+        Rows of the entry.
+    settings
+        What is known of the server.
+    windows, with_prefill
+        Windows read, and those of them in which prefill ran.
+    """
+    found = [capped(rows, settings), queue_dominated(rows), eager(rows)]
+    if windows and with_prefill / windows >= MIN_PREFILL_SHARE:
+        share = 100 * with_prefill / windows
+        text = f"{share:.0f} % of windows contain prefill: their throughput is not pure decoding"
+        found.append(Diagnosis("prefill_mixed", text))
+    return [d for d in found if d is not None]
+
+
+def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> Diagnosis | None:
+    """Tell whether requests wait although the batch does not grow."""
+    waiting = [r for r in rows if r.queue is not None and r.queue >= 0.5 and r.batch_size]
+    if not waiting:
+        return None
+    row = max(waiting, key=lambda r: (r.windows, r.batch_size or 0.0))
+    batch, queue, usage = row.batch_size or 0.0, row.queue or 0.0, row.kv_usage
+    what = f"{batch:.0f} of {batch + queue:.0f} requests run"
+    cap = settings.get("max_running_requests")
+    at_cap = isinstance(cap, int) and batch >= 0.95 * cap
+    speculates = settings.get("algorithm") != "none"
+    if at_cap and (settings.get("max_running_requests_source") or cap in SPECULATION_CAPS):
+        why = f"the default cap when speculating is {cap} (--max-running-requests)"
+    elif at_cap:
+        why = f"max_running_requests is {cap}"
+    elif usage is not None and usage >= FULL_KV:
+        why = f"the KV cache is {100 * usage:.0f} % full"
+    elif speculates and any(abs(batch - c) < 1 for c in _caps(cap)):
+        why = f"the default cap when speculating is {batch:.0f} (--max-running-requests)"
+    elif batch < STALLED_BATCH:
+        full = "" if usage is None else f" although the KV cache is only {100 * usage:.0f} % full"
+        return Diagnosis("capped", f"{what}{full}: the scheduler is stalled, or set to one request")
+    else:
+        why = "a cap on running requests that the log does not state"
+    return Diagnosis("capped", f"throughput is flat because {what}: {why}")
+
+
+def queue_dominated(rows: Sequence[LogRow]) -> Diagnosis | None:
+    """Tell whether far more requests wait than run."""
+    for row in rows:
+        if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size:
+            text = (
+                f"{row.queue:.0f} requests wait while {row.batch_size:.0f} run: "
+                "latencies seen by clients are mostly queueing"
+            )
+            return Diagnosis("queue_dominated", text)
+    return None
+
+
+def eager(rows: Sequence[LogRow]) -> Diagnosis | None:
+    """Tell whether some windows ran without CUDA graph."""
+    without = [r for r in rows if r.cuda_graph is False]
+    if not without:
+        return None
+    batches = [r.batch_size or 0.0 for r in without]
+    graphed = [r.batch_size or 0.0 for r in rows if r.cuda_graph]
+    if graphed and max(graphed) < min(batches):
+        where = f"above {max(graphed):.0f} running requests"
+    elif graphed:
+        share = sum(r.windows for r in without) / sum(r.windows for r in rows)
+        where = f"in {100 * share:.0f} % of windows"
+    else:
+        where = "in all windows"
+    return Diagnosis("eager", f"cuda graph: False {where}: those rounds run eager and slower")
+
+
+def _caps(stated: object) -> tuple[int, ...]:
+    return () if isinstance(stated, int) else SPECULATION_CAPS

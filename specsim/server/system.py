@@ -1,0 +1,267 @@
+"""A server put together: library ids of a setup resolved into hardware, shards and engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from specsim.architecture import (
+    ModelArchitecture,
+    load_draft,
+    load_model,
+    model_from_hf_config,
+)
+from specsim.cost import AllReduce, AllReducePiece, CostModel, CostParameters, fit_allreduce
+from specsim.engine import EngineSetup, RunPlan, drafts_eager, kv_capacity, plan_run
+from specsim.errors import InputError
+from specsim.evidence import Evidence
+from specsim.hardware import AllReducePath, Gpu, Link, gpu_from_table, load_gpu, load_link
+from specsim.server import HardwareSpec, Setup
+from specsim.setting import SpecSetting
+from specsim.sharding import shard, shard_draft
+from specsim.workload import Workload
+
+CUSTOM_PCIE_BYTES = 56 * 1024
+"""vLLM's custom all-reduce over PCIe hands over to NCCL at this size (Kimi-K2.6 page, 2026)."""
+
+FALLBACK_LATENCY_S = {"nvlink": 5e-6, "infinity-fabric": 8e-6}
+"""Assumed latency of an all-reduce on links without a measured table; PCIe and others 20 us."""
+
+ADMITTED_OUTPUT_SHARE = 0.7
+"""Share of a request's output that admission reserves: SGLang starts new_token_ratio at 0.7 and
+lets it decay to a floor of 0.14 x (ENGINES A3), and a running request has on average half of its
+output; 0.7 is where both meet without retraction."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One server, ready to be priced.
+
+    Parameters
+    ----------
+    setup
+        As read from the file.
+    gpu, link
+        From the library or the file.
+    cost
+        Prices rounds.
+    engine
+        Engine facts that the rules need.
+    workload
+        Default requests.
+    """
+
+    setup: Setup
+    gpu: Gpu
+    link: Link
+    cost: CostModel
+    engine: EngineSetup
+    workload: Workload
+
+    def with_parameters(self, parameters: CostParameters) -> System:
+        """Return the same server with other cost parameters."""
+        return replace(self, cost=replace(self.cost, parameters=parameters))
+
+    def plan(
+        self,
+        setting: SpecSetting,
+        *,
+        engine_version: str | None = None,
+        max_running_requests: int | None = None,
+        what_if: bool = False,
+    ) -> RunPlan:
+        """Return what the engine does with a setting; other version or cap where given."""
+        engine = self.engine
+        if engine_version is not None:
+            engine = replace(engine, version=engine_version)
+        if max_running_requests is not None:
+            engine = replace(engine, max_running_requests=max_running_requests)
+        return plan_run(setting, engine, what_if=what_if)
+
+    def kv_pool_tokens(self, plan: RunPlan) -> float:
+        """Tokens that the KV cache holds under `plan`, all data-parallel ranks together.
+
+        `kv_tokens` of the setup is the start-up log's number for the current setting, of one
+        data-parallel rank; a drafter that is added or dropped changes it by its weights and its
+        own cache. (Bytes per token are averaged over the ranks, so a derived pool is whole.)
+        """
+        scale = float(self.cost.parameters.kv_pool)
+        speculates = plan.setting.speculates
+        current = self.setup.current
+        logged = current is not None and current.speculates
+        if self.engine.kv_tokens is not None:
+            size = self.engine.kv_tokens * self.engine.dp * self._kv_bytes(logged)
+            change = self._draft_weight_bytes(logged) - self._draft_weight_bytes(speculates)
+            return max(1.0, (size + change) / self._kv_bytes(speculates)) * scale
+        weights = self.cost.target.weight_bytes_per_gpu + self._draft_weight_bytes(speculates)
+        engine = self.engine
+        if plan.version != engine.version:
+            engine = replace(engine, version=plan.version)
+        return scale * kv_capacity(
+            engine, weights, self._kv_bytes(speculates), plan.setting.algorithm
+        )
+
+    def kv_tokens_per_request(self, plan: RunPlan, input_len: float, output_len: float) -> float:
+        """Tokens of the pool that admission reserves for one request."""
+        return input_len + ADMITTED_OUTPUT_SHARE * output_len + plan.reserved_tokens_per_request
+
+    def _kv_bytes(self, speculates: bool) -> float:
+        draft = self.cost.draft
+        extra = draft.kv_bytes_per_token if speculates and draft is not None else 0.0
+        return self.cost.target.kv_bytes_per_token + extra
+
+    def _draft_weight_bytes(self, speculates: bool) -> float:
+        draft = self.cost.draft
+        return draft.weight_bytes_per_gpu if speculates and draft is not None else 0.0
+
+
+def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
+    """Resolve the library ids of a setup.
+
+    Raises
+    ------
+    UnknownNameError, InputError, FormatError
+        If an id is unknown, the model cannot be split so, or the GPUs are too few.
+    """
+    hardware, engine = setup.hardware, setup.engine
+    gpu = load_gpu(hardware.gpu) if isinstance(hardware.gpu, str) else gpu_from_table(hardware.gpu)
+    if engine.tp > hardware.gpu_count:
+        raise InputError(
+            f"tp {engine.tp}",
+            f"exceeds the {hardware.gpu_count} GPUs of [hardware] gpu_count",
+            "set gpu_count to the GPUs of the server",
+        )
+    link = load_link(hardware.link)
+    model = _model(setup)
+    target = shard(
+        model,
+        setup.model.quantisation or "native",
+        engine.tp,
+        engine.dp,
+        engine.ep,
+        engine.kv_dtype,
+        setup.model.weight_bytes,
+    )
+    draft = None
+    if setup.draft is not None and setup.draft.id is not None:
+        draft = shard_draft(
+            load_draft(setup.draft.id, model, setup.draft.layers),
+            model,
+            target.quantisation,
+            engine.tp,
+            engine.dp,
+            engine.ep,
+            engine.kv_dtype,
+            setup.draft.quantisation,
+        )
+    cost = CostModel(
+        gpu,
+        target,
+        draft,
+        allreduce_of(hardware, link, engine.tp),
+        parameters or CostParameters(),
+        draft is not None and drafts_eager(engine.name, engine.version, draft.draft.kind),
+        engine.kv_unified,
+    )
+    return System(setup, gpu, link, cost, _engine_setup(setup, gpu), setup.workload.workload)
+
+
+@lru_cache(maxsize=64)
+def _library_model(name: str) -> ModelArchitecture:
+    return load_model(name)
+
+
+def _model(setup: Setup) -> ModelArchitecture:
+    if setup.model.config is not None:
+        return model_from_hf_config(setup.model.config)
+    if setup.model.id is None:
+        raise InputError("[model]", "has neither id nor config", 'add id = "..."')
+    return _library_model(setup.model.id)
+
+
+def _engine_setup(setup: Setup, gpu: Gpu) -> EngineSetup:
+    e = setup.engine
+    return EngineSetup(
+        name=e.name,
+        version=e.version,
+        gpu_mem_bytes=gpu.mem_bytes,
+        tp=e.tp,
+        dp=e.dp,
+        ep=e.ep,
+        attention_backend=e.attention_backend,
+        kv_dtype=e.kv_dtype,
+        max_running_requests=e.max_running_requests,
+        cuda_graph_max_bs=e.cuda_graph_max_bs,
+        mem_fraction_static=e.mem_fraction_static,
+        kv_tokens=e.kv_tokens,
+        chunked_prefill_size=e.chunked_prefill_size,
+        page_size=e.page_size,
+    )
+
+
+def allreduce_of(hardware: HardwareSpec, link: Link, gpus: int) -> AllReduce:
+    """All-reduce of `gpus` GPUs on a link: measured table, library curve, or an assumed one."""
+    if gpus <= 1:
+        return AllReduce()
+    if not isinstance(hardware.allreduce, str):
+        sizes, seconds = zip(*hardware.allreduce, strict=True)
+        return fit_allreduce([float(s) for s in sizes], list(seconds))
+    nccl = _library_curve(link, "nccl", gpus)
+    custom = _library_curve(link, "custom", gpus)
+    if hardware.allreduce == "nccl" or (custom is None and link.kind != "pcie"):
+        return nccl or _assumed_curve(link, gpus)
+    base = nccl or _assumed_curve(link, gpus)
+    if custom is None:  # over PCIe such kernels exist only in patched or recent engines
+        one_shot = _one_shot(link, gpus)
+        if hardware.allreduce == "custom":
+            return one_shot.switched(CUSTOM_PCIE_BYTES, base)
+        return _between(one_shot, _assumed_curve(link, gpus))
+    return custom
+
+
+def allreduce_evidence(hardware: HardwareSpec, link: Link, gpus: int) -> Evidence:
+    """Return what the all-reduce rests on."""
+    if gpus <= 1 or not isinstance(hardware.allreduce, str):
+        return "measured"
+    rows = link.allreduce_rows("nccl" if hardware.allreduce == "nccl" else "custom", gpus)
+    return "published" if rows else "assumed"
+
+
+def _library_curve(link: Link, path: AllReducePath, gpus: int) -> AllReduce | None:
+    rows = link.allreduce_rows(path, gpus)
+    if not rows:
+        return None
+    return AllReduce(tuple(AllReducePiece(r.max_bytes, r.latency_s, r.bytes_per_s) for r in rows))
+
+
+def _assumed_curve(link: Link, gpus: int) -> AllReduce:
+    """One protocol for all sizes: ring at 40 % of the link's peak, latency by kind of link.
+
+    40 % is what NCCL reaches on large messages over PCIe 5 (14 of 37 GB/s for eight GPUs).
+    """
+    latency = FALLBACK_LATENCY_S.get(link.kind, 25e-6) * (gpus / 8) ** 0.5
+    rate = max(link.bytes_per_s, 1e9) * 0.4 * gpus / (2 * (gpus - 1))
+    return AllReduce((AllReducePiece(float("inf"), latency, rate),))
+
+
+def _one_shot(link: Link, gpus: int) -> AllReduce:
+    """One-shot kernel over PCIe: 7 us, and each GPU pulls the message from all others.
+
+    RTX PRO 6000, 8 GPUs: 7.5 us at 256 B, 16.5 us at 32 KiB (community page, 2026).
+    """
+    rate = max(link.bytes_per_s, 1e9) * 0.38 / (gpus - 1)
+    return AllReduce((AllReducePiece(float("inf"), 7e-6, rate),))
+
+
+def _between(one: AllReduce, other: AllReduce) -> AllReduce:
+    """Geometric middle of two straight lines: a fused kernel that picks its path unseen."""
+    a, b = one.pieces[-1], other.pieces[-1]
+    return AllReduce(
+        (
+            AllReducePiece(
+                float("inf"),
+                (a.latency_s * b.latency_s) ** 0.5,
+                (a.bytes_per_s * b.bytes_per_s) ** 0.5,
+            ),
+        )
+    )
