@@ -212,7 +212,7 @@ def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> Readable:
             raise FormatError(
                 path,
                 "is compressed with zstd, which needs the package zstandard",
-                "pip install 'specsim[zstd]', or unpack it: zstd -dc FILE | specsim read -",
+                "pip install 'specsim-llm[zstd]', or unpack it: zstd -dc FILE | specsim read -",
             ) from error
         return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
     return raw
