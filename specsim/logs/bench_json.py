@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.histograms import histogram_entry, histograms_in
 from specsim.logs.json_values import Unread, json_values, number, table, whole
 from specsim.logs.serving import SLACK, Result, is_serving, serving_result
 from specsim.logs.settings import NO_SPECULATION
-from specsim.logs.sglang_facts import settings_of_args
 from specsim.logs.source import as_lines
 
 _DETAILS = re.compile(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from specsim.logs.entry import Diagnosis, LogRow
+from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import number, table, text, whole
 from specsim.logs.settings import algorithm_name, chain_settings
-from specsim.logs.sglang_facts import settings_of_args
 
 SLACK = 0.01
 """Relative difference that rounding of a printed result explains."""

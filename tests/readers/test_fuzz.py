@@ -23,19 +23,18 @@ from hypothesis import strategies as st
 
 from specsim.documents import LogDocument
 from specsim.errors import SpecsimError
-from specsim.logs import CODES, LogEntry, log_document, read_file
+from specsim.logs import CODES, Format, LogEntry, log_document, read_file
 from specsim.logs.bench_json import read_bench_json
 from specsim.logs.chrome_trace import read_chrome_trace
+from specsim.logs.formats import sglang, vllm
 from specsim.logs.golden import read_golden
 from specsim.logs.llamacpp import read_llamacpp
 from specsim.logs.nccl import read_nccl
 from specsim.logs.nsys import read_kernel_summary, read_nsys_sqlite
 from specsim.logs.prometheus import read_prometheus
-from specsim.logs.sglang import read_sglang
 from specsim.logs.source import split_lines
 from specsim.logs.tables import read_tables
 from specsim.logs.trtllm import read_trtllm_log, read_trtllm_stats
-from specsim.logs.vllm import read_vllm
 
 CASES = int(os.environ.get("SPECSIM_FUZZ", "160"))
 SECONDS_PER_CASE = 5.0
@@ -47,8 +46,8 @@ def by_lines(read: Callable[..., list[LogEntry]]) -> Reader:
     return lambda data: read(split_lines([data]), "file")
 
 
-def by_samples(data: bytes) -> list[LogEntry]:
-    return read_sglang(split_lines([data]), "file", samples=1000)
+def by_format(format_: Format) -> Reader:
+    return lambda data: logs.parsed(format_, data, samples=1000)
 
 
 BODY = logs.DECODE_SPEC["0.5.9-0.5.23"]
@@ -64,11 +63,11 @@ RANKS = "".join(
 )
 SEEDS: dict[str, tuple[Reader, list[str]]] = {
     "sglang": (
-        by_samples,
+        by_format(sglang.FORMAT),
         [SGLANG, RANKS, logs.AB_PASTE, logs.KV_BOUND, logs.SPEC_OFF],
     ),
     "vllm": (
-        by_lines(read_vllm),
+        by_format(vllm.FORMAT),
         [
             logs.VLLM_STARTUP + logs.VLLM,
             logs.VLLM_085,

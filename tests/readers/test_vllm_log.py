@@ -6,13 +6,13 @@ import log_samples as logs
 import pytest
 
 from specsim.logs import LogEntry
-from specsim.logs.vllm import read_vllm
+from specsim.logs.formats.vllm import FORMAT
 
 approx = pytest.approx
 
 
 def read(text: str) -> list[LogEntry]:
-    return read_vllm(text.splitlines(keepends=True), "log")
+    return logs.parsed(FORMAT, text)
 
 
 def only(text: str) -> LogEntry:
