@@ -8,21 +8,18 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple
 
 from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
 from specsim.logs.source import as_lines
 
-_TIME = rb"\d{1,12}(?:\.\d{1,3})?"
-_RATE = rb"\d{1,6}\.\d{2}"
 _CHECK = rb"(?:\d{1,15}|N/A|\d(?:\.\d+)?e[+-]\d\d)"
-_HALF = rb" +(" + _TIME + rb") +(" + _RATE + rb") +(" + _RATE + rb")(?: +(" + _CHECK + rb"))?"
-ROW = re.compile(
-    rb"\s*(\d{1,15}) +(\d{1,15}) +([a-z]\w{1,15})(?: +([a-z]{2,8}))?(?: +(-?\d{1,5}))?"
-    + _HALF
-    + rb"(?:"
-    + _HALF
-    + rb")?\s*(\Z|[\r\n]|\|)"
+_HALF = rb" +(\d{1,12}(?:\.\d{1,3})?) +(\d{1,6}\.\d{2}) +(\d{1,6}\.\d{2})(?: +" + _CHECK + rb")?"
+_ROW = re.compile(
+    rb"\s*(\d{1,15}) +\d{1,15} +[a-z]\w{1,15}(?: +[a-z]{2,8})?(?: +-?\d{1,5})?"
+    + (_HALF + rb"(?:" + _HALF + rb")?\s*(?:\Z|[\r\n]|\|)")
 )
+"""Size, count, type, then time (us), algorithm and bus bandwidth (GB/s) out of place, in place."""
 LOOKS_LIKE = re.compile(rb"\s*\d{1,15} +\d{1,15} +(?:float|half|bfloat16|double|u?int\d+|fp8_\w+) ")
 _RANKS = re.compile(rb"# nThread (\d{1,4}) nGpus (\d{1,4})")
 _RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) +(?:Group|Pid) ")
@@ -39,33 +36,35 @@ RATIO_SLACK = 0.02
 """Rounding of the printed bandwidths moves their ratio by this much."""
 
 
+class _Row(NamedTuple):
+    """One message size."""
+
+    size: int  # bytes per rank
+    seconds: float  # out of place
+    algbw: float  # GB/s
+    busbw: float
+    in_place: bool  # whether the other half is there
+
+    @property
+    def scale(self) -> float:
+        """Bandwidth by size and time over the printed one."""
+        return self.size / self.seconds / 1e9 / self.algbw
+
+
 @dataclass(slots=True)
 class _Run:
     """One test run."""
 
-    rows: list[tuple[int, float, float, float, float | None]] = field(default_factory=list)
     ranks: int | None = None
     test: str = "all_reduce"
     device: str = ""
+    rows: list[_Row] = field(default_factory=list)
     ended: bool = False
     unread: Counter[str] = field(default_factory=Counter)
 
 
 def read_nccl(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:
-    """Read the output of nccl-tests; one entry per run.
-
-    Parameters
-    ----------
-    lines
-        Lines with their ends.
-    path
-        Name for the entries.
-
-    Returns
-    -------
-    list of LogEntry
-        `timings` of phase ``allreduce``: out-of-place time by size, bytes per rank.
-    """
+    """Read the output of nccl-tests; one entry per run, with the out-of-place time by size."""
     runs = [_Run()]
     for line in as_lines(lines):
         if line.lstrip()[:1] == b"#" or b"_perf" in line:
@@ -79,92 +78,75 @@ def read_nccl(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[L
 
 
 def _comment(line: bytes, runs: list[_Run]) -> None:
+    if ranks := _RANKS.search(line):
+        if runs[-1].rows:
+            runs.append(_Run())
+        runs[-1].ranks = int(ranks[1]) * int(ranks[2])
     run = runs[-1]
-    ranks, rank, average = _RANKS.search(line), _RANK_LINE.match(line), _AVERAGE.search(line)
-    test, device = _TEST.search(line), _DEVICE.search(line)
-    if ranks and run.rows:
-        run = _Run()
-        runs.append(run)
-    if ranks:
-        run.ranks = int(ranks[1]) * int(ranks[2])
-    if rank:
+    if rank := _RANK_LINE.match(line):
         run.ranks = max(run.ranks or 0, int(rank[1]) + 1)
+        device = _DEVICE.search(line)
         run.device = device[1].decode() if device else run.device
-    if average:
-        run.ended = True
-    if test:
+    if test := _TEST.search(line):
         run.test = test[1].decode()
+    run.ended |= _AVERAGE.search(line) is not None
 
 
 def _row(line: bytes, runs: list[_Run]) -> str | None:
-    found = ROW.match(line)
-    if found is None or (found.end() == len(line) and not line.endswith((b"\n", b"\r"))):
-        return "damaged row" if line.endswith((b"\n", b"\r")) else "truncated"
-    size, time_us = int(found[1]), float(found[6])
+    """Take a row; return why it could not be read."""
+    found, whole = _ROW.match(line), line.endswith((b"\n", b"\r"))
+    if found is None or (found.end() == len(line) and not whole):
+        return "damaged row" if whole else "truncated"
+    size, time_us, algbw, busbw, in_place, *_ = found.groups()
+    row = _Row(int(size), float(time_us) * 1e-6, float(algbw), float(busbw), in_place is not None)
     run = runs[-1]
-    if run.rows and size < run.rows[-1][0] and run.ended:
-        run = _Run(ranks=run.ranks, test=run.test, device=run.device)
+    if run.rows and row.size < run.rows[-1].size and run.ended:
+        run = _Run(run.ranks, run.test, run.device)
         runs.append(run)
-    if time_us <= 0 or size < 1 or len(run.rows) >= MAX_ROWS:
+    if row.seconds <= 0 or row.size < 1 or len(run.rows) >= MAX_ROWS:
         return "a number is out of range"
-    in_place = float(found[10]) if found[10] else None
-    run.rows.append((size, time_us * 1e-6, float(found[7]), float(found[8]), in_place))
+    run.rows.append(row)
     return None
 
 
 def _entry(run: _Run, path: str) -> LogEntry:
     kept, scale = _consistent(run)
     ranks = _ranks(run.ranks, kept)
-    timings = tuple(
-        Timing(
-            phase="allreduce" if run.test == "all_reduce" else run.test,
-            seconds=seconds,
-            size_bytes=size,
-            ranks=ranks,
-            name=f"{run.test}_perf",
-        )
-        for size, seconds, *_ in kept
-    )
-    settings: dict[str, object] = {}
-    if ranks:
-        settings["ranks"] = ranks
-    if run.device:
-        settings["gpu"] = run.device
+    settings: dict[str, object] = {"ranks": ranks, "gpu": run.device}
     if abs(scale - 1) > 0.05:
         settings["size_over_algbw_times_time"] = round(scale, 3)
-    found = []
-    if run.unread.get("truncated"):
-        found.append(Diagnosis("truncated", f"{run.unread['truncated']} row(s) cut short"))
+    cut = run.unread["truncated"]
+    name = f"{run.test}_perf"
+    phase = "allreduce" if run.test == "all_reduce" else run.test
     return LogEntry(
         path=path,
         format="nccl_tests",
-        settings=settings,
+        settings={key: value for key, value in settings.items() if value},
         windows=WindowCount(len(kept), len(kept)),
-        timings=timings,
-        diagnoses=tuple(found),
-        unread=dict(run.unread),
+        timings=tuple(
+            Timing(phase, row.seconds, size_bytes=row.size, ranks=ranks, name=name) for row in kept
+        ),
+        diagnoses=(Diagnosis("truncated", f"{cut} row(s) cut short"),) if cut else (),
+        unread=dict(+run.unread),
     )
-
-
-_Row = tuple[int, float, float, float, float | None]
 
 
 def _consistent(run: _Run) -> tuple[list[_Row], float]:
     """Rows whose size, time and algbw agree, up to one factor common to all rows of the run."""
-    scales = [size / seconds / 1e9 / algbw for size, seconds, algbw, *_ in run.rows if algbw > 0.5]
+    scales = [row.scale for row in run.rows if row.algbw > 0.5]
     common = median(scales) if len(scales) >= MIN_ROWS else 1.0
     alike = sum(abs(s / common - 1) < 0.02 for s in scales)
     power = abs(math.log2(common) - round(math.log2(common))) < 0.03
     scale = common if power and abs(common - 1) > 0.02 and 2 * alike > len(scales) else 1.0
-    both = any(in_place is not None for *_, in_place in run.rows)
+    both = any(row.in_place for row in run.rows)
     kept = []
     for row in run.rows:
-        size, seconds, algbw, busbw, in_place = row
-        if both and in_place is None:
+        expected = row.size / row.seconds / 1e9 / scale
+        if both and not row.in_place:
             run.unread["damaged row"] += 1
-            continue
-        expected = size / seconds / 1e9 / scale
-        if abs(expected - algbw) > 0.0051 + 0.006 * expected or busbw > 2 * algbw + 0.02:
+        elif abs(expected - row.algbw) > 0.0051 + 0.006 * expected or (
+            row.busbw > 2 * row.algbw + 0.02
+        ):
             run.unread["numbers contradict each other"] += 1
         else:
             kept.append(row)
@@ -173,7 +155,7 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
 
 def _ranks(stated: int | None, rows: list[_Row]) -> int | None:
     """Ranks as stated, unless bus over algorithm bandwidth, 2(n - 1)/n, says otherwise."""
-    ratios = [busbw / algbw for _, _, algbw, busbw, _ in rows if algbw > 1]
+    ratios = [row.busbw / row.algbw for row in rows if row.algbw > 1]
     if not ratios:
         return stated
     ratio = median(ratios)
