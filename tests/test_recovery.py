@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from specsim.calibrate.report import warnings
-from specsim.logs import read_sglang, read_vllm
+from specsim.logs.sglang import read_sglang
+from specsim.logs.vllm import read_vllm
 from specsim.profile import Z90
 from specsim.setting import SpecSetting
 

@@ -54,7 +54,9 @@ def sweep_command(
     ] = None,
     dask: Annotated[
         str | None,
-        typer.Option("--dask", metavar="ADDRESS", help="A Dask scheduler; needs specsim[dask]."),
+        typer.Option(
+            "--dask", metavar="ADDRESS", help="A Dask scheduler; needs specsim-llm[dask]."
+        ),
     ] = None,
     seed: opt.SeedOption = 0,
 ) -> None:
