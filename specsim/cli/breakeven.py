@@ -58,7 +58,7 @@ def breakeven_command(
     from specsim.decide.breakeven import break_even
     from specsim.decide.candidates import algorithm_of
     from specsim.errors import InputError
-    from specsim.predict import CONCURRENCY
+    from specsim.question import CONCURRENCY
 
     pic.check_plot(plot)
     if round_ms is not None or step_ms is not None:
