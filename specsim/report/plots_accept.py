@@ -10,8 +10,7 @@ import numpy as np
 
 from specsim.acceptance import Acceptance, accept_prob_at, accept_table, draft_beam
 from specsim.errors import InputError
-from specsim.report.plots import STYLES
-from specsim.report.plots_frame import frame
+from specsim.report.figure import STYLES, frame
 from specsim.setting import SpecSetting
 from specsim.tree import Beam, tree_capacity
 
