@@ -6,7 +6,7 @@ import io
 import math
 from pathlib import PurePath
 from textwrap import fill
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from specsim.errors import InputError
 
@@ -113,13 +113,13 @@ def draw_line(
 
 
 def note(
-    axes: Axes, words: str, place: tuple[float, float], offset: tuple[float, float], **looks: object
+    axes: Axes, words: str, place: tuple[float, float], offset: tuple[float, float], **looks: Any
 ) -> None:
     """Write small words some points beside a place."""
     axes.annotate(words, place, offset, textcoords="offset points", fontsize=8, **looks)
 
 
-def legend(axes: Axes, **place: object) -> None:
+def legend(axes: Axes, **place: Any) -> None:
     """Explain the labelled artists, if there are any."""
     if axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, fontsize="small", **place)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass, sibling_share
+from specsim.acceptance import Acceptance, accept_prob_at, accept_table, draft_beam
 from specsim.errors import InputError
 from specsim.report.figure import Style, draw_line, frame, legend
 from specsim.setting import SpecSetting
-from specsim.tree import BeamResult, beam_tree, tree_capacity
+from specsim.tree import Beam, tree_capacity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from specsim.arrays import Floats, Ints
+    from specsim.arrays import Flags, Ints
 
 MOST_NODES = 40
 """A pool with more candidates is too crowded to draw."""
@@ -80,8 +80,14 @@ def plot_accept_length(
 class DrawnTree:
     """The pool of one typical context, and the tree that the engine makes of it."""
 
-    beam: BeamResult  # of one context
+    beam: Beam  # of one context
     setting: SpecSetting  # that was asked for
+
+    @property
+    def verified(self) -> Flags:
+        """Which candidates of the pool are verified."""
+        verified: Flags = self.beam.selected(self.setting.num_draft_tokens)[0]
+        return verified
 
 
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
@@ -101,19 +107,11 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     """
     if not setting.speculates:
         raise InputError("no speculation", "has no draft tree", "give topk and steps")
-    k, alpha = setting.topk, accept_prob_at(acceptance, setting.num_steps)
+    alpha = accept_prob_at(acceptance, setting.num_steps)
     odds = np.log(alpha.clip(1e-9, 1 - 1e-9) / (1 - alpha).clip(1e-9)) + acceptance.level
-    ranks = rank_mass(k, acceptance.rank_scale)
-    p_steps: list[Floats] = []
-    q_steps: list[Floats] = []
-    for depth, at in enumerate(odds.tolist(), start=1):
-        p, q = (1.0 / (1.0 + np.exp(-x)) for x in (at, at - acceptance.confidence_shift * depth))
-        share = ranks * sibling_share(np.array([p]))
-        shape = (1, 1 if depth == 1 else k, k)
-        p_steps.append(np.broadcast_to([p, *(1.0 - p) * share], shape))
-        # ranks are by the drafter's own confidence, so no sibling has more than the first
-        q_steps.append(np.broadcast_to([q, *np.minimum((1.0 - q) * share, q)], shape))
-    return DrawnTree(beam_tree(q_steps, p_steps, setting.num_draft_tokens), setting)
+    widths = [setting.topk if depth else 1 for depth in range(setting.num_steps)]
+    steps = [np.full((1, 1, w), at) for w, at in zip(widths, odds.tolist(), strict=True)]
+    return DrawnTree(draft_beam(acceptance, steps, setting.topk), setting)
 
 
 def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
@@ -137,7 +135,7 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     count = len(beam.depth)
     if count > MOST_NODES:
         raise InputError(f"pool of {count} nodes", "is too crowded to draw", "ask for a small topk")
-    parent, chosen, accepted = beam.parent[0], beam.selected[0], beam.p[0]
+    parent, chosen, accepted = beam.parent[0], drawn.verified, beam.p[0]
     depth = [*beam.depth.tolist(), 0]  # the root last, where parent -1 finds it
     height = _heights(parent, beam.rank)
     for node in range(count):

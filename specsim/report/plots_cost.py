@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -173,7 +173,7 @@ def plot_allreduce(
         note(axes, _bytes(switch), place, offset, xycoords=("data", "axes fraction"), color="0.3")
     if measured:
         size, seconds = np.array(measured).T
-        looks = {"facecolor": "none", "edgecolor": "black", "zorder": 3}
+        looks: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "zorder": 3}
         axes.scatter(size, 1e6 * seconds, 28, label="measured", **looks)
     frame(axes, "One all-reduce", "message (bytes)", "time (µs)")
     axes.set_xscale("log", base=2)
@@ -190,7 +190,11 @@ def _tokens_above(axes: Axes, token_bytes: float, sizes: tuple[float, float]) ->
     from matplotlib.ticker import NullLocator
 
     tokens = axes.secondary_xaxis(
-        "top", functions=(lambda size: size / token_bytes, lambda count: count * token_bytes)
+        "top",
+        functions=(
+            lambda size: np.divide(size, token_bytes),
+            lambda n: np.multiply(n, token_bytes),
+        ),
     )
     shown = [t for t in (1, 4, 16, 64, 256, 1024) if sizes[0] <= t * token_bytes <= sizes[1]]
     tokens.set_xticks(shown, [str(t) for t in shown])
@@ -232,7 +236,12 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
             100 * (x / row.measured - 1) for x in (row.predicted, row.low, row.high)
         )
         bars = [[error - low], [high - error]]
-        looks = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "none"}
+        looks: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "markersize": 5,
+            "linestyle": "none",
+        }
         axes.errorbar(row.measured, error, bars, capsize=3, linewidth=0.9, label=label, **looks)
     axes.axhline(0.0, color="black", linewidth=1.0)
     what = " or ".join(UNITS[q] for q in sorted({row.quantity for row in validation.rows}))

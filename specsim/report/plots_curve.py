@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specsim.curve import Curve, CurvePoint
 from specsim.evidence import weakest
@@ -176,6 +176,10 @@ def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: Styl
         return
     loads, tps = zip(*cells, strict=True)
     named = "measured" in axes.get_legend_handles_labels()[1]
-    looks = {"facecolors": "none", "edgecolors": style.colour, "marker": style.marker}
+    looks: dict[str, Any] = {
+        "facecolors": "none",
+        "edgecolors": style.colour,
+        "marker": style.marker,
+    }
     label = None if named else "measured"
     axes.scatter(loads, tps, s=70, linewidths=1.6, zorder=3, label=label, **looks)

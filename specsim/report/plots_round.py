@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -129,13 +129,14 @@ def plot_round_parts(axes: Axes, parts: RoundParts, names: Sequence[str], title:
     title
         Above the plot.
     """
-    places, ms = np.arange(len(names)), 1e3 * parts.seconds
+    places, ms = range(len(names)), 1e3 * parts.seconds
     tops = ms.cumsum(axis=1)
     for column, (words, colour, hatch) in enumerate(PARTS.values()):
         height = ms[:, column]
         if height.max() > 0:
-            looks = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
-            axes.bar(places, height, 0.6, tops[:, column] - height, label=words, **looks)
+            looks: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black"}
+            bottom = tops[:, column] - height
+            axes.bar(places, height, 0.6, bottom, linewidth=0.5, label=words, **looks)
     for place, top, tokens in zip(places, tops[:, -1], parts.tokens, strict=True):
         text = f"{top:.1f} ms\n{tokens:.1f} tokens\n{top / tokens:.2f} ms/token"
         note(axes, text, (place, top), (0, 3), ha="center")

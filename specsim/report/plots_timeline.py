@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -102,12 +102,10 @@ def plot_timeline(axes: Axes, timeline: Timeline) -> Axes:
             start_ms = chosen["start_ns"] / 1e6
             length_ms = (chosen["end_ns"] - chosen["start_ns"]) / 1e6
             slim = length_ms < SLIM_SHARE * end_ms
-            for some, looks in (
-                (~slim, {"hatch": hatch, "edgecolor": "black"}),
-                (slim, {"edgecolor": colour}),
-            ):
+            for some, line, fill in ((~slim, "black", hatch), (slim, colour, "")):
                 bars = list(zip(start_ms[some], length_ms[some], strict=True))
-                axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=colour, lw=0.5, **looks)
+                looks: dict[str, Any] = {"facecolor": colour, "edgecolor": line, "hatch": fill}
+                axes.broken_barh(bars, (row - 0.4, 0.8), lw=0.5, **looks)
             if lane == "step" or phase == "waiting":
                 _label(axes, chosen, row, end_ms)
     frame(axes, timeline.title, "time (ms)", "", grid="none")
