@@ -24,6 +24,7 @@ __all__ = [
     "at_least",
     "engine_named",
     "kv_capacity",
+    "launch_env",
     "launch_flags",
     "padded_batch",
     "parse_version",
@@ -108,6 +109,11 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None = No
             "choose a setting that the engine runs, or another version",
         )
     return engine_named(plan.engine).launch_flags(plan, engine, draft_model)
+
+
+def launch_env(plan: RunPlan) -> dict[str, str]:
+    """Return the environment variables that the plan needs."""
+    return engine_named(plan.engine).launch_env(plan)
 
 
 def kv_capacity(

@@ -9,6 +9,7 @@ from specsim.engine.plan import FirstDraft, GraphUnit, RunPlan, Timeline
 from specsim.engine.version import EngineVersion, parse_version
 from specsim.errors import EngineRefusal, InputError
 from specsim.setting import Algorithm, SpecSetting
+from specsim.textfile import shown
 
 MIB, GIB = 2**20, 2**30
 
@@ -23,10 +24,9 @@ def at_least(section: object, least: float, *names: str) -> None:
     """
     for name in names:
         value: float | None = getattr(section, name)
-        if value is not None and not value >= least:
-            raise InputError(
-                f"{name} = {value}", f"must be at least {least}", "leave it out for the default"
-            )
+        if value is not None and not least <= value <= 2**53:
+            reason = f"must be at least {least}" if value < least else "is more than any server has"
+            raise InputError(f"{name} = {shown(value)}", reason, "leave it out for the default")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ FALLBACK_LATENCY_S = {"nvlink": 5e-6, "infinity-fabric": 8e-6}
 
 ADMITTED_OUTPUT_SHARE = 0.7
 """Share of a request's output that admission reserves: SGLang starts new_token_ratio at 0.7 and
-lets it decay to a floor of 0.14 x [@sglang-wheels], and a running request has on average half of its
-output; 0.7 is where both meet without retraction."""
+lets it decay to a floor of 0.14 x [@sglang-wheels], and a running request has on average half of
+its output; 0.7 is where both meet without retraction."""
 
 
 @dataclass(frozen=True, slots=True)
