@@ -233,7 +233,8 @@ def test_toml_date_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None
         (lambda m: m["hardware"].update(gpu=6000), FormatError, ("gpu", "6000", "table")),
         (lambda m: m["hardware"].update(gpu=OWN_GPU | {"mem_bytes": float("inf")}), FormatError,
          ("mem_bytes = inf", "finite")),
-        (lambda m: m["hardware"].update(gpu=OWN_GPU | {"mem_bytes": [1]}), FormatError, ("mem_bytes",)),
+        (lambda m: m["hardware"].update(gpu=OWN_GPU | {"mem_bytes": [1]}), FormatError,
+         ("mem_bytes",)),
         (lambda m: m["hardware"].update(allreduce={}), FormatError, ("allreduce",)),
         (lambda m: m["hardware"].update(allreduce={"4k": 1e-5}), FormatError, ("4k", "bytes")),
         (lambda m: m["hardware"].update(allreduce={"4096": -1e-5}), FormatError, ("seconds",)),
@@ -307,7 +308,10 @@ setups = st.builds(
         | st.dictionaries(counts, positive, min_size=1).map(lambda d: tuple(sorted(d.items()))),
     ),
     model=st.builds(
-        ModelSpec, id=words, quantisation=st.none() | words, weight_bytes=st.none() | st.floats(1, 1e12)
+        ModelSpec,
+        id=words,
+        quantisation=st.none() | words,
+        weight_bytes=st.none() | st.floats(1, 1e12),
     ),
     engine=st.builds(
         EngineSpec,
