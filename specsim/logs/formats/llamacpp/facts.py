@@ -97,8 +97,9 @@ class Facts:
         if found := _INFO.search(line):
             self._model(_MODEL_FACTS[found[1]], found[2].decode(errors="replace").strip())
         elif found := _STATISTICS.search(line):
-            name, *counts, ms = found.groups()
-            self.totals = Totals(name.decode(), *map(int, counts), seconds=float(ms) / 1e3)
+            calls, verified, drafts, accepted = (int(found[i]) for i in range(2, 6))
+            seconds = float(found[6]) / 1e3
+            self.totals = Totals(found[1].decode(), calls, verified, drafts, accepted, seconds)
         elif found := _IMPLEMENTATION.search(line):
             self.implementation = self.implementation or found[1].decode()
         elif self.implementation and (found := _DEPTH.search(line)):
