@@ -97,8 +97,10 @@ def json_page() -> str:
         module = importlib.import_module(place)
         schema = TypeAdapter(getattr(module, name)).json_schema()
         definitions = schema.get("$defs", {})
-        named = schema["properties"].get("schema")
-        title = named["default"] if named else module.SCHEMA
+        fields = schema["properties"]
+        if "schema" not in fields:  # written around the fields of a dataclass
+            schema["properties"] = fields = {"schema": {"const": module.SCHEMA}, **fields}
+        title = fields["schema"]["const"]
         parts.append(f"## {title}\n\n`specsim {command}`.\n")
         parts.append(_fields(schema))
         for key, part in definitions.items():
