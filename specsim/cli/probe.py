@@ -119,7 +119,7 @@ def _request(
     seed: int,
 ) -> Request:
     """Resolve names and lists."""
-    from specsim.architecture import load_draft, load_model, model_from_hf_config
+    from specsim.architecture import load_draft, load_model
     from specsim.cli.options import parse_concurrency
     from specsim.errors import InputError
     from specsim.probe.device import parse_dtype
@@ -127,7 +127,7 @@ def _request(
     from specsim.probe.run import Request
     from specsim.probe.shapes import draft_shapes, target_shape
 
-    architecture = model_from_hf_config(model) if model.endswith(".json") else load_model(model)
+    architecture = load_model(model)
     shapes = None
     if draft is not None:
         shapes = draft_shapes(load_draft(draft, architecture), tp)

@@ -15,10 +15,9 @@ import numpy as np
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Records
-from specsim.predict import FIRST_TREE_OVERLAP
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
@@ -161,7 +160,7 @@ def scheduled_plans(profile: Profile, setting: SpecSetting) -> tuple[RunPlan, ..
 
 def _planned(profile: Profile, setting: SpecSetting) -> RunPlan:
     system = profile.system()
-    for version in (None, FIRST_TREE_OVERLAP.get(profile.setup.engine.name)):
+    for version in (None, engine_named(system.engine.name).trees_overlap_from):
         try:
             return system.plan(setting, engine_version=version)
         except EngineRefusal:
@@ -172,8 +171,8 @@ def _planned(profile: Profile, setting: SpecSetting) -> RunPlan:
 def _title(plan: RunPlan, concurrency: int) -> str:
     """Name a plan and its load."""
     setting = plan.setting
-    generation = {"sequential": " (v1)", "overlap": " (v2)"}.get(setting.scheduler, "")
-    generation = generation if plan.engine == "sglang" and setting.speculates else ""
+    worker = dict(engine_named(plan.engine).worker_names).get(setting.scheduler)
+    generation = f" ({worker})" if worker and setting.speculates else ""
     clients = f"{concurrency} client{'s' * (concurrency > 1)}"
     words = [
         setting.title,
