@@ -172,7 +172,7 @@ def plot_allreduce(
     for i in range(len(edges) - 1):
         colour, line, _ = STYLES[(i + 1) % len(STYLES)]
         size = np.geomspace(edges[i], edges[i + 1] * (1 - 1e-9), 60)
-        us = 1e6 * allreduce.time_s(size, p.allreduce_latency, p.allreduce_bandwidth)
+        us = 1e6 * allreduce.time_s(size, p["allreduce_latency"], p["allreduce_bandwidth"])
         axes.plot(size, us, color=colour, linestyle=line, label=f"protocol {i + 1}")
     for i, switch in enumerate(switches):
         axes.axvline(switch, color="0.5", linestyle=":", linewidth=1.0)
