@@ -258,7 +258,7 @@ def _draw(
     """Draw the curve, and over it the cells that were measured under the same question."""
     import sys
 
-    from specsim.report.plots import measured_cells, throughput_figure
+    from specsim.report.plots_curve import measured_cells, throughput_figure
 
     pic.write_plot(plot, throughput_figure(curve, request_rate, cells))
     if cells and not any(measured_cells(curve, cells, request_rate)):

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.acceptance import accept_tables
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.decide.tables import accept_tables
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
