@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specsim.acceptance import Acceptance, accept_table
+from specsim.engine import engine_named
 from specsim.errors import InputError
 from specsim.parameters import acceptance_priors, cost_priors
 from specsim.profile.profile import FitRecord, Profile, acceptance_name
@@ -39,7 +40,7 @@ def default_acceptance(
 ) -> Acceptance:
     """Return what a drafter of this kind accepts before anything is known about it."""
     alone = algorithm == "STANDALONE"
-    fills = system.engine.name == "sglang"  # its lookup fills the tree whatever it finds
+    fills = engine_named(system.engine.name).lookup_fills_tree
     return Acceptance(
         dataset=dataset,
         temperature=temperature,
