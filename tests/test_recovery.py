@@ -19,8 +19,8 @@ import pytest
 from specsim.calibrate.report import warnings
 from specsim.logs import Source
 from specsim.logs.formats import sglang, vllm
-from specsim.profile import Z90
 from specsim.setting import SpecSetting
+from specsim.uncertainty import Z90
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 

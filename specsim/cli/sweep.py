@@ -71,7 +71,7 @@ def sweep_command(
     from specsim.decide.sweep import Sweep, product_of
     from specsim.decide.sweep_run import append_rows, read_done, run_sweep
     from specsim.errors import InputError
-    from specsim.predict import CONCURRENCY
+    from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
 
     if jobs is not None and jobs < 1:

@@ -8,6 +8,8 @@ from specsim.logs.entry import Code, Diagnosis, LogRow
 
 FULL_KV = 0.9
 """Fraction of the KV cache in use from which on it is what limits the batch."""
+FULL_DRAFTS = 0.95
+"""Below this share of the depth, drafts are partial."""
 MIN_PREFILL_SHARE = 0.1
 QUEUE_DOMINATES = 2.0
 """A queue this many times the batch means that requests spend most of their time waiting."""
@@ -20,19 +22,19 @@ Finding = tuple[Code, str]
 """A code and its message, empty where there is nothing to say."""
 
 
-def told(findings: Iterable[Finding]) -> tuple[Diagnosis, ...]:
+def told(findings: Iterable[Finding]) -> list[Diagnosis]:
     """Return the diagnoses that say something.
 
     >>> [d.code for d in told([("eager", ""), ("capped", "why")])]
     ['capped']
     """
-    return tuple(Diagnosis(code, text) for code, text in findings if text)
+    return [Diagnosis(code, text) for code, text in findings if text]
 
 
-def load_findings(
+def of_load(
     rows: Sequence[LogRow], settings: Mapping[str, object], windows: int, with_prefill: int
-) -> list[Finding]:
-    """Return the rules that need no knowledge of the engine's formats.
+) -> list[Diagnosis]:
+    """Return the diagnoses that need no knowledge of the engine's formats.
 
     Parameters
     ----------
@@ -45,15 +47,16 @@ def load_findings(
     """
     share = with_prefill / max(windows, 1)
     mixed = f"{100 * share:.0f} % of windows contain prefill: their throughput is not pure decoding"
-    return [
-        ("capped", capped(rows, settings)),
-        ("queue_dominated", queue_dominated(rows)),
-        ("eager", eager(rows)),
+    findings: list[Finding] = [
+        ("capped", _capped(rows, settings)),
+        ("queue_dominated", _queue_dominated(rows)),
+        ("eager", _eager(rows)),
         ("prefill_mixed", mixed if share >= MIN_PREFILL_SHARE else ""),
     ]
+    return told(findings)
 
 
-def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
+def _capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
     """Tell whether requests wait although the batch does not grow."""
     waiting = [r for r in rows if r.queue is not None and r.queue >= 0.5 and r.batch_size]
     if not waiting:
@@ -84,7 +87,7 @@ def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
     return f"throughput is flat because {what}: {why}"
 
 
-def queue_dominated(rows: Sequence[LogRow]) -> str:
+def _queue_dominated(rows: Sequence[LogRow]) -> str:
     """Tell whether far more requests wait than run."""
     for row in rows:
         if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size:
@@ -95,7 +98,7 @@ def queue_dominated(rows: Sequence[LogRow]) -> str:
     return ""
 
 
-def eager(rows: Sequence[LogRow]) -> str:
+def _eager(rows: Sequence[LogRow]) -> str:
     """Tell whether some windows ran without CUDA graph."""
     without = [r for r in rows if r.cuda_graph is False]
     if not without:
@@ -110,3 +113,27 @@ def eager(rows: Sequence[LogRow]) -> str:
     else:
         where = "in all windows"
     return f"cuda graph: False {where}: those rounds run eager and slower"
+
+
+def partial_drafting(
+    each: float | None, steps: int | None, at_ends: float = 0.0
+) -> list[Diagnosis]:
+    """Tell whether fewer tokens are drafted per round than `steps`, but for the ends of requests.
+
+    >>> partial_drafting(1.4, 3)[0].message
+    '1.4 of 3 tokens are drafted per round: not every round drafts in full'
+    """
+    if not steps or each is None or each + at_ends >= FULL_DRAFTS * steps:
+        return []
+    text = f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
+    return [Diagnosis("partial_drafting", text)]
+
+
+def truncated(unread: Mapping[str, int], what: str = "line(s)") -> list[Diagnosis]:
+    """Tell of lines or records that were cut short.
+
+    >>> truncated({"truncated": 2})[0].message
+    '2 line(s) cut short were not read'
+    """
+    cut = unread.get("truncated", 0)
+    return [Diagnosis("truncated", f"{cut} {what} cut short were not read")] if cut else []

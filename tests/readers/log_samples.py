@@ -6,17 +6,7 @@ damage to one line must not change them.
 
 from __future__ import annotations
 
-import io
-
-from specsim.logs import Format, LogEntry, Source
-
 STAMP = "2026-03-04 05:06:%02d"
-
-
-def parsed(format_: Format, text: str | bytes, samples: int = 0) -> list[LogEntry]:
-    """What a format reads in a text."""
-    data = text.encode() if isinstance(text, str) else text
-    return format_.parse(Source("file", io.BytesIO(data)), samples)
 
 
 def decode_lines(

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parsing import parse
 
 from specsim.logs.durations import Durations
-from specsim.logs.formats.sglang import FORMAT
 from specsim.logs.formats.sglang.lines import COLUMNS, DecodeLine, parse_decode_line
 from specsim.logs.levels import level_rows
 from specsim.logs.ranks import group_starts
@@ -220,9 +220,9 @@ def test_result_does_not_depend_on_how_lines_are_batched() -> None:
             lines.append(f"[2026-03-04 05:06:00 TP0] {logs.PREFILL['0.5.9']}\n")
         if rng.random() < 0.01:
             lines.append(lines[-1][:60] + "\n")
-    whole = logs.parsed(FORMAT, "".join(lines))
+    whole = parse("sglang_log", "".join(lines))
     noisy = [noise for line in lines for noise in (line, "INFO: something else\n")]
-    (again,) = logs.parsed(FORMAT, "".join(noisy))[:1]
+    (again,) = parse("sglang_log", "".join(noisy))[:1]
     assert whole[0].rows == again.rows
     assert whole[0].windows == again.windows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specsim.logs.diagnose import Finding, load_findings, told
+from specsim.logs.diagnose import Finding, of_load, told, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats.sglang.lines import GENERATIONS, Layout, generation
 from specsim.logs.formats.sglang.server import Server
@@ -76,23 +76,23 @@ def _diagnoses(
         "the KV cache was full, and their tokens were computed twice"
     )
     is_adaptive = facts.adaptive or settings.get("speculative_adaptive")
-    ranks, cut = len(windows.ranks.named), server.unread["truncated"]
-    found = load_findings(rows, settings, windows.read, windows.with_prefill)
+    ranks = len(windows.ranks.named)
+    summed = f"{ranks} data-parallel ranks were summed per window"
+    findings: list[Finding] = []
     if layout is not None and layout.prints("accept"):
-        found += _acceptance(rows)
-    found += [
+        findings += _acceptance(rows)
+    findings += [
         ("partial_drafting", adaptive if is_adaptive else ""),
         ("retraction", retracted if facts.retractions else ""),
     ]
     if layout is not None and layout.prints("rate"):
-        found.append(("accept_rate_definition", _rate_definition(server, layout, settings)))
-    summed = f"{ranks} data-parallel ranks were summed per window"
-    cut_short = f"{cut} decode line(s) cut short were not read"
-    found += [
-        ("ranks_summed", summed if ranks > 1 else ""),
-        ("truncated", cut_short if cut else ""),
-    ]
-    return told(found)
+        findings.append(("accept_rate_definition", _rate_definition(server, layout, settings)))
+    findings.append(("ranks_summed", summed if ranks > 1 else ""))
+    return (
+        *of_load(rows, settings, windows.read, windows.with_prefill),
+        *told(findings),
+        *truncated(server.unread, "decode line(s)"),
+    )
 
 
 def _acceptance(rows: Sequence[LogRow]) -> list[Finding]:

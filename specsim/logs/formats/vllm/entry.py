@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from specsim.logs.diagnose import Finding, load_findings, told
+from specsim.logs.diagnose import Finding, of_load, partial_drafting, told, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats.vllm.server import Server
 from specsim.logs.levels import LEVEL_WIDTH, level_rows
@@ -13,8 +13,6 @@ from specsim.logs.settings import NO_SPECULATION, chain_settings
 
 SILENT_WINDOWS = 2
 """So many windows without a drafting line, in a log that was not filtered, draft nothing."""
-FULL_DRAFTING = 0.95
-"""Drafted tokens per round below this fraction of the configured number are partial."""
 
 
 def server_entry(server: Server, path: str) -> LogEntry:
@@ -104,40 +102,43 @@ def _diagnoses(
     eager = "enforce_eager=True: no forward runs as a CUDA graph"
     ranks = max(len(windows.ranks.named), server.engines)
     summed = f"{ranks} data-parallel engines were summed"
-    cut = server.unread["truncated"]
-    return told(
-        [
-            *load_findings(rows, settings, windows.read, windows.with_prefill),
-            *_drafting_findings(server, settings),
-            ("retraction", full if preempted else ""),
-            ("eager", eager if settings.get("disable_cuda_graph") is True else ""),
-            ("ranks_summed", summed if ranks > 1 else ""),
-            ("truncated", f"{cut} line(s) cut short were not read" if cut else ""),
-        ]
+    findings: list[Finding] = [
+        ("retraction", full if preempted else ""),
+        ("eager", eager if settings.get("disable_cuda_graph") is True else ""),
+        ("ranks_summed", summed if ranks > 1 else ""),
+    ]
+    return (
+        *of_load(rows, settings, windows.read, windows.with_prefill),
+        *_of_drafting(server, settings.get("num_steps")),
+        *told(findings),
+        *truncated(server.unread),
     )
 
 
-def _drafting_findings(server: Server, settings: Mapping[str, object]) -> list[Finding]:
+def _of_drafting(server: Server, steps: object) -> list[Diagnosis]:
     """Return what is wrong with the drafting, and what the numbers mean."""
     drafting = server.drafting
     bonus = (
         f"the printed mean acceptance length leaves out the bonus token (vLLM 0.8.5) "
         f"in {drafting.corrected} lines: 1 was added"
     )
-    steps, each = settings.get("num_steps"), drafting.drafted_per_round() or 0.0
-    partial = f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
-    short = isinstance(steps, int) and 0 < each < FULL_DRAFTING * steps
+    findings: list[Finding] = [
+        ("bonus_excluded", bonus if drafting.corrected else ""),
+        ("accept_rate_definition", _v0_rate(server)),
+        ("zero_acceptance", _unused_positions(server)),
+    ]
+    partial = (
+        partial_drafting(drafting.drafted_per_round(), steps) if isinstance(steps, int) else []
+    )
     underivable = (
         f"this version prints {100 * (drafting.accept_rate() or 0.0):.0f} % accepted over drafted "
         "tokens but no accept length: without num_speculative_tokens it cannot be derived"
     )
     rate_alone = drafting.lines and drafting.accept_length is None and drafting.positions == 0
     return [
-        ("bonus_excluded", bonus if drafting.corrected else ""),
-        ("accept_rate_definition", _v0_rate(server)),
-        ("zero_acceptance", _unused_positions(server)),
-        ("partial_drafting", partial if short else ""),
-        ("accept_rate_definition", underivable if rate_alone else ""),
+        *told(findings),
+        *partial,
+        *told([("accept_rate_definition", underivable if rate_alone else "")]),
     ]
 
 
