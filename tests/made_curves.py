@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specsim.curve import Comparison, Curve, CurvePoint, Role, Series
+from specsim.curve import Curve, CurvePoint, Role, Series
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Z90, normal_cdf
 
@@ -65,7 +65,7 @@ def made_series(
             )
         )
         probability = 0.0 if role == "baseline" else normal_cdf(gain / sd)
-        comparisons.append(Comparison(load, gain, gain - Z90 * sd, gain + Z90 * sd, probability))
+        comparisons.append(CurvePoint(load, gain, gain - Z90 * sd, gain + Z90 * sd, probability))
     return Series(tuple(points), tuple(comparisons))
 
 

@@ -159,13 +159,13 @@ def test_gains_are_surer_than_throughputs(profile: Profile) -> None:
     """Two settings of one server share its parameters; the sign of a sure gain is sure."""
     curve = ask(profile, TREE)
     for line in curve.series[1:]:
-        for p, c in zip(line.points, line.comparisons, strict=True):
+        for p, c in zip(line.points, line.points, strict=True):
             assert (c.concurrency, c.gain) == (p.concurrency, pytest.approx(p.speedup - 1))
             assert c.gain_low < c.gain < c.gain_high
             assert 0 <= c.probability <= 1
             assert (c.probability > 0.5) == (c.gain > 0)
             assert (c.probability > 0.95) == (c.gain_low > 0)  # the 90 % are central
-    assert all(c.gain == c.probability == 0 for c in series(curve, "baseline").comparisons)
+    assert all(c.gain == c.probability == 0 for c in series(curve, "baseline").points)
 
 
 def test_more_model_error_means_wider_intervals(profile: Profile) -> None:
