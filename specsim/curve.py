@@ -12,6 +12,8 @@ from specsim.setting import Algorithm, SpecSetting
 if TYPE_CHECKING:
     import pandas as pd
 
+SCHEMA = "specsim.curve/1"
+
 Role = Literal["baseline", "current", "asked", "alternative"]
 Solver = Literal["simulate", "analytic"]
 Limit = Literal["client", "cap", "kv", "verify", "draft", "allreduce", "prefill", "host"]
@@ -146,7 +148,7 @@ class Curve:
         """Write the document; equal curves give equal bytes."""
         from specsim.documents import document
 
-        return document("specsim.curve/1", self)
+        return document(SCHEMA, self)
 
     def _repr_html_(self) -> str:
         """Show a table in notebooks."""
