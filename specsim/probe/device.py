@@ -82,7 +82,9 @@ def describe(device: torch.device) -> Device:
         name=cuda.name if cuda else _cpu_name(),
         count=torch.cuda.device_count() if cuda else 1,
         mem_bytes=float(cuda.total_memory) if cuda else _installed_bytes(),
-        cache_bytes=float(getattr(cuda, "L2_cache_size", 0) or _cpu_cache()),
+        cache_bytes=float(getattr(cuda, "L2_cache_size", 0) or FALLBACK_CACHE)
+        if cuda
+        else _cpu_cache(),
         threads=0 if cuda else torch.get_num_threads(),
         clock_mhz=(),
         torch=torch.__version__,
