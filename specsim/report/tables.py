@@ -97,7 +97,7 @@ def _throughput(series: Series, heading: tuple[str, ...]) -> _Column:
     digits = 0 if max(rates) >= 9999.5 else _digits(min(rates), 99.95)
     rough = _digits(min(ends), 9.995)
     rows, styles = [], []
-    for point, comparison in zip(series.points, series.comparisons, strict=True):
+    for point, comparison in zip(series.points, series.points, strict=True):
         gain = "" if series.role == "baseline" else percent(comparison.gain)
         interval = f"({point.output_tps_low:.{rough}f}-{point.output_tps_high:.{rough}f})"
         rows.append((f"{point.output_tps:.{digits}f}", interval, gain))
