@@ -2,128 +2,123 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from specsim.cli import options as opt
-from specsim.cli import picture as pic
-from specsim.cli import what_if
+from specsim.cli import output, values
+from specsim.cli.server import AnyServer
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.decide.breakeven import BreakEvenCurve
     from specsim.profile import Profile
-    from specsim.workload import Workload
 
 WIDTH = 100
 
 
+@click.command("breakeven")
+@opt.words
+@opt.takes(server=AnyServer, asked=opt.Asked, requests=opt.Requests)
+@opt.concurrency
+@click.option(
+    "--round-ms",
+    metavar="MS",
+    callback=values.number(),
+    help="Without a profile: time of one round.",
+)
+@click.option(
+    "--step-ms",
+    metavar="MS",
+    callback=values.number(),
+    help="And of one step without speculation.",
+)
+@opt.plot
+@opt.as_json("specsim.breakeven/1")
 def breakeven_command(
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="S,K,N|FILE", help="Settings. Default: what runs today."),
-    ] = None,
-    profile: what_if.ServerOption = None,
-    topk: opt.TopkOption = None,
-    steps: opt.StepsOption = None,
-    draft_tokens: opt.DraftTokensOption = None,
-    scheduler: opt.SchedulerOption = "auto",
-    engine_version: opt.EngineVersionOption = None,
-    concurrency: opt.ConcurrencyOption = None,
-    input_len: opt.InputLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    dataset: opt.DatasetOption = None,
-    temperature: opt.TemperatureOption = None,
-    round_ms: Annotated[
-        float | None,
-        typer.Option("--round-ms", metavar="MS", help="Without a profile: time of one round."),
-    ] = None,
-    step_ms: Annotated[
-        float | None,
-        typer.Option("--step-ms", metavar="MS", help="And of one step without speculation."),
-    ] = None,
-    overrides: what_if.SetOption = None,
-    plot: pic.PlotOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.breakeven/1.")] = False,
+    words: tuple[str, ...],
+    server: AnyServer,
+    asked: opt.Asked,
+    requests: opt.Requests,
+    concurrency: tuple[int, ...] | None,
+    round_ms: float | None,
+    step_ms: float | None,
+    plot: str | None,
+    as_json: bool,
 ) -> None:
     """Say which accept length equals no speculation, and at which load speculation stops paying.
+
+    Of the asked settings (S,K,N: steps, topk, draft tokens), or of what runs today.
 
     Example: specsim breakeven --topk 1 --steps 3
 
     Example: specsim breakeven --steps 1 --round-ms 98.7 --step-ms 37.7
     """
-    import sys
-
-    from specsim.cli.settings import Defaults, asked_settings
     from specsim.decide.breakeven import break_even
     from specsim.decide.candidates import algorithm_of
-    from specsim.errors import InputError
     from specsim.predict import CONCURRENCY
 
-    pic.check_plot(plot)
+    output.check_plot(plot)
     if round_ms is not None or step_ms is not None:
         if plot is not None:
             raise InputError(f"--plot {plot}", "needs a profile", "drop --round-ms and --step-ms")
-        _without_profile(round_ms, step_ms, steps)
+        _without_profile(round_ms, step_ms, asked.steps)
         return
-    server = what_if.load_server(profile, overrides)
-    loaded = server.profile
-    defaults = Defaults(algorithm_of(loaded) or "EAGLE3", opt.parse_scheduler(scheduler))
-    asked = asked_settings(defaults, (topk, steps, draft_tokens), [], settings or [], [])
-    current = loaded.setup.current
-    wanted = asked.settings or ((current,) if current is not None else ())
+    profile, notes = server.load()
+    settings = asked.settings(algorithm_of(profile), words)
+    current = profile.setup.current
+    wanted = settings.asked or ((current,) if current is not None else ())
     if not wanted:
         raise InputError("no setting", "is asked about", "add e.g. --topk 1 --steps 3")
-    loads = CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency)
-    workload = what_if.asked_workload(loaded.setup.workload.workload, input_len, output_len)
     curves = [
         break_even(
-            loaded,
-            loaded.system().plan(setting, engine_version=engine_version),
-            loads,
-            workload,
-            dataset,
-            temperature,
+            profile,
+            profile.system().plan(setting, engine_version=server.engine_version),
+            concurrency or CONCURRENCY,
+            requests.workload(profile.setup.workload.workload),
+            requests.dataset,
+            requests.temperature,
         )
         for setting in wanted
     ]
     if plot is not None:
-        _draw(loaded, curves, plot, workload, (dataset, temperature))
+        _draw(profile, curves, plot, requests)
     if as_json:
-        sys.stdout.write(_document(loaded.name, curves))
+        sys.stdout.write(_document(profile.name, curves))
         return
-    _show(loaded.name, curves, (*server.notes, *asked.notes))
+    _show(profile.name, curves, (*notes, *settings.notes))
 
 
 def _draw(
-    profile: Profile,
-    curves: list[BreakEvenCurve],
-    plot: str,
-    workload: Workload | None,
-    acceptance: tuple[str | None, float | None],
+    profile: Profile, curves: list[BreakEvenCurve], plot: str, requests: opt.Requests
 ) -> None:
     """Map the gain of one setting over accept length and load."""
-    from specsim.errors import InputError
     from specsim.report.plots_cost import gain_map, plot_gain_map
     from specsim.report.plots_frame import new_figure, profile_caption
 
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")
-    loads = [point.concurrency for point in curves[0].points]
-    plan, (dataset, temperature) = curves[0].plan, acceptance
-    gains = gain_map(profile, plan, loads, workload, dataset=dataset, temperature=temperature)
+    plan = curves[0].plan
+    gains = gain_map(
+        profile,
+        plan,
+        [point.concurrency for point in curves[0].points],
+        requests.workload(profile.setup.workload.workload),
+        dataset=requests.dataset,
+        temperature=requests.temperature,
+    )
     note = "Shaded: slower than no speculation; darker: by more than a fifth."
     about = f"{plan.engine} {plan.version}, closed form."
     figure, axes = new_figure(profile_caption(profile, about, note))
     plot_gain_map(axes, gains)
-    pic.write_plot(plot, figure)
+    output.write_plot(plot, figure)
 
 
 def _without_profile(round_ms: float | None, step_ms: float | None, steps: int | None) -> None:
     """Answer from two times alone."""
-    from specsim.cli.console import console
     from specsim.decide.breakeven import breakeven_accept_length, most_accept_length
-    from specsim.errors import InputError
 
     if round_ms is None or step_ms is None:
         raise InputError(
@@ -135,20 +130,17 @@ def _without_profile(round_ms: float | None, step_ms: float | None, steps: int |
         most = most_accept_length(steps)
         reach = "unreachable: above" if length > most else "within"
         text += f"; {reach} the {most} that {steps} step{'s' * (steps > 1)} can yield"
-    console(piped_width=WIDTH).print(text + ".", soft_wrap=True)
+    output.console(WIDTH).print(text + ".", soft_wrap=True)
 
 
 def _show(name: str, curves: list[BreakEvenCurve], notes: tuple[str, ...]) -> None:
-    from textwrap import fill
-
-    from specsim.cli.console import console, table
     from specsim.decide.recommendation import plan_name
 
-    out = console(piped_width=WIDTH)
+    out = output.console(WIDTH)
     out.print(f"{name}: break-even accept length by load", style="bold")
     for curve in curves:
         out.print(f"\n{plan_name(curve.plan)}, {curve.plan.engine} {curve.plan.version}")
-        grid = table("clients", "needed", "expected", "possible", "gain", "limit")
+        grid = output.table("clients", "needed", "expected", "possible", "gain", "limit")
         for p in curve.points:
             needed = f"{p.accept_length:.2f}" if p.reachable else "unreachable"
             grid.add_row(
@@ -160,10 +152,8 @@ def _show(name: str, curves: list[BreakEvenCurve], notes: tuple[str, ...]) -> No
                 p.limit,
             )
         out.print(grid)
-        for sentence in _sentences(curve):
-            out.print(fill(sentence, out.width), soft_wrap=True)
-    for note in notes:
-        out.print(fill(note, out.width, initial_indent="- ", subsequent_indent="  "))
+        output.print_sentences(out, _sentences(curve))
+    output.print_notes(out, notes)
 
 
 def _sentences(curve: BreakEvenCurve) -> list[str]:

@@ -1,0 +1,203 @@
+"""The server that a command is about: a profile, or a server that nobody has measured.
+
+Every command takes one of the groups below and calls its `load`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from specsim.cli import values
+from specsim.cli.options import option
+from specsim.errors import InputError
+
+if TYPE_CHECKING:
+    from specsim.calibrate.log_setup import Stated
+    from specsim.profile import Profile
+    from specsim.setting import Algorithm, SpecSetting
+
+    Loaded = tuple[Profile, tuple[str, ...]]
+
+NEWEST = {"sglang": "0.5.23", "vllm": "0.33.0", "tensorrt-llm": "1.2.0", "llama.cpp": "b7000"}
+"""Version that is taken where none is said."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A server with a profile."""
+
+    profile: str | None = option(
+        "--profile",
+        "-p",
+        metavar="NAME|FILE",
+        shell_complete=values.profiles,
+        help="Shipped profile, profile.toml or scenario.toml.",
+    )
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is supposed to be different about a server."""
+
+    overrides: tuple[str, ...] = option(
+        "--set",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="What if: allreduce.latency=*0.5, gpu=h200-sxm, accept_length=2.4, ... Repeatable.",
+    )
+
+
+@dataclass(frozen=True)
+class Server(Changes, Measured):
+    """A server with a profile, as it is or changed."""
+
+    def load(self) -> Loaded:
+        """Return the profile under the overrides, and what is to be said of it."""
+        return load_profile_or_scenario(self.profile, self.overrides)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A server without a profile, in the user's words."""
+
+    model: str | None = option(
+        "--model",
+        metavar="ID|FILE",
+        type=values.FILE,
+        help="Without a profile: library id, config.json or TOML file.",
+    )
+    gpu: str | None = option(
+        "--gpu", metavar="ID|FILE", type=values.FILE, help="Of its GPUs: library id or TOML file."
+    )
+    gpu_count: int | None = option(
+        "--gpu-count", metavar="N", callback=values.whole(1), help="GPUs. Default: --tp."
+    )
+    tp: int | None = option(
+        "--tp", metavar="N", callback=values.whole(1), help="Tensor-parallel GPUs."
+    )
+    link: str | None = option("--link", metavar="ID", help="Link between the GPUs.")
+    allreduce: str | None = option(
+        "--allreduce", metavar="A", help="nccl, custom, fused or symmetric."
+    )
+    quantisation: str | None = option(
+        "--quantisation", metavar="Q", help="Weight format, e.g. fp8."
+    )
+    draft: str | None = option(
+        "--draft", metavar="ID|FILE", type=values.FILE, help="Drafter: library id or TOML file."
+    )
+    setup: str | None = option(
+        "--setup", metavar="FILE", type=values.FILE, help="Instead of all these: a setup.toml."
+    )
+    engine: str | None = option(
+        "--engine",
+        metavar="E",
+        shell_complete=values.named("specsim.engine", "EngineName"),
+        help="sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
+    )
+    engine_version: str | None = option(
+        "--engine-version", metavar="V", help="Default: the profile's."
+    )
+
+    def stated(self, **more: Any) -> Stated:
+        """Return what a setup is built from, with further words of the user."""
+        from specsim.calibrate.log_setup import Stated
+
+        said = {part.name: getattr(self, part.name) for part in fields(Described)}
+        del said["setup"]
+        return Stated(**said, **more)
+
+
+@dataclass(frozen=True)
+class AnyServer(Described, Server):
+    """A server with or without a profile."""
+
+    accept_length: float | None = option(
+        "--assume-accept-length",
+        metavar="TAU",
+        callback=values.number(),
+        help="Without a profile: tokens per round of the asked setting, bonus included.",
+    )
+
+    def load(self, setting: SpecSetting | None = None, algorithm: Algorithm | None = None) -> Loaded:
+        """Return the profile under the overrides, and what is to be said of it.
+
+        Parameters
+        ----------
+        setting
+            Whose accept length is assumed.
+        algorithm
+            Of the drafter of a server without a profile.
+
+        Raises
+        ------
+        InputError
+            If the server is described twice or not enough.
+        """
+        from specsim.profile.other_engine import parse_engine, under_engine
+
+        if self.model is None and self.setup is None:
+            self._refuse_stray()
+            profile, notes = load_profile_or_scenario(self.profile)
+            if self.engine is not None:
+                engine = parse_engine(self.engine)
+                profile, more = under_engine(profile, engine, self.engine_version)
+                notes += more
+        elif self.profile is not None:
+            raise InputError(
+                f"--profile {self.profile}", "excludes --model and --setup", "choose one of them"
+            )
+        else:
+            profile, notes = self._uncalibrated(setting, algorithm)
+        if self.overrides:
+            from specsim.scenario import apply_overrides, parse_overrides
+
+            changed = apply_overrides(profile, parse_overrides(self.overrides))
+            profile, notes = changed.profile, (*notes, *changed.notes)
+        return profile, notes
+
+    def _refuse_stray(self) -> None:
+        """Refuse options that mean nothing beside a measured profile."""
+        for part in (*fields(Described), *fields(AnyServer)[-1:]):
+            value, flag = getattr(self, part.name), part.metadata["names"][0]
+            if value is not None and flag not in ("--engine", "--engine-version"):
+                raise InputError(
+                    f"{flag} {value}",
+                    "describes a server without a profile",
+                    "add --model and --gpu, or --setup, or change a profile: specsim compare --set",
+                )
+
+    def _uncalibrated(self, setting: SpecSetting | None, algorithm: Algorithm | None) -> Loaded:
+        """Build the profile from the library, and say what was assumed."""
+        from specsim.calibrate.log_setup import Known, build_setup
+        from specsim.profile import uncalibrated_profile
+        from specsim.server import read_setup
+
+        notes = ["nothing was measured on this server: library physics with wide errors"]
+        if self.setup is not None:
+            setup = read_setup(self.setup)
+        else:
+            engine = self.engine or "sglang"
+            version = self.engine_version or NEWEST.get(engine)
+            if self.engine is None or self.engine_version is None:
+                assumed = f"engine {engine} {version}, assumed"
+                notes.append(f"{assumed}; --engine and --engine-version say")
+            known = Known(engine=engine, version=version)
+            setup = build_setup(known, self.stated(algorithm=algorithm), (), drafts=True)
+            notes += known.notes
+        if self.accept_length is None:
+            notes.append("accept length is the prior of such drafters; --assume-accept-length says")
+        name = self.setup or f"{self.model} on {setup.hardware.gpu_count}x {self.gpu}"
+        return uncalibrated_profile(setup, name, self.accept_length, setting), tuple(notes)
+
+
+def load_profile_or_scenario(name: str | None, overrides: tuple[str, ...] = ()) -> Loaded:
+    """Load a profile or scenario; a shipped profile as it is needs nothing of scenarios."""
+    from specsim.profile import load_profile
+
+    if not overrides and not (name or "").endswith(".toml"):
+        return load_profile(name), ()
+    from specsim.scenario import load_server
+
+    changed = load_server(name, overrides)
+    return changed.profile, changed.notes
