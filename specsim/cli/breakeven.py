@@ -58,7 +58,12 @@ def breakeven_command(
     """
     from specsim.decide.breakeven import break_even
     from specsim.decide.candidates import algorithm_of
-    from specsim.predict import CONCURRENCY
+<<<<<<< HEAD
+    from specsim.question import CONCURRENCY
+=======
+    from specsim.errors import InputError
+    from specsim.question import CONCURRENCY
+>>>>>>> main
 
     output.check_plot(plot)
     if round_ms is not None or step_ms is not None:
@@ -95,8 +100,12 @@ def _draw(
     profile: Profile, curves: list[BreakEvenCurve], plot: str, requests: opt.Requests
 ) -> None:
     """Map the gain of one setting over accept length and load."""
+<<<<<<< HEAD
+=======
+    from specsim.errors import InputError
+    from specsim.report.figure import new_figure, profile_caption
+>>>>>>> main
     from specsim.report.plots_cost import gain_map, plot_gain_map
-    from specsim.report.plots_frame import new_figure, profile_caption
 
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")

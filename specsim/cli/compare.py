@@ -43,7 +43,12 @@ def compare_command(
     """
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import compare
-    from specsim.predict import CONCURRENCY
+<<<<<<< HEAD
+    from specsim.question import CONCURRENCY
+=======
+    from specsim.errors import InputError
+    from specsim.question import CONCURRENCY
+>>>>>>> main
 
     if second is None and not changes.overrides:
         raise InputError("one server", "is compared with nothing", "give a second one, or --set")

@@ -174,9 +174,7 @@ class Lengths:
 class Requests(Lengths):
     """Lengths of the requests, and whose acceptance they have."""
 
-    dataset: str | None = option(
-        "--dataset", metavar="D", help="Whose acceptance. Default: first."
-    )
+    dataset: str | None = option("--dataset", metavar="D", help="Whose acceptance. Default: first.")
     temperature: float | None = option(
         "--temperature", metavar="T", callback=values.number(), help="Whose acceptance."
     )
@@ -224,17 +222,13 @@ measured = click.option(
     help="observations.csv that the profile was fitted to: which settings were measured.",
 )
 
-what_if = click.option(
-    "--what-if", is_flag=True, help="Model what the engine's version refuses."
-)
+what_if = click.option("--what-if", is_flag=True, help="Model what the engine's version refuses.")
 
 seed = click.option(
     "--seed", metavar="N", default="0", callback=values.seed, help="Of the random numbers."
 )
 
-plot = click.option(
-    "--plot", metavar="FILE", type=values.FILE, help="Draw to .png, .svg or .pdf."
-)
+plot = click.option("--plot", metavar="FILE", type=values.FILE, help="Draw to .png, .svg or .pdf.")
 
 
 def solver(default: str) -> Callable[[Run], Run]:

@@ -153,7 +153,7 @@ def check_plot(plot: str | None) -> None:
         If the name has no format, or no file can have it.
     """
     if plot is not None:
-        from specsim.report.plots import plot_format
+        from specsim.report.figure import plot_format
 
         plot_format(plot)
         check_file("--plot", plot)
@@ -170,7 +170,7 @@ def write_file(name: str, content: str) -> None:
 def write_plot(plot: str, figure: Figure) -> None:
     """Write a figure in the format of the file's name, and say so on stderr."""
     from specsim.profile import write_bytes
-    from specsim.report.plots import drawn, plot_format
+    from specsim.report.figure import drawn, plot_format
 
     write_bytes(Path(plot), drawn(figure, plot_format(plot)))
     sys.stderr.write(f"wrote {plot}\n")

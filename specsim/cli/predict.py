@@ -15,8 +15,12 @@ from specsim.errors import InputError
 if TYPE_CHECKING:
     from specsim.curve import Curve, Solver
     from specsim.observations import Observation
-    from specsim.predict import Question
+<<<<<<< HEAD
+    from specsim.question import Question
     from specsim.profile import Profile
+=======
+    from specsim.question import Question
+>>>>>>> main
     from specsim.setting import SpecSetting
 
 WIDTH = 100
@@ -79,7 +83,20 @@ def predict_command(
 
     Example: specsim predict --topk 2 --steps 2
     """
-    from specsim.predict import CONCURRENCY, Question
+<<<<<<< HEAD
+    from specsim.question import CONCURRENCY, Question
+=======
+    from dataclasses import replace
+
+    from specsim.cli.progress import progress_bar
+    from specsim.cli.settings import Defaults, asked_settings
+    from specsim.errors import InputError
+    from specsim.predict import predict
+    from specsim.profile import load_profile
+    from specsim.profile.other_engine import parse_engine, under_engine
+    from specsim.question import CONCURRENCY, Question
+    from specsim.setting import parse_algorithm
+>>>>>>> main
 
     _check_outputs(as_json, csv, plot, observations)
     _check_loads(concurrency, request_rate, context_len, requests)
@@ -195,7 +212,13 @@ def _check_loads(
 
 def _draw(curve: Curve, request_rate: float | None, plot: str, cells: tuple[Observation, ...]) -> None:
     """Draw the curve, and over it the cells that were measured under the same question."""
-    from specsim.report.plots import measured_cells, throughput_figure
+<<<<<<< HEAD
+    from specsim.report.plots_curve import measured_cells, throughput_figure
+=======
+    import sys
+
+    from specsim.report.plots_curve import measured_cells, throughput_figure
+>>>>>>> main
 
     output.write_plot(plot, throughput_figure(curve, request_rate, cells))
     if cells and not any(measured_cells(curve, cells, request_rate)):

@@ -45,12 +45,8 @@ if TYPE_CHECKING:
     callback=values.whole(1),
     help="Measure one GPU's share of so many.",
 )
-@click.option(
-    "--device", metavar="auto|cpu|cuda|cuda:N", default="auto", help="What to measure."
-)
-@click.option(
-    "--dtype", metavar="bf16|fp16|fp32", default="bf16", help="Of weights and cache."
-)
+@click.option("--device", metavar="auto|cpu|cuda|cuda:N", default="auto", help="What to measure.")
+@click.option("--dtype", metavar="bf16|fp16|fp32", default="bf16", help="Of weights and cache.")
 @click.option(
     "--max-seconds",
     metavar="S",

@@ -82,7 +82,12 @@ def recommend_command(
 
     from specsim.decide.candidates import Limits
     from specsim.decide.recommend import Wish, recommend
-    from specsim.predict import CONCURRENCY
+<<<<<<< HEAD
+    from specsim.question import CONCURRENCY
+=======
+    from specsim.decide.slo import parse_slo
+    from specsim.question import CONCURRENCY
+>>>>>>> main
 
     profile, notes = server.load()
     wish = Wish(

@@ -15,8 +15,12 @@ from specsim.cli import output, values
 from specsim.cli.server import AnyServer, Server
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from specsim.curve import Solver
-    from specsim.predict import Question
+    from specsim.question import Question
+=======
+    from specsim.question import Question
+>>>>>>> main
 
 
 @click.command("report")
@@ -60,8 +64,14 @@ def report_command(
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import assumed_setting, predicted
     from specsim.observations import read_observations
-    from specsim.predict import CONCURRENCY, Question
+<<<<<<< HEAD
+    from specsim.question import CONCURRENCY, Question
     from specsim.profile import write_text
+=======
+    from specsim.predict import predict
+    from specsim.profile import load_profile, write_text
+    from specsim.question import CONCURRENCY, Question
+>>>>>>> main
     from specsim.report.html import report_html
 
     output.check_file("--output", page, ".html", ".htm")

@@ -119,7 +119,9 @@ class AnyServer(Described, Server):
         help="Without a profile: tokens per round of the asked setting, bonus included.",
     )
 
-    def load(self, setting: SpecSetting | None = None, algorithm: Algorithm | None = None) -> Loaded:
+    def load(
+        self, setting: SpecSetting | None = None, algorithm: Algorithm | None = None
+    ) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it.
 
         Parameters

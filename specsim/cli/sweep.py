@@ -73,7 +73,12 @@ def sweep_command(
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.sweep import Sweep, product_of
     from specsim.decide.sweep_run import append_rows, read_done, run_sweep
-    from specsim.predict import CONCURRENCY
+<<<<<<< HEAD
+    from specsim.question import CONCURRENCY
+=======
+    from specsim.errors import InputError
+    from specsim.question import CONCURRENCY
+>>>>>>> main
     from specsim.setting import SpecSetting
 
     path = _path(target)

@@ -73,17 +73,30 @@ def timeline_command(
     """
     from specsim.report.timeline import timelines
 
+<<<<<<< HEAD
     output.check_plot(plot)
     output.check_file("--trace", trace)
     profile, notes = server.load()
     setting = _setting(profile, asked, words)
     workload = lengths.workload(profile.setup.workload.workload)
+=======
+    if not 1 <= concurrency <= 20_000:
+        raise InputError(f"concurrency {concurrency}", "must lie in 1..20000", "give clients")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
+    if plot is not None:
+        from specsim.report.figure import plot_format
+>>>>>>> main
 
     def simulated(count: int) -> Sequence[Timeline]:
         return timelines(profile, setting, concurrency, rounds=count, workload=workload, seed=seed)
 
     shown = simulated(rounds)
     if plot is not None:
+<<<<<<< HEAD
+=======
+        from specsim.report.figure import drawn, plot_format
+>>>>>>> main
         from specsim.report.plots_timeline import timeline_figure
 
         caption = f"Profile {profile.name}, simulated (seed {seed})."
