@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import command, option
 from specsim.cli.server import AnyServer
 from specsim.errors import InputError
 
@@ -19,35 +19,24 @@ if TYPE_CHECKING:
 WIDTH = 100
 
 
-@click.command("breakeven")
-@opt.words
-@opt.takes(server=AnyServer, asked=opt.Asked, requests=opt.Requests)
-@opt.concurrency
-@click.option(
-    "--round-ms",
-    metavar="MS",
-    callback=values.number(),
-    help="Without a profile: time of one round.",
-)
-@click.option(
-    "--step-ms",
-    metavar="MS",
-    callback=values.number(),
-    help="And of one step without speculation.",
-)
-@opt.plot
-@opt.as_json("specsim.breakeven/1")
-def breakeven_command(
-    words: tuple[str, ...],
-    server: AnyServer,
-    asked: opt.Asked,
-    requests: opt.Requests,
-    concurrency: tuple[int, ...] | None,
-    round_ms: float | None,
-    step_ms: float | None,
-    plot: str | None,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """At which loads, or from two times alone."""
+
+    words: tuple[str, ...] = opt.words()
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    round_ms: float | None = option(
+        "--round-ms", "MS", "Without a profile: time of one round.", values.number()
+    )
+    step_ms: float | None = option(
+        "--step-ms", "MS", "And of one step without speculation.", values.number()
+    )
+    plot: str | None = opt.plot()
+    as_json: bool = opt.as_json("specsim.breakeven/1")
+
+
+@command("breakeven", AnyServer, opt.Asked, Options)
+def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """Say which accept length equals no speculation, and at which load speculation stops paying.
 
     Of the asked settings (S,K,N: steps, topk, draft tokens), or of what runs today.
@@ -58,66 +47,52 @@ def breakeven_command(
     """
     from specsim.decide.breakeven import break_even
     from specsim.decide.candidates import algorithm_of
-<<<<<<< HEAD
     from specsim.question import CONCURRENCY
-=======
-    from specsim.errors import InputError
-    from specsim.question import CONCURRENCY
->>>>>>> main
 
-    output.check_plot(plot)
-    if round_ms is not None or step_ms is not None:
-        if plot is not None:
-            raise InputError(f"--plot {plot}", "needs a profile", "drop --round-ms and --step-ms")
-        _without_profile(round_ms, step_ms, asked.steps)
+    output.check_plot(how.plot)
+    if how.round_ms is not None or how.step_ms is not None:
+        if how.plot is not None:
+            raise InputError(
+                f"--plot {how.plot}", "needs a profile", "drop --round-ms and --step-ms"
+            )
+        _without_profile(how.round_ms, how.step_ms, asked.steps)
         return
-    profile, notes = server.load()
-    settings = asked.settings(algorithm_of(profile), words)
+    profile, notes = server.load(asked)
+    settings = asked.settings(algorithm_of(profile), how.words)
     current = profile.setup.current
     wanted = settings.asked or ((current,) if current is not None else ())
     if not wanted:
         raise InputError("no setting", "is asked about", "add e.g. --topk 1 --steps 3")
+    workload = how.workload(profile.setup.workload.workload)
     curves = [
         break_even(
             profile,
             profile.system().plan(setting, engine_version=server.engine_version),
-            concurrency or CONCURRENCY,
-            requests.workload(profile.setup.workload.workload),
-            requests.dataset,
-            requests.temperature,
+            how.concurrency or CONCURRENCY,
+            workload,
+            how.dataset,
+            how.temperature,
         )
         for setting in wanted
     ]
-    if plot is not None:
-        _draw(profile, curves, plot, requests)
-    if as_json:
+    if how.plot is not None:
+        _draw(profile, curves, how.plot, how)
+    if how.as_json:
         sys.stdout.write(_document(profile.name, curves))
         return
     _show(profile.name, curves, (*notes, *settings.notes))
 
 
-def _draw(
-    profile: Profile, curves: list[BreakEvenCurve], plot: str, requests: opt.Requests
-) -> None:
+def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, of: opt.Requests) -> None:
     """Map the gain of one setting over accept length and load."""
-<<<<<<< HEAD
-=======
-    from specsim.errors import InputError
     from specsim.report.figure import new_figure, profile_caption
->>>>>>> main
     from specsim.report.plots_cost import gain_map, plot_gain_map
 
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")
-    plan = curves[0].plan
-    gains = gain_map(
-        profile,
-        plan,
-        [point.concurrency for point in curves[0].points],
-        requests.workload(profile.setup.workload.workload),
-        dataset=requests.dataset,
-        temperature=requests.temperature,
-    )
+    plan, loads = curves[0].plan, [point.concurrency for point in curves[0].points]
+    workload = of.workload(profile.setup.workload.workload)
+    gains = gain_map(profile, plan, loads, workload, dataset=of.dataset, temperature=of.temperature)
     note = "Shaded: slower than no speculation; darker: by more than a fifth."
     about = f"{plan.engine} {plan.version}, closed form."
     figure, axes = new_figure(profile_caption(profile, about, note))

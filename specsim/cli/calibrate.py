@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import argument, command, file, option
 from specsim.cli.server import Described
 
 if TYPE_CHECKING:
@@ -16,50 +16,29 @@ if TYPE_CHECKING:
     from specsim.calibrate.fit import FitResult
 
 
-@click.command("calibrate")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=values.FILE)
-@click.option(
-    "--output",
-    "-o",
-    "target",
-    metavar="FILE",
-    required=True,
-    type=values.FILE,
-    help="profile.toml to write.",
-)
-@click.option("--name", metavar="NAME", help="Of the profile.")
-@opt.takes(described=Described, drafting=opt.Drafting, lengths=opt.Lengths)
-@click.option(
-    "--observations",
-    metavar="FILE",
-    type=values.FILE,
-    help="Write what was read as observations.csv too.",
-)
-@click.option(
-    "--report", metavar="FILE", type=values.FILE, help="Write the report as Markdown too."
-)
-@opt.plot
-@click.option(
-    "--bootstrap",
-    "draws",
-    metavar="N",
-    callback=values.whole(2),
-    help="Check the stated errors against fits to this many draws of the runs, e.g. 50.",
-)
-@opt.as_json("specsim.fit/1")
-def calibrate_command(
-    sources: tuple[str, ...],
-    target: str,
-    name: str | None,
-    described: Described,
-    drafting: opt.Drafting,
-    lengths: opt.Lengths,
-    observations: str | None,
-    report: str | None,
-    plot: str | None,
-    draws: int | None,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Lengths):
+    """What is measured, and what to write."""
+
+    sources: tuple[str, ...] = argument("SOURCE...", nargs=-1, required=True)
+    target: str = file("--output -o", "profile.toml to write.", required=True)
+    name: str | None = option("--name", "NAME", "Of the profile.")
+    observations: str | None = file(
+        "--observations", "Write what was read as observations.csv too."
+    )
+    report: str | None = file("--report", "Write the report as Markdown too.")
+    plot: str | None = opt.plot()
+    draws: int | None = option(
+        "--bootstrap",
+        "N",
+        "Check the stated errors against fits to this many draws of the runs, e.g. 50.",
+        values.whole(2),
+    )
+    as_json: bool = opt.as_json("specsim.fit/1")
+
+
+@command("calibrate", Described, opt.Drafting, Options)
+def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -> None:
     """Fit a profile of your own server from its logs, or from a calibration folder.
 
     A SOURCE is a folder with setup.toml and observations.csv, or a log, benchmark result or trace.
@@ -77,40 +56,41 @@ def calibrate_command(
     from specsim.observations import write_observations
     from specsim.profile import save_profile, write_text
 
-    output.check_plot(plot)
-    for flag, file in (("-o", target), ("--report", report), ("--observations", observations)):
-        output.check_file(flag, file)
-    stated = described.stated(
+    output.check_plot(how.plot)
+    output.check_file("--output", how.target)
+    output.check_file("--report", how.report)
+    output.check_file("--observations", how.observations)
+    stated = server.stated(
         algorithm=drafting.algorithm,
         topk=drafting.topk,
         num_steps=drafting.steps,
         num_draft_tokens=drafting.draft_tokens,
-        input_len=lengths.input_len,
-        output_len=lengths.output_len,
+        input_len=how.input_len,
+        output_len=how.output_len,
     )
     with output.status("reading"):
-        found = read_sources(sources, stated, described.setup)
+        found = read_sources(how.sources, stated, server.setup)
     with output.status("fitting"):
-        result = fit_profile(found.setup, found.observations, name or found.name)
-    if plot is not None:
+        result = fit_profile(found.setup, found.observations, how.name or found.name)
+    if how.plot is not None:
         from specsim.calibrate.validate import validate
         from specsim.cli.validate import draw_residuals
 
         seen = validate(result.profile, result.observations)
-        draw_residuals(plot, result.profile, seen, "The fit has seen all of these cells.")
-    save_profile(result.profile, target)
-    if report is not None:
-        write_text(Path(report), markdown(result))
-    if observations is not None:
-        write_observations(observations, found.observations)
-    check = None if draws is None else _bootstrap(result, draws)
-    if as_json:
+        draw_residuals(how.plot, result.profile, seen, "The fit has seen all of these cells.")
+    save_profile(result.profile, how.target)
+    if how.report is not None:
+        write_text(Path(how.report), markdown(result))
+    if how.observations is not None:
+        write_observations(how.observations, found.observations)
+    check = None if how.draws is None else _bootstrap(result, how.draws)
+    if how.as_json:
         sys.stdout.write(_as_json(result, check))
         return
     _show(result, found.notes)
     if check is not None:
         _show_bootstrap(check)
-    output.console().print(f"wrote {target}")
+    output.console().print(f"wrote {how.target}")
 
 
 def _show(result: FitResult, notes: tuple[str, ...]) -> None:

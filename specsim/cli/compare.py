@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import argument, command
 from specsim.cli.server import Changes, Server
 from specsim.errors import InputError
 
@@ -19,20 +19,18 @@ if TYPE_CHECKING:
 WIDTH = 110
 
 
-@click.command("compare")
-@click.argument("first", metavar="A", shell_complete=values.profiles)
-@click.argument("second", metavar="[B]", required=False, shell_complete=values.profiles)
-@opt.takes(asked=opt.Asked, changes=Changes)
-@opt.concurrency
-@opt.as_json("specsim.comparison/1")
-def compare_command(
-    first: str,
-    second: str | None,
-    asked: opt.Asked,
-    changes: Changes,
-    concurrency: tuple[int, ...] | None,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options(Changes):
+    """Which two, and at which loads."""
+
+    first: str = argument("A", shell_complete=values.profiles)
+    second: str | None = argument("[B]", required=False, shell_complete=values.profiles)
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    as_json: bool = opt.as_json("specsim.comparison/1")
+
+
+@command("compare", opt.Asked, Options)
+def compare_command(asked: opt.Asked, how: Options) -> None:
     """Show two profiles or scenarios side by side, for the same settings and loads.
 
     A and B are shipped names or TOML files; without B, A is compared with itself under --set.
@@ -43,20 +41,15 @@ def compare_command(
     """
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import compare
-<<<<<<< HEAD
     from specsim.question import CONCURRENCY
-=======
-    from specsim.errors import InputError
-    from specsim.question import CONCURRENCY
->>>>>>> main
 
-    if second is None and not changes.overrides:
+    if how.second is None and not how.overrides:
         raise InputError("one server", "is compared with nothing", "give a second one, or --set")
-    one, one_notes = Server(first, ()).load()
-    two, two_notes = Server(second or first, changes.overrides).load()
+    one, one_notes = Server(how.first, ()).load()
+    two, two_notes = Server(how.second or how.first, how.overrides).load()
     settings = asked.settings(algorithm_of(one))
-    result = compare(one, two, settings.asked, concurrency or CONCURRENCY)
-    if as_json:
+    result = compare(one, two, settings.asked, how.concurrency or CONCURRENCY)
+    if how.as_json:
         sys.stdout.write(_document(result))
         return
     _show(result, (*one_notes, *two_notes, *settings.notes))

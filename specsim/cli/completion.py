@@ -1,4 +1,4 @@
-"""``--install-completion`` and ``--show-completion``: click completes; this says so to the shell."""
+"""``--install-completion`` and ``--show-completion``: tell the shell how click completes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import click
 
 from specsim.errors import InputError
 
-SHELLS = {
+SHELLS: dict[str, tuple[str, str, str]] = {
     "bash": (".bash_completions/specsim.sh", ".bashrc", "source ~/.bash_completions/specsim.sh"),
     "zsh": (".zfunc/_specsim", ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit"),
-    "fish": (".config/fish/completions/specsim.fish", None, None),
+    "fish": (".config/fish/completions/specsim.fish", "", ""),
 }
-"""By shell: where the script lies, and the line that a file of the user needs to find it."""
+"""By shell: where the script lies, and the line that a startup file needs, if any."""
 
 
 def completion_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ def _install(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     path = Path.home() / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(script, encoding="utf-8")
-    if startup is not None:
+    if startup:
         file = Path.home() / startup
         known = file.read_text(encoding="utf-8") if file.is_file() else ""
         if line not in known:

@@ -6,11 +6,13 @@ import json
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import click
 
 from specsim.cli import options as opt
 from specsim.cli import output
+from specsim.cli.options import command
 
 NEEDED = (
     "numpy", "scipy", "pandas", "simpy", "matplotlib", "pydantic", "rich", "click", "tomlkit",
@@ -29,10 +31,15 @@ NAMESAKE = "specsim"
 """A distribution of another field that fills the same folder; ours is specsim-llm."""
 
 
-@click.command("doctor")
-@opt.as_json("specsim.doctor/1")
-@click.pass_context
-def doctor_command(context: click.Context, as_json: bool) -> None:
+@dataclass(frozen=True)
+class Options:
+    """In which form to say it."""
+
+    as_json: bool = opt.as_json("specsim.doctor/1")
+
+
+@command("doctor", Options)
+def doctor_command(how: Options) -> None:
     """Say which versions, profiles and optional extras are here; exit code 1 if something lacks.
 
     Example: specsim doctor
@@ -49,7 +56,7 @@ def doctor_command(context: click.Context, as_json: bool) -> None:
             "folder: pip uninstall specsim specsim-llm, then pip install specsim-llm"
         )
     python = platform.python_version()
-    if as_json:
+    if how.as_json:
         found: dict[str, object] = {
             "schema": "specsim.doctor/1",
             "specsim": __version__,
@@ -64,7 +71,7 @@ def doctor_command(context: click.Context, as_json: bool) -> None:
     else:
         _show(f"specsim {__version__}, Python {python}", needed, extras, profiles, warnings)
     if None in needed.values() or any(state.startswith("unusable") for state in profiles.values()):
-        context.exit(1)
+        click.get_current_context().exit(1)
 
 
 def _installed(name: str) -> str | None:

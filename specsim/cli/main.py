@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -70,6 +70,13 @@ class LazyGroup(click.Group):
             return None
         raise UnknownNameError("command", cmd_name, COMMANDS)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; a reader that has gone away is not click's to report."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            ctx.exit(_pipe_closed())
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the subcommands and options that begin so."""
         from click.shell_completion import CompletionItem
@@ -123,10 +130,6 @@ def run(argv: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _pipe_closed()
-    except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # click's own way out
-            return _pipe_closed()
-        raise
     except MemoryError:
         return _complain("out of memory; ask for fewer settings or loads", USAGE)
     except Exception as error:

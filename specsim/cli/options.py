@@ -1,15 +1,17 @@
-"""The options that commands share, each declared once.
+"""Options of the command line as data: each declared once, in groups that arrive as one object.
 
-Options that belong together are the fields of a frozen dataclass. A command takes such a group by
-naming it, ``@takes(server=Server)``, and gets one object. Single options are plain decorators of
-click, as are those that one command alone has.
+A group is a frozen dataclass whose fields are made by `option`, `flag`, `file` and `argument`. A
+command names its groups and is called with one object of each:
+
+    @command("plan", AnyServer, Requests, Options)
+    def plan_command(server: AnyServer, requests: Requests, how: Options) -> None:
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from functools import wraps
+from inspect import getdoc
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,45 +20,149 @@ from specsim.cli import values
 
 if TYPE_CHECKING:
     from specsim.cli.settings import Settings
+    from specsim.cli.values import Callback, Completion
     from specsim.setting import Algorithm, Scheduler, SpecSetting
     from specsim.workload import Workload
 
-Run = Callable[..., None]
 
+def command(name: str, *groups: type) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a function a command: it is called with one object of each group, in their order."""
 
-def option(*names: str, **attributes: Any) -> Any:
-    """Return a field of a group: the names and attributes are those of ``click.option``."""
-    return field(metadata={"names": names, "attributes": attributes})
-
-
-def takes(**groups: type) -> Callable[[Run], Run]:
-    """Give a command the options of groups, each of which arrives as one object under its name."""
-
-    def decorated(run: Run) -> Run:
-        @wraps(run)
+    def decorated(run: Callable[..., None]) -> click.Command:
         def called(**said: Any) -> None:
-            made = {
-                name: group(**{part.name: said.pop(part.name) for part in fields(group)})
-                for name, group in groups.items()
-            }
-            run(**made, **said)
+            made = ({part.name: said[part.name] for part in fields(group)} for group in groups)
+            run(*(group(**own) for group, own in zip(groups, made, strict=True)))
 
-        for group in reversed(groups.values()):
-            for part in reversed(fields(group)):
-                names, attributes = part.metadata["names"], part.metadata["attributes"]
-                called = click.option(*names, part.name, **attributes)(called)
-        return called
+        parameters = [_parameter(part.name, part.metadata) for g in groups for part in fields(g)]
+        return click.Command(name, params=parameters, callback=called, help=getdoc(run))
 
     return decorated
+
+
+def _parameter(name: str, declared: Any) -> click.Parameter:
+    names, attributes = declared["names"], declared["attributes"]
+    if not names:
+        return click.Argument([name], **attributes)
+    return click.Option([*names, name], **attributes)
+
+
+def option(
+    names: str,
+    metavar: str,
+    about: str,
+    read: Callback | None = None,
+    complete: Completion | None = None,
+    **attributes: Any,
+) -> Any:
+    """Return a field that an option with a value fills; `attributes` are those of click."""
+    attributes |= {"metavar": metavar, "help": about, "callback": read, "shell_complete": complete}
+    return field(metadata={"names": names.split(), "attributes": attributes})
+
+
+def file(names: str, about: str, metavar: str = "FILE", **attributes: Any) -> Any:
+    """Return a field that the name of a file fills, which the shell completes."""
+    return option(names, metavar, about, type=values.FILE, **attributes)
+
+
+def flag(names: str, about: str) -> Any:
+    """Return a field that is true if the option is given."""
+    attributes = {"is_flag": True, "help": about}
+    return field(metadata={"names": names.split(), "attributes": attributes})
+
+
+def argument(metavar: str, **attributes: Any) -> Any:
+    """Return a field that words without an option fill."""
+    attributes |= {"metavar": metavar, "type": values.FILE}
+    return field(metadata={"names": (), "attributes": attributes})
 
 
 def words_of(group: Any) -> Iterator[str]:
     """Yield the command line that fills a group so: option, value, option, value."""
     for part in fields(group):
-        value, flag = getattr(group, part.name), part.metadata["names"][0]
-        for one in value if isinstance(value, tuple) else (value,):
-            if one is not None:
-                yield from (flag, f"{one:g}" if isinstance(one, float) else str(one))
+        said = getattr(group, part.name)
+        for value in said if isinstance(said, tuple) else (said,):
+            if value is not None:
+                yield part.metadata["names"][0]
+                yield f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- options that several groups have
+
+
+def words() -> Any:
+    """Return the settings, or files of settings, that are asked for in plain words."""
+    return argument("[S,K,N|FILE]...", nargs=-1)
+
+
+def concurrency() -> Any:
+    """Return ``--concurrency``: loads, or None."""
+    about = "Clients in flight. Default: 1 to 250."
+    return option("--concurrency", "1,2,5,...", about, values.concurrency)
+
+
+def max_running_requests() -> Any:
+    """Return ``--max-running-requests``."""
+    about = "Cap of requests that run at once."
+    return option("--max-running-requests", "N", about, values.whole())
+
+
+def max_draft_tokens() -> Any:
+    """Return ``--max-draft-tokens``."""
+    about = "Most tokens verified per round."
+    return option("--max-draft-tokens", "N", about, values.whole(), default="64")
+
+
+def max_steps() -> Any:
+    """Return ``--max-steps``."""
+    return option("--max-steps", "S", "Deepest draft.", values.whole(), default="8")
+
+
+def slo(example: str, about: str) -> Any:
+    """Return ``--slo``: targets, or None."""
+    return option("--slo", example, about, values.parsed("specsim.decide.slo", "parse_slo"))
+
+
+def mix() -> Any:
+    """Return ``--mix``: pairs of load and share."""
+    return option("--mix", "1:0.5,30:0.5", "Share of the time by load.", values.mix)
+
+
+def measured() -> Any:
+    """Return ``--observations`` of what a profile was fitted to."""
+    about = "observations.csv that the profile was fitted to: which settings were measured."
+    return file("--observations", about)
+
+
+def solver(default: str) -> Any:
+    """Return ``--solver``."""
+    return option(
+        "--solver",
+        "simulate|analytic",
+        "analytic is instant, and close by.",
+        values.one_of("solver", "specsim.curve", "Solver"),
+        values.named("specsim.curve", "Solver"),
+        default=default,
+    )
+
+
+def what_if() -> Any:
+    """Return ``--what-if``."""
+    return flag("--what-if", "Model what the engine's version refuses.")
+
+
+def seed() -> Any:
+    """Return ``--seed``."""
+    return option("--seed", "N", "Of the random numbers.", values.seed, default="0")
+
+
+def plot(names: str = "--plot") -> Any:
+    """Return ``--plot``."""
+    return file(names, "Draw to .png, .svg or .pdf.")
+
+
+def as_json(schema: str) -> Any:
+    """Return ``--json``, which prints a document of that schema."""
+    return flag("--json", f"Print {schema} only.")
 
 
 # --- groups
@@ -67,60 +173,53 @@ class Drafting:
     """One setting by its numbers, under SGLang's names too."""
 
     topk: int | None = option(
-        "--topk",
-        "--speculative-eagle-topk",
-        metavar="K",
-        callback=values.whole(),
-        help="Branches per step; 1 is a chain.",
+        "--topk --speculative-eagle-topk", "K", "Branches per step; 1 is a chain.", values.whole()
     )
     steps: int | None = option(
-        "--steps",
-        "--speculative-num-steps",
-        metavar="S",
-        callback=values.whole(),
-        help="Depth of the draft.",
+        "--steps --speculative-num-steps", "S", "Depth of the draft.", values.whole()
     )
     draft_tokens: int | None = option(
-        "--draft-tokens",
-        "--speculative-num-draft-tokens",
-        metavar="N",
-        callback=values.whole(),
-        help="Tokens verified per round, root included. Default: all that the tree can offer.",
+        "--draft-tokens --speculative-num-draft-tokens",
+        "N",
+        "Tokens verified per round, root included. Default: all that the tree can offer.",
+        values.whole(),
     )
     algorithm: Algorithm | None = option(
-        "--algorithm",
-        "--speculative-algorithm",
-        metavar="A",
-        callback=values.parsed("specsim.setting", "parse_algorithm"),
-        shell_complete=values.named("specsim.setting", "Algorithm"),
-        help="EAGLE, EAGLE3, MTP, STANDALONE, NGRAM or none. Default: the profile's.",
+        "--algorithm --speculative-algorithm",
+        "A",
+        "EAGLE, EAGLE3, MTP, STANDALONE, NGRAM or none. Default: the profile's.",
+        values.parsed("specsim.setting", "parse_algorithm"),
+        values.named("specsim.setting", "Algorithm"),
     )
+
+    @property
+    def setting(self) -> SpecSetting | None:
+        """The one setting of these numbers; None if there are none."""
+        from specsim.setting import SpecSetting
+
+        if self.steps is None:
+            return None
+        return SpecSetting.of(self.topk, self.steps, self.draft_tokens, self.algorithm or "EAGLE3")
 
 
 @dataclass(frozen=True)
 class Asked(Drafting):
-    """The settings that are asked about, besides those in plain words."""
+    """The settings that are asked about, by options."""
 
     config_list: tuple[str, ...] = option(
         "--config-list",
-        metavar="S,K,N ...",
+        "S,K,N ...",
+        "Several settings: steps, topk, draft tokens.",
         multiple=True,
-        help="Several settings: steps, topk, draft tokens.",
     )
-    files: tuple[str, ...] = option(
-        "--settings",
-        metavar="FILE",
-        type=values.FILE,
-        multiple=True,
-        help="JSON file of settings.",
-    )
+    files: tuple[str, ...] = file("--settings", "JSON file of settings.", multiple=True)
     scheduler: Scheduler = option(
         "--scheduler",
-        metavar="auto|sequential|overlap",
+        "auto|sequential|overlap",
+        "auto is what the engine's version does by itself.",
+        values.one_of("scheduler", "specsim.setting", "Scheduler"),
+        values.named("specsim.setting", "Scheduler"),
         default="auto",
-        callback=values.one_of("scheduler", "specsim.setting", "Scheduler"),
-        shell_complete=values.named("specsim.setting", "Scheduler"),
-        help="auto is what the engine's version does by itself.",
     )
 
     def settings(self, default: Algorithm | None, words: tuple[str, ...] = ()) -> Settings:
@@ -135,117 +234,25 @@ class Lengths:
     """Lengths of the requests."""
 
     input_len: float | None = option(
-        "--input-len",
-        "--isl",
-        metavar="N",
-        callback=values.number(),
-        help="Prompt tokens. Default: profile's.",
+        "--input-len --isl", "N", "Prompt tokens. Default: profile's.", values.number()
     )
     output_len: float | None = option(
-        "--output-len",
-        "--osl",
-        metavar="N",
-        callback=values.number(),
-        help="Answer tokens. Default: profile's.",
+        "--output-len --osl", "N", "Answer tokens. Default: profile's.", values.number()
     )
 
-    def workload(self, base: Workload) -> Workload | None:
-        """Return the requests with these lengths; None if none are asked for."""
-        from dataclasses import replace
+    def workload(self, base: Workload) -> Workload:
+        """Return the requests of a profile with these lengths."""
+        from specsim.question import Question
 
-        from specsim.workload import Lengths as Spread
-
-        said, own = (self.input_len, self.output_len), (base.input_len, base.output_len)
-        if said == (None, None):
-            return None
-        input_len, output_len = (
-            of if mean is None else Spread(mean, of.cv) for mean, of in zip(said, own, strict=True)
-        )
-        return replace(
-            base,
-            input_len=input_len,
-            output_len=output_len,
-            input_cached=base.input_cached if input_len.mean == base.input_len.mean else 0.0,
-            evidence=base.evidence if None in said else "measured",
-        )
+        return Question(input_len=self.input_len, output_len=self.output_len).workload(base)
 
 
 @dataclass(frozen=True)
 class Requests(Lengths):
     """Lengths of the requests, and whose acceptance they have."""
 
-    dataset: str | None = option("--dataset", metavar="D", help="Whose acceptance. Default: first.")
-    temperature: float | None = option(
-        "--temperature", metavar="T", callback=values.number(), help="Whose acceptance."
-    )
-
-
-# --- single options
-
-words = click.argument("words", metavar="[S,K,N|FILE]...", nargs=-1, type=values.FILE)
-"""Settings (steps, topk, draft tokens), or JSON files of settings."""
-
-concurrency = click.option(
-    "--concurrency",
-    metavar="1,2,5,...",
-    callback=values.concurrency,
-    help="Clients in flight. Default: 1 to 250.",
-)
-
-max_running_requests = click.option(
-    "--max-running-requests",
-    metavar="N",
-    callback=values.whole(),
-    help="Cap of requests that run at once.",
-)
-
-max_draft_tokens = click.option(
-    "--max-draft-tokens",
-    metavar="N",
-    default="64",
-    callback=values.whole(),
-    help="Most tokens verified per round.",
-)
-
-max_steps = click.option(
-    "--max-steps", metavar="S", default="8", callback=values.whole(), help="Deepest draft."
-)
-
-mix = click.option(
-    "--mix", metavar="1:0.5,30:0.5", callback=values.mix, help="Share of the time by load."
-)
-
-measured = click.option(
-    "--observations",
-    metavar="FILE",
-    type=values.FILE,
-    help="observations.csv that the profile was fitted to: which settings were measured.",
-)
-
-what_if = click.option("--what-if", is_flag=True, help="Model what the engine's version refuses.")
-
-seed = click.option(
-    "--seed", metavar="N", default="0", callback=values.seed, help="Of the random numbers."
-)
-
-plot = click.option("--plot", metavar="FILE", type=values.FILE, help="Draw to .png, .svg or .pdf.")
-
-
-def solver(default: str) -> Callable[[Run], Run]:
-    """Return the option ``--solver``."""
-    return click.option(
-        "--solver",
-        metavar="simulate|analytic",
-        default=default,
-        callback=values.one_of("solver", "specsim.curve", "Solver"),
-        shell_complete=values.named("specsim.curve", "Solver"),
-        help="analytic is instant, and close by.",
-    )
-
-
-def as_json(schema: str) -> Callable[[Run], Run]:
-    """Return the option ``--json``, which prints a document of that schema and nothing else."""
-    return click.option("--json", "as_json", is_flag=True, help=f"Print {schema} only.")
+    dataset: str | None = option("--dataset", "D", "Whose acceptance. Default: first.")
+    temperature: float | None = option("--temperature", "T", "Whose acceptance.", values.number())
 
 
 def measured_settings(observations: str | None) -> tuple[SpecSetting, ...]:

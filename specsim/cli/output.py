@@ -1,4 +1,4 @@
-"""The terminal and files: tables on stdout, talk on stderr, plain when piped; files all or nothing."""
+"""The terminal and files: tables on stdout, talk on stderr, plain when piped; whole files."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def check_file(flag: str, name: str | None, *endings: str) -> None:
         return
     path, said = Path(name), f"{flag} {name}"
     if endings and path.suffix.lower() not in endings:
-        raise InputError(said, f"does not end in {' or '.join(endings)}", "choose such a name")
+        raise InputError(said, "has another ending", f"end the name in {' or '.join(endings)}")
     if not path.parent.is_dir():
         raise InputError(said, "is in a folder that does not exist", "make it, or choose another")
     if path.is_dir():

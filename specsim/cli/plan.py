@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output
+from specsim.cli.options import command
 from specsim.cli.server import AnyServer
 
 if TYPE_CHECKING:
@@ -19,22 +19,19 @@ WIDTH = 110
 SHOWN = 8
 
 
-@click.command("plan")
-@opt.takes(server=AnyServer, requests=opt.Requests)
-@opt.concurrency
-@opt.mix
-@opt.measured
-@opt.seed
-@opt.as_json("specsim.plan/1")
-def plan_command(
-    server: AnyServer,
-    requests: opt.Requests,
-    concurrency: tuple[int, ...] | None,
-    mix: tuple[tuple[int, float], ...],
-    observations: str | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """For which loads, and what was measured."""
+
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    mix: tuple[tuple[int, float], ...] = opt.mix()
+    observations: str | None = opt.measured()
+    seed: int = opt.seed()
+    as_json: bool = opt.as_json("specsim.plan/1")
+
+
+@command("plan", AnyServer, Options)
+def plan_command(server: AnyServer, how: Options) -> None:
     """Rank the next measurements by how much they should cut the regret of the choice.
 
     Example: specsim plan --concurrency 1,30,100
@@ -45,16 +42,16 @@ def plan_command(
     profile, notes = server.load()
     wish = Wish(
         engine_version=server.engine_version,
-        workload=requests.workload(profile.setup.workload.workload),
-        dataset=requests.dataset,
-        temperature=requests.temperature,
-        mix=mix,
-        measured=opt.measured_settings(observations),
-        seed=seed,
+        workload=how.workload(profile.setup.workload.workload),
+        dataset=how.dataset,
+        temperature=how.temperature,
+        mix=how.mix,
+        measured=opt.measured_settings(how.observations),
+        seed=how.seed,
     )
     with output.status("weighing measurements"):
-        result = plan_measurements(profile, concurrency or LOADS, wish)
-    if as_json:
+        result = plan_measurements(profile, how.concurrency or LOADS, wish)
+    if how.as_json:
         sys.stdout.write(_document(result))
         return
     _show(result, notes)
@@ -67,7 +64,7 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
     loads = ", ".join(map(str, result.concurrency))
     out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
     out.print(
-        f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
+        f"Options now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
     grid = output.table("measurement", "regret cut by", "GPU minutes", "cells")

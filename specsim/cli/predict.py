@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import command, file, option
 from specsim.cli.server import AnyServer
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.curve import Curve, Solver
     from specsim.observations import Observation
-<<<<<<< HEAD
-    from specsim.question import Question
     from specsim.profile import Profile
-=======
     from specsim.question import Question
->>>>>>> main
-    from specsim.setting import SpecSetting
 
 WIDTH = 100
 """Columns when piped and COLUMNS is not set."""
@@ -29,53 +24,58 @@ WIDTH = 100
 MOST_SIMULATED = {"concurrency": 20_000, "request rate": 300, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""
 
+KINDS = "are two kinds of load"
 
-@click.command("predict")
-@opt.words
-@opt.takes(server=AnyServer, asked=opt.Asked, requests=opt.Requests)
-@opt.max_running_requests
-@opt.concurrency
-@click.option(
-    "--request-rate",
-    metavar="R",
-    callback=values.number(),
-    help="Poisson arrivals per second instead of clients.",
-)
-@click.option(
-    "--context-len",
-    metavar="N",
-    callback=values.number(),
-    help="Steady decode at this many KV tokens per request.",
-)
-@opt.solver("simulate")
-@opt.what_if
-@opt.seed
-@opt.as_json("specsim.curve/1")
-@click.option("--csv", metavar="FILE", type=values.FILE, help="Write the rows; - is stdout.")
-@opt.plot
-@click.option(
-    "--observations",
-    metavar="FILE",
-    type=values.FILE,
-    help="Measured cells to draw with --plot.",
-)
-def predict_command(
-    words: tuple[str, ...],
-    server: AnyServer,
-    asked: opt.Asked,
-    requests: opt.Requests,
-    max_running_requests: int | None,
-    concurrency: tuple[int, ...] | None,
-    request_rate: float | None,
-    context_len: float | None,
-    solver: Solver,
-    what_if: bool,
-    seed: int,
-    as_json: bool,
-    csv: str | None,
-    plot: str | None,
-    observations: str | None,
-) -> None:
+
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """Under which loads, and what to write."""
+
+    words: tuple[str, ...] = opt.words()
+    max_running_requests: int | None = opt.max_running_requests()
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    request_rate: float | None = option(
+        "--request-rate", "R", "Poisson arrivals per second instead of clients.", values.number()
+    )
+    context_len: float | None = option(
+        "--context-len", "N", "Steady decode at this many KV tokens per request.", values.number()
+    )
+    solver: Solver = opt.solver("simulate")
+    what_if: bool = opt.what_if()
+    seed: int = opt.seed()
+    as_json: bool = opt.as_json("specsim.curve/1")
+    csv: str | None = file("--csv", "Write the rows; - is stdout.")
+    plot: str | None = opt.plot()
+    observations: str | None = file("--observations", "Measured cells to draw with --plot.")
+
+    def check(self) -> None:
+        """Refuse what contradicts itself, of which one part would silently win, and bad files."""
+        contradictions = (
+            (self.as_json, self.csv, "--json --csv", "exclude each other"),
+            (self.request_rate, self.concurrency, "--request-rate with --concurrency", KINDS),
+            (self.request_rate, self.context_len, "--request-rate with --context-len", KINDS),
+        )
+        for one, other, names, why in contradictions:
+            if one not in (None, False) and other is not None:
+                raise InputError(names, why, "choose one")
+        if self.context_len is not None and (self.input_len, self.output_len) != (None, None):
+            raise InputError(
+                "--context-len with --input-len or --output-len",
+                "contradict each other: a steady decode has no requests",
+                "drop one of them",
+            )
+        if self.observations is not None and self.plot is None:
+            raise InputError(
+                f"--observations {self.observations}",
+                "is drawn, and no picture is asked for",
+                "add --plot",
+            )
+        output.check_plot(self.plot)
+        output.check_file("--csv", None if self.csv == "-" else self.csv)
+
+
+@command("predict", AnyServer, opt.Asked, Options)
+def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """Say what a speculation setting would do to throughput, and whether it is worth a GPU hour.
 
     Shows no speculation, what runs today and the asked settings (as S,K,N: steps, topk, draft
@@ -83,25 +83,11 @@ def predict_command(
 
     Example: specsim predict --topk 2 --steps 2
     """
-<<<<<<< HEAD
     from specsim.question import CONCURRENCY, Question
-=======
-    from dataclasses import replace
 
-    from specsim.cli.progress import progress_bar
-    from specsim.cli.settings import Defaults, asked_settings
-    from specsim.errors import InputError
-    from specsim.predict import predict
-    from specsim.profile import load_profile
-    from specsim.profile.other_engine import parse_engine, under_engine
-    from specsim.question import CONCURRENCY, Question
-    from specsim.setting import parse_algorithm
->>>>>>> main
-
-    _check_outputs(as_json, csv, plot, observations)
-    _check_loads(concurrency, request_rate, context_len, requests)
-    profile, notes = server.load(assumed_setting(asked), asked.algorithm)
-    settings = asked.settings(profile.default_algorithm, words)
+    how.check()
+    profile, notes = server.load(asked)
+    settings = asked.settings(profile.default_algorithm, how.words)
     if not settings.asked and (asked.scheduler != "auto" or asked.algorithm not in (None, "none")):
         of = "scheduler" if asked.scheduler != "auto" else "algorithm"
         raise InputError(
@@ -110,34 +96,34 @@ def predict_command(
             "add e.g. --topk 2 --steps 2",
         )
     cells: tuple[Observation, ...] = ()
-    if observations is not None:
+    if how.observations is not None:
         from specsim.observations import read_observations
 
-        cells = read_observations(observations).rows
+        cells = read_observations(how.observations).rows
     question = Question(
         settings=settings.asked,
-        concurrency=concurrency or CONCURRENCY,
-        request_rate=request_rate,
-        input_len=requests.input_len,
-        output_len=requests.output_len,
-        context_len=context_len,
+        concurrency=how.concurrency or CONCURRENCY,
+        request_rate=how.request_rate,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        context_len=how.context_len,
         engine_version=server.engine_version,
-        max_running_requests=max_running_requests,
-        dataset=requests.dataset,
-        temperature=requests.temperature,
-        what_if=what_if,
+        max_running_requests=how.max_running_requests,
+        dataset=how.dataset,
+        temperature=how.temperature,
+        what_if=how.what_if,
     )
-    curve = predicted(profile, question, solver, seed, (*notes, *settings.notes))
-    if plot is not None:
-        _draw(curve, request_rate, plot, cells)
-    if csv is not None and csv != "-":
-        output.write_file(csv, curve.to_csv())  # what fails leaves no half answer on stdout
-    if as_json:
+    curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
+    if how.plot is not None:
+        _draw(curve, how.request_rate, how.plot, cells)
+    if how.csv is not None and how.csv != "-":
+        output.write_file(how.csv, curve.to_csv())  # what fails leaves no half answer on stdout
+    if how.as_json:
         sys.stdout.write(curve.to_json())
-    elif csv == "-":
+    elif how.csv == "-":
         sys.stdout.write(curve.to_csv())
     else:
-        _show(curve, request_rate, nothing_asked=not settings.asked)
+        _show(curve, how.request_rate, nothing_asked=not settings.asked)
 
 
 def predicted(
@@ -167,58 +153,11 @@ def predicted(
     return replace(curve, notes=(*notes, *curve.notes))
 
 
-def assumed_setting(asked: opt.Asked) -> SpecSetting | None:
-    """Return the setting that a stated accept length belongs to."""
-    from specsim.setting import SpecSetting
-
-    if asked.steps is None:
-        return None
-    algorithm = asked.algorithm or "EAGLE3"
-    return SpecSetting.of(asked.topk, asked.steps, asked.draft_tokens, algorithm)
-
-
-def _check_outputs(
-    as_json: bool, csv: str | None, plot: str | None, observations: str | None
+def _draw(
+    curve: Curve, request_rate: float | None, plot: str, cells: tuple[Observation, ...]
 ) -> None:
-    """Refuse outputs that contradict each other, and what cannot be written."""
-    if as_json and csv is not None:
-        raise InputError("--json --csv", "exclude each other", "choose one")
-    if observations is not None and plot is None:
-        raise InputError(
-            f"--observations {observations}", "is drawn, and no picture is asked for", "add --plot"
-        )
-    output.check_plot(plot)
-    output.check_file("--csv", None if csv == "-" else csv)
-
-
-def _check_loads(
-    concurrency: tuple[int, ...] | None,
-    request_rate: float | None,
-    context_len: float | None,
-    requests: opt.Requests,
-) -> None:
-    """Refuse loads that contradict each other, which one of them would silently win."""
-    if request_rate is not None and concurrency is not None:
-        raise InputError("--request-rate with --concurrency", "are two kinds of load", "choose one")
-    if request_rate is not None and context_len is not None:
-        raise InputError("--request-rate with --context-len", "are two kinds of load", "choose one")
-    if context_len is not None and (requests.input_len, requests.output_len) != (None, None):
-        raise InputError(
-            "--context-len with --input-len or --output-len",
-            "contradict each other: a steady decode has no requests",
-            "drop one of them",
-        )
-
-
-def _draw(curve: Curve, request_rate: float | None, plot: str, cells: tuple[Observation, ...]) -> None:
     """Draw the curve, and over it the cells that were measured under the same question."""
-<<<<<<< HEAD
     from specsim.report.plots_curve import measured_cells, throughput_figure
-=======
-    import sys
-
-    from specsim.report.plots_curve import measured_cells, throughput_figure
->>>>>>> main
 
     output.write_plot(plot, throughput_figure(curve, request_rate, cells))
     if cells and not any(measured_cells(curve, cells, request_rate)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import command, file, flag, option
 from specsim.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -17,94 +17,48 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specsim.probe.document import ProbeDocument, Stack
+    from specsim.probe.run import Request
 
 
-@click.command("probe")
-@click.option(
-    "--output",
-    "-o",
-    "folder",
-    metavar="FOLDER",
-    required=True,
-    type=values.FILE,
-    help="Folder to write; a new one.",
-)
-@click.option(
-    "--model",
-    metavar="ID|FILE",
-    required=True,
-    type=values.FILE,
-    help="Whose shapes: library id, config.json or TOML file.",
-)
-@click.option("--draft", metavar="ID", help="Drafter, e.g. eagle3 or a library id.")
-@click.option("--gpu", metavar="ID", help="Library id to check the device's name against.")
-@click.option(
-    "--tp",
-    metavar="N",
-    default="1",
-    callback=values.whole(1),
-    help="Measure one GPU's share of so many.",
-)
-@click.option("--device", metavar="auto|cpu|cuda|cuda:N", default="auto", help="What to measure.")
-@click.option("--dtype", metavar="bf16|fp16|fp32", default="bf16", help="Of weights and cache.")
-@click.option(
-    "--max-seconds",
-    metavar="S",
-    default="300",
-    callback=values.number(1),
-    help="Stop after so long.",
-)
-@click.option(
-    "--max-memory-gb",
-    metavar="GB",
-    callback=values.number(0.001),
-    help="Default: most of what is free.",
-)
-@click.option(
-    "--layers",
-    metavar="N",
-    default="4",
-    callback=values.whole(1, 256),
-    help="Layers to build and scale up from.",
-)
-@click.option(
-    "--tokens",
-    metavar="1,2,4,...",
-    callback=values.concurrency,
-    help="Default: 1 to 1024.",
-)
-@click.option(
-    "--context-len",
-    metavar="N",
-    default="1024",
-    callback=values.whole(1, 1 << 20),
-    help="KV tokens per request.",
-)
-@click.option(
-    "--contexts",
-    metavar="N,...",
-    callback=values.concurrency,
-    help="KV lengths. Default: 1024,4096,16384.",
-)
-@opt.seed
-@click.option("--json", "as_json", is_flag=True, help="Print specsim.probe/1 too.")
-def probe_command(
-    folder: str,
-    model: str,
-    draft: str | None,
-    gpu: str | None,
-    tp: int,
-    device: str,
-    dtype: str,
-    max_seconds: float,
-    max_memory_gb: float | None,
-    layers: int,
-    tokens: tuple[int, ...] | None,
-    context_len: int,
-    contexts: tuple[int, ...] | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """Whose shapes are measured, on what, and how far."""
+
+    folder: str = file("--output -o", "Folder to write; a new one.", "FOLDER", required=True)
+    model: str = file(
+        "--model", "Whose shapes: library id, config.json or TOML file.", "ID|FILE", required=True
+    )
+    draft: str | None = file("--draft", "Drafter: e.g. eagle3, a library id or TOML file.", "ID")
+    gpu: str | None = file("--gpu", "GPU to check the device's name against.", "ID")
+    tp: int = option(
+        "--tp", "N", "Measure one GPU's share of so many.", values.whole(1), default="1"
+    )
+    device: str = option("--device", "auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
+    dtype: str = option("--dtype", "bf16|fp16|fp32", "Of weights and cache.", default="bf16")
+    max_seconds: float = option(
+        "--max-seconds", "S", "Stop after so long.", values.number(1), default="300"
+    )
+    max_memory_gb: float | None = option(
+        "--max-memory-gb", "GB", "Default: most of what is free.", values.number(0.001)
+    )
+    layers: int = option(
+        "--layers", "N", "Layers to build and scale up from.", values.whole(1, 256), default="4"
+    )
+    tokens: tuple[int, ...] | None = option(
+        "--tokens", "1,2,4,...", "Default: 1 to 1024.", values.concurrency
+    )
+    context_len: int = option(
+        "--context-len", "N", "KV tokens per request.", values.whole(1, 1 << 20), default="1024"
+    )
+    contexts: tuple[int, ...] | None = option(
+        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", values.concurrency
+    )
+    seed: int = opt.seed()
+    as_json: bool = flag("--json", "Print specsim.probe/1 too.")
+
+
+@command("probe", Options)
+def probe_command(how: Options) -> None:
     """Measure step times, bandwidth, products, launches and all-reduce on this machine.
 
     Needs torch: pip install 'specsim-llm[probe]'. Run it with nothing else on the device.
@@ -114,57 +68,65 @@ def probe_command(
     from datetime import UTC, datetime
 
     from specsim import __version__
-    from specsim.architecture import load_draft, load_model, model_from_hf_config
-    from specsim.probe.device import DTYPES, choose_device
+    from specsim.probe.device import choose_device
     from specsim.probe.document import check_free, write_directory
-    from specsim.probe.grid import CONTEXTS, TOKENS
-    from specsim.probe.run import Request, probe
-    from specsim.probe.shapes import draft_shapes, target_shape
+    from specsim.probe.run import probe
 
-    target = choose_device(device)
-    check_free(folder)
-    _check_gpu(gpu, target)
-    if dtype not in DTYPES:
-        raise UnknownNameError("dtype", dtype, DTYPES)
-    architecture = model_from_hf_config(model) if model.endswith(".json") else load_model(model)
-    shapes = None
-    if draft is not None:
-        shapes = draft_shapes(load_draft(draft, architecture), tp)
-        if shapes is None:
-            raise InputError(f"draft {draft}", "has no model to measure", "leave --draft away")
-    counts, lengths = tokens or TOKENS, contexts or CONTEXTS
-    for name, numbers, most in (("--tokens", counts, 1 << 14), ("--contexts", lengths, 1 << 20)):
-        if min(numbers) < 1 or max(numbers) > most:
-            raise InputError(f"{name} {min(numbers)}..{max(numbers)}", f"leave 1..{most}", "fewer")
-    request = Request(
-        target=target_shape(architecture, tp),
-        draft=shapes[0] if shapes else None,
-        extend=shapes[1] if shapes else None,
-        tp=tp,
-        dtype=dtype,
-        seconds=max_seconds,
-        memory_bytes=None if max_memory_gb is None else max_memory_gb * 1e9,
-        layers=layers,
-        tokens=counts,
-        context_len=context_len,
-        contexts=lengths,
-        seed=seed,
-    )
+    device = choose_device(how.device)
+    check_free(how.folder)
+    _check_gpu(how.gpu, device)
     with output.progress_bar("probing") as progress:
         document = probe(
-            request,
-            target,
+            _request(how),
+            device,
             version=__version__,
             date=datetime.now(UTC).date().isoformat(),
             progress=progress,
         )
-    write_directory(folder, document)
-    if as_json:
+    write_directory(how.folder, document)
+    if how.as_json:
         sys.stdout.write(document.to_json())
         return
     _show(document)
     output.console().print(
-        f"wrote {folder}; next: specsim calibrate {folder} server.log -o my.toml"
+        f"wrote {how.folder}; next: specsim calibrate {how.folder} server.log -o my.toml"
+    )
+
+
+def _request(how: Options) -> Request:
+    """Resolve names and lists."""
+    from specsim.architecture import load_draft, load_model, model_from_hf_config
+    from specsim.probe.device import DTYPES
+    from specsim.probe.grid import CONTEXTS, TOKENS
+    from specsim.probe.run import Request
+    from specsim.probe.shapes import draft_shapes, target_shape
+
+    if how.dtype not in DTYPES:
+        raise UnknownNameError("dtype", how.dtype, DTYPES)
+    from_config = how.model.endswith(".json")
+    model = model_from_hf_config(how.model) if from_config else load_model(how.model)
+    shapes = None
+    if how.draft is not None:
+        shapes = draft_shapes(load_draft(how.draft, model), how.tp)
+        if shapes is None:
+            raise InputError(f"draft {how.draft}", "has no model to measure", "leave --draft away")
+    tokens, contexts = how.tokens or TOKENS, how.contexts or CONTEXTS
+    for name, numbers, most in (("--tokens", tokens, 1 << 14), ("--contexts", contexts, 1 << 20)):
+        if min(numbers) < 1 or max(numbers) > most:
+            raise InputError(f"{name} {min(numbers)}..{max(numbers)}", f"leave 1..{most}", "fewer")
+    return Request(
+        target=target_shape(model, how.tp),
+        draft=shapes[0] if shapes else None,
+        extend=shapes[1] if shapes else None,
+        tp=how.tp,
+        dtype=how.dtype,
+        seconds=how.max_seconds,
+        memory_bytes=None if how.max_memory_gb is None else how.max_memory_gb * 1e9,
+        layers=how.layers,
+        tokens=tokens,
+        context_len=how.context_len,
+        contexts=contexts,
+        seed=how.seed,
     )
 
 

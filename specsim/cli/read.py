@@ -8,13 +8,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
+from specsim.cli.options import argument, command, file, flag
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,21 +43,18 @@ CSV_COLUMNS = (
 """Columns of observations.csv that a log can fill."""
 
 
-@click.command("read")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=values.FILE)
-@opt.as_json("specsim.log/1")
-@click.option(
-    "--csv", "as_csv", is_flag=True, help="Print rows in the columns of observations.csv."
-)
-@click.option(
-    "--output",
-    "-o",
-    "target",
-    metavar="FILE",
-    type=values.FILE,
-    help="Write to this file instead.",
-)
-def read_command(files: tuple[str, ...], as_json: bool, as_csv: bool, target: str | None) -> None:
+@dataclass(frozen=True)
+class Options:
+    """What to read, and in which form to say it."""
+
+    files: tuple[str, ...] = argument("FILE...", nargs=-1, required=True)
+    as_json: bool = opt.as_json("specsim.log/1")
+    as_csv: bool = flag("--csv", "Print rows in the columns of observations.csv.")
+    target: str | None = file("--output -o", "Write to this file instead.")
+
+
+@command("read", Options)
+def read_command(how: Options) -> None:
     """Say what logs, benchmark results and traces hold, and what is wrong with them.
 
     The format is found by content: SGLang, vLLM, TensorRT-LLM, llama.cpp, Prometheus, benchmark
@@ -66,27 +63,27 @@ def read_command(files: tuple[str, ...], as_json: bool, as_csv: bool, target: st
     from specsim.logs import log_document, read_file, require_usable
     from specsim.profile import write_text
 
-    if as_json and as_csv:
+    if how.as_json and how.as_csv:
         raise InputError("--json --csv", "exclude each other", "choose one")
-    output.check_file("--output", target)
+    output.check_file("--output", how.target)
     entries: list[LogEntry] = []
-    for name in files:
+    for name in how.files:
         found = read_file(name)
         require_usable(found)
         entries += found
-    if as_json:
+    if how.as_json:
         text = json.dumps(log_document(entries), indent=2, allow_nan=False) + "\n"
-    elif as_csv:
+    elif how.as_csv:
         text = csv_text(entries)
-    elif target is not None:
+    elif how.target is not None:
         text = terminal_text(entries)
     else:
         _show(entries, output.console(WIDTH))
         return
-    if target is None:
+    if how.target is None:
         sys.stdout.write(text)
     else:
-        write_text(Path(target), text)
+        write_text(Path(how.target), text)
 
 
 def csv_text(entries: Sequence[LogEntry]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import command, flag, option
 from specsim.cli.server import AnyServer
 
 if TYPE_CHECKING:
@@ -26,94 +26,67 @@ FULL_WIDTH = 110
 SHOWN_TIES = 2
 
 
-@click.command("recommend")
-@opt.takes(server=AnyServer, requests=opt.Requests)
-@opt.concurrency
-@opt.max_draft_tokens
-@opt.max_steps
-@click.option(
-    "--max-topk", metavar="K", default="8", callback=values.whole(), help="Widest tree."
-)
-@click.option(
-    "--slo",
-    "targets",
-    metavar="tpot=20ms,ttft=2s@p99",
-    callback=values.parsed("specsim.decide.slo", "parse_slo"),
-    help="Latency targets: mean, @p50 or @p99.",
-)
-@click.option("--any-engine", is_flag=True, help="Later releases of the engine count too.")
-@opt.max_running_requests
-@opt.mix
-@click.option(
-    "--schedule", is_flag=True, help="Also the best number of steps by running batch."
-)
-@click.option(
-    "--gpu-hour-price", metavar="M", callback=values.number(), help="Money per GPU and hour."
-)
-@click.option("--draft-model", metavar="PATH", help="For the launch flags.")
-@opt.measured
-@opt.seed
-@opt.as_json("specsim.recommendation/1")
-def recommend_command(
-    server: AnyServer,
-    requests: opt.Requests,
-    concurrency: tuple[int, ...] | None,
-    max_draft_tokens: int,
-    max_steps: int,
-    max_topk: int,
-    targets: tuple[Target, ...] | None,
-    any_engine: bool,
-    max_running_requests: int | None,
-    mix: tuple[tuple[int, float], ...],
-    schedule: bool,
-    gpu_hour_price: float | None,
-    draft_model: str | None,
-    observations: str | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """Among which settings, at which loads, and by which measure."""
+
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    max_draft_tokens: int = opt.max_draft_tokens()
+    max_steps: int = opt.max_steps()
+    max_topk: int = option("--max-topk", "K", "Widest tree.", values.whole(), default="8")
+    targets: tuple[Target, ...] | None = opt.slo(
+        "tpot=20ms,ttft=2s@p99", "Latency targets: mean, @p50 or @p99."
+    )
+    any_engine: bool = flag("--any-engine", "Later releases of the engine count too.")
+    max_running_requests: int | None = opt.max_running_requests()
+    mix: tuple[tuple[int, float], ...] = opt.mix()
+    schedule: bool = flag("--schedule", "Also the best number of steps by running batch.")
+    gpu_hour_price: float | None = option(
+        "--gpu-hour-price", "M", "Money per GPU and hour.", values.number()
+    )
+    draft_model: str | None = option("--draft-model", "PATH", "For the launch flags.")
+    observations: str | None = opt.measured()
+    seed: int = opt.seed()
+    as_json: bool = opt.as_json("specsim.recommendation/1")
+
+
+@command("recommend", AnyServer, Options)
+def recommend_command(server: AnyServer, how: Options) -> None:
     """Say which setting to launch at every load, by how much it wins, and how sure that is.
 
     Compares no speculation, chains and trees, whatever the engine's version runs.
 
     Example: specsim recommend --concurrency 1,30,100
     """
-    from dataclasses import replace
-
     from specsim.decide.candidates import Limits
     from specsim.decide.recommend import Wish, recommend
-<<<<<<< HEAD
     from specsim.question import CONCURRENCY
-=======
-    from specsim.decide.slo import parse_slo
-    from specsim.question import CONCURRENCY
->>>>>>> main
 
     profile, notes = server.load()
     wish = Wish(
-        limits=Limits(max_draft_tokens, max_steps, max_topk),
-        targets=targets or (),
+        limits=Limits(how.max_draft_tokens, how.max_steps, how.max_topk),
+        targets=how.targets or (),
         engine_version=server.engine_version,
-        any_engine=any_engine,
-        max_running_requests=max_running_requests,
-        workload=requests.workload(profile.setup.workload.workload),
-        dataset=requests.dataset,
-        temperature=requests.temperature,
-        mix=mix,
-        measured=opt.measured_settings(observations),
-        gpu_hour_price=gpu_hour_price,
-        draft_model=draft_model,
-        seed=seed,
+        any_engine=how.any_engine,
+        max_running_requests=how.max_running_requests,
+        workload=how.workload(profile.setup.workload.workload),
+        dataset=how.dataset,
+        temperature=how.temperature,
+        mix=how.mix,
+        measured=opt.measured_settings(how.observations),
+        gpu_hour_price=how.gpu_hour_price,
+        draft_model=how.draft_model,
+        seed=how.seed,
     )
     with output.status("comparing settings"):
-        answer = recommend(profile, concurrency or CONCURRENCY, wish)
+        answer = recommend(profile, how.concurrency or CONCURRENCY, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
-    if as_json:
+    if how.as_json:
         sys.stdout.write(answer.to_json())
         return
     out = output.console(WIDTH)
     _show(answer, out)
-    if schedule:
+    if how.schedule:
         from specsim.decide.schedule import best_schedule, schedule_lines
 
         for line in schedule_lines(best_schedule(profile, wish)):
@@ -127,7 +100,9 @@ def _show(answer: Recommendation, out: Console) -> None:
     from specsim.decide.recommendation import plan_name
 
     out.print(f"{answer.profile}: the best setting by load", style="bold")
-    grid = output.table("clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret")
+    grid = output.table(
+        "clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret"
+    )
     for choice in answer.loads:
         grid.add_row(*_row(choice, out.width >= FULL_WIDTH))
     out.print(grid)
@@ -194,9 +169,9 @@ def _ties(choices: tuple[LoadChoice, ...]) -> str:
     """Name the settings that are as good somewhere in the band, the best two."""
     tied: dict[str, Option] = {}
     for choice in choices:
-        for option in choice.tied:  # the same setting under another scheduler is no news
-            if option.plan.setting.key != choice.choice.plan.setting.key:
-                tied.setdefault(option.label, option)
+        for other in choice.tied:  # the same setting under another scheduler is no news
+            if other.plan.setting.key != choice.choice.plan.setting.key:
+                tied.setdefault(other.label, other)
     if not tied:
         return ""
     names = list(tied)[:SHOWN_TIES]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import command, option
 from specsim.cli.server import AnyServer
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from specsim.decide.load_answer import LoadAnswer, Outcome
     from specsim.decide.slo import Target
-    from specsim.simulate import Trace, VaryingLoad
+    from specsim.simulate import Trace
+    from specsim.workload import VaryingLoad
 
 WIDTH = 120
 
@@ -30,48 +31,33 @@ SCORES = {
 }
 
 
-@click.command("schedule")
-@opt.takes(server=AnyServer, requests=opt.Requests)
-@click.option(
-    "--load",
-    metavar="ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
-    default="ramp:1..64@600s",
-    callback=values.parsed("specsim.simulate", "parse_load"),
-    help="Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
-)
-@opt.max_draft_tokens
-@opt.max_steps
-@click.option(
-    "--slo",
-    "targets",
-    metavar="tpot=40ms,ttft=2s",
-    callback=values.parsed("specsim.decide.slo", "parse_slo"),
-    help="Latency targets of a request: goodput.",
-)
-@opt.max_running_requests
-@click.option(
-    "--repeats",
-    metavar="R",
-    default="4",
-    callback=values.whole(),
-    help="Runs with other random numbers.",
-)
-@opt.seed
-@opt.plot
-@opt.as_json("specsim.schedule/1")
-def schedule_command(
-    server: AnyServer,
-    requests: opt.Requests,
-    load: VaryingLoad | Trace,
-    max_draft_tokens: int,
-    max_steps: int,
-    targets: tuple[Target, ...] | None,
-    max_running_requests: int | None,
-    repeats: int,
-    seed: int,
-    plot: str | None,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """Under which load, among which depths, by which measure."""
+
+    load: VaryingLoad | Trace = option(
+        "--load",
+        "ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
+        "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
+        values.parsed("specsim.simulate", "parse_load"),
+        default="ramp:1..64@600s",
+    )
+    max_draft_tokens: int = opt.max_draft_tokens()
+    max_steps: int = opt.max_steps()
+    targets: tuple[Target, ...] | None = opt.slo(
+        "tpot=40ms,ttft=2s", "Latency targets of a request: goodput."
+    )
+    max_running_requests: int | None = opt.max_running_requests()
+    repeats: int = option(
+        "--repeats", "R", "Runs with other random numbers.", values.whole(), default="4"
+    )
+    seed: int = opt.seed()
+    plot: str | None = opt.plot()
+    as_json: bool = opt.as_json("specsim.schedule/1")
+
+
+@command("schedule", AnyServer, Options)
+def schedule_command(server: AnyServer, how: Options) -> None:
     """Say which draft steps to run at which batch, and whether that beats one setting for all.
 
     Simulates the load with the best table, no speculation, the best fixed settings and the
@@ -81,32 +67,32 @@ def schedule_command(
 
     Example: specsim schedule --load burst:0.1..2/s,30s/300s@1200s --slo tpot=40ms
     """
-    from dataclasses import replace
-
     from specsim.decide.adaptive import schedule_under_load
     from specsim.decide.candidates import Limits
     from specsim.decide.recommend import Wish
 
-    output.check_plot(plot)
+    output.check_plot(how.plot)
     profile, notes = server.load()
     wish = Wish(
-        limits=Limits(max_draft_tokens, max_steps),
-        targets=targets or (),
+        limits=Limits(how.max_draft_tokens, how.max_steps),
+        targets=how.targets or (),
         engine_version=server.engine_version,
-        max_running_requests=max_running_requests,
-        workload=requests.workload(profile.setup.workload.workload),
-        dataset=requests.dataset,
-        temperature=requests.temperature,
-        seed=seed,
+        max_running_requests=how.max_running_requests,
+        workload=how.workload(profile.setup.workload.workload),
+        dataset=how.dataset,
+        temperature=how.temperature,
+        seed=how.seed,
     )
     with output.progress_bar("simulating") as progress:
-        answer = schedule_under_load(profile, load, wish, repeats=repeats, progress=progress)
+        answer = schedule_under_load(
+            profile, how.load, wish, repeats=how.repeats, progress=progress
+        )
     answer = replace(answer, notes=(*notes, *answer.notes))
-    if plot is not None:
+    if how.plot is not None:
         from specsim.report.plots_load import outcomes_figure
 
-        output.write_plot(plot, outcomes_figure(answer))
-    if as_json:
+        output.write_plot(how.plot, outcomes_figure(answer))
+    if how.as_json:
         from specsim.decide.schedule_document import schedule_document
         from specsim.documents import to_json
 

@@ -5,17 +5,16 @@ Every command takes one of the groups below and calls its `load`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from specsim.cli import values
-from specsim.cli.options import option
+from specsim.cli.options import Drafting, file, option
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.calibrate.log_setup import Stated
     from specsim.profile import Profile
-    from specsim.setting import Algorithm, SpecSetting
 
     Loaded = tuple[Profile, tuple[str, ...]]
 
@@ -28,11 +27,10 @@ class Measured:
     """A server with a profile."""
 
     profile: str | None = option(
-        "--profile",
-        "-p",
-        metavar="NAME|FILE",
-        shell_complete=values.profiles,
-        help="Shipped profile, profile.toml or scenario.toml.",
+        "--profile -p",
+        "NAME|FILE",
+        "Shipped profile, profile.toml or scenario.toml.",
+        complete=values.profiles,
     )
 
 
@@ -42,9 +40,9 @@ class Changes:
 
     overrides: tuple[str, ...] = option(
         "--set",
-        metavar="KEY=VALUE",
+        "KEY=VALUE",
+        "What if: allreduce.latency=*0.5, gpu=h200-sxm, accept_length=2.4, ... Repeatable.",
         multiple=True,
-        help="What if: allreduce.latency=*0.5, gpu=h200-sxm, accept_length=2.4, ... Repeatable.",
     )
 
 
@@ -61,43 +59,24 @@ class Server(Changes, Measured):
 class Described:
     """A server without a profile, in the user's words."""
 
-    model: str | None = option(
-        "--model",
-        metavar="ID|FILE",
-        type=values.FILE,
-        help="Without a profile: library id, config.json or TOML file.",
+    model: str | None = file(
+        "--model", "Without a profile: library id, config.json or TOML file.", "ID|FILE"
     )
-    gpu: str | None = option(
-        "--gpu", metavar="ID|FILE", type=values.FILE, help="Of its GPUs: library id or TOML file."
-    )
-    gpu_count: int | None = option(
-        "--gpu-count", metavar="N", callback=values.whole(1), help="GPUs. Default: --tp."
-    )
-    tp: int | None = option(
-        "--tp", metavar="N", callback=values.whole(1), help="Tensor-parallel GPUs."
-    )
-    link: str | None = option("--link", metavar="ID", help="Link between the GPUs.")
-    allreduce: str | None = option(
-        "--allreduce", metavar="A", help="nccl, custom, fused or symmetric."
-    )
-    quantisation: str | None = option(
-        "--quantisation", metavar="Q", help="Weight format, e.g. fp8."
-    )
-    draft: str | None = option(
-        "--draft", metavar="ID|FILE", type=values.FILE, help="Drafter: library id or TOML file."
-    )
-    setup: str | None = option(
-        "--setup", metavar="FILE", type=values.FILE, help="Instead of all these: a setup.toml."
-    )
+    gpu: str | None = file("--gpu", "Its GPUs: library id or TOML file.", "ID|FILE")
+    gpu_count: int | None = option("--gpu-count", "N", "GPUs. Default: --tp.", values.whole(1))
+    tp: int | None = option("--tp", "N", "Tensor-parallel GPUs.", values.whole(1))
+    link: str | None = option("--link", "ID", "Link between the GPUs.")
+    allreduce: str | None = option("--allreduce", "A", "nccl, custom, fused or symmetric.")
+    quantisation: str | None = option("--quantisation", "Q", "Weight format, e.g. fp8.")
+    draft: str | None = file("--draft", "Drafter: library id or TOML file.", "ID|FILE")
+    setup: str | None = file("--setup", "Instead of all these: a setup.toml.")
     engine: str | None = option(
         "--engine",
-        metavar="E",
-        shell_complete=values.named("specsim.engine", "EngineName"),
-        help="sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
+        "E",
+        "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
+        complete=values.named("specsim.engine", "EngineName"),
     )
-    engine_version: str | None = option(
-        "--engine-version", metavar="V", help="Default: the profile's."
-    )
+    engine_version: str | None = option("--engine-version", "V", "Default: the profile's.")
 
     def stated(self, **more: Any) -> Stated:
         """Return what a setup is built from, with further words of the user."""
@@ -114,22 +93,16 @@ class AnyServer(Described, Server):
 
     accept_length: float | None = option(
         "--assume-accept-length",
-        metavar="TAU",
-        callback=values.number(),
-        help="Without a profile: tokens per round of the asked setting, bonus included.",
+        "TAU",
+        "Without a profile: tokens per round of the asked setting, bonus included.",
+        values.number(),
     )
 
-    def load(
-        self, setting: SpecSetting | None = None, algorithm: Algorithm | None = None
-    ) -> Loaded:
+    def load(self, asked: Drafting | None = None) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it.
 
-        Parameters
-        ----------
-        setting
-            Whose accept length is assumed.
-        algorithm
-            Of the drafter of a server without a profile.
+        Of a server without a profile, `asked` says how it drafts, and whose accept length is
+        assumed.
 
         Raises
         ------
@@ -150,13 +123,18 @@ class AnyServer(Described, Server):
                 f"--profile {self.profile}", "excludes --model and --setup", "choose one of them"
             )
         else:
-            profile, notes = self._uncalibrated(setting, algorithm)
+            profile, notes = self._uncalibrated(asked)
         if self.overrides:
             from specsim.scenario import apply_overrides, parse_overrides
 
             changed = apply_overrides(profile, parse_overrides(self.overrides))
             profile, notes = changed.profile, (*notes, *changed.notes)
         return profile, notes
+
+    def named(self, profile: Profile) -> AnyServer:
+        """Return the same server, the default profile by its name."""
+        unsaid = self.profile is None and self.model is None and self.setup is None
+        return replace(self, profile=profile.name) if unsaid else self
 
     def _refuse_stray(self) -> None:
         """Refuse options that mean nothing beside a measured profile."""
@@ -169,7 +147,7 @@ class AnyServer(Described, Server):
                     "add --model and --gpu, or --setup, or change a profile: specsim compare --set",
                 )
 
-    def _uncalibrated(self, setting: SpecSetting | None, algorithm: Algorithm | None) -> Loaded:
+    def _uncalibrated(self, asked: Drafting | None) -> Loaded:
         """Build the profile from the library, and say what was assumed."""
         from specsim.calibrate.log_setup import Known, build_setup
         from specsim.profile import uncalibrated_profile
@@ -184,12 +162,14 @@ class AnyServer(Described, Server):
             if self.engine is None or self.engine_version is None:
                 assumed = f"engine {engine} {version}, assumed"
                 notes.append(f"{assumed}; --engine and --engine-version say")
+            algorithm = None if asked is None else asked.algorithm
             known = Known(engine=engine, version=version)
             setup = build_setup(known, self.stated(algorithm=algorithm), (), drafts=True)
             notes += known.notes
         if self.accept_length is None:
             notes.append("accept length is the prior of such drafters; --assume-accept-length says")
         name = self.setup or f"{self.model} on {setup.hardware.gpu_count}x {self.gpu}"
+        setting = None if asked is None else asked.setting
         return uncalibrated_profile(setup, name, self.accept_length, setting), tuple(notes)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import command, file, option
 from specsim.cli.server import Server
 from specsim.errors import InputError, UnknownNameError
 
@@ -20,52 +20,34 @@ if TYPE_CHECKING:
 AXES = ("topk", "steps", "tokens")
 
 
-@click.command("sweep")
-@opt.words
-@click.option(
-    "--output",
-    "-o",
-    "target",
-    metavar="FILE",
-    default="sweep.csv",
-    type=values.FILE,
-    help=".csv or .parquet; resumed.",
-)
-@opt.takes(server=Server, asked=opt.Asked)
-@click.option(
-    "--grid",
-    metavar="AXIS=V,...",
-    multiple=True,
-    help="topk=1,2,4 steps=1-8 tokens=8,16,all: every combination. Repeatable.",
-)
-@click.option(
-    "--vary",
-    metavar="KEY=V,...",
-    multiple=True,
-    help="What-ifs: allreduce.latency=*0.5,*1,*2; several: every combination.",
-)
-@opt.concurrency
-@opt.solver("analytic")
-@opt.what_if
-@click.option(
-    "--jobs", metavar="N", callback=values.whole(1), help="Processes. Default: as it pays."
-)
-@click.option("--dask", metavar="ADDRESS", help="A Dask scheduler; needs specsim-llm[dask].")
-@opt.seed
-def sweep_command(
-    words: tuple[str, ...],
-    target: str,
-    server: Server,
-    asked: opt.Asked,
-    grid: tuple[str, ...],
-    vary: tuple[str, ...],
-    concurrency: tuple[int, ...] | None,
-    solver: Solver,
-    what_if: bool,
-    jobs: int | None,
-    dask: str | None,
-    seed: int,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """The grid, how it is computed, and where it goes."""
+
+    words: tuple[str, ...] = opt.words()
+    target: str = file("--output -o", ".csv or .parquet; resumed.", default="sweep.csv")
+    grid: tuple[str, ...] = option(
+        "--grid",
+        "AXIS=V,...",
+        "topk=1,2,4 steps=1-8 tokens=8,16,all: every combination. Repeatable.",
+        multiple=True,
+    )
+    vary: tuple[str, ...] = option(
+        "--vary",
+        "KEY=V,...",
+        "What-ifs: allreduce.latency=*0.5,*1,*2; several: every combination.",
+        multiple=True,
+    )
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    solver: Solver = opt.solver("analytic")
+    what_if: bool = opt.what_if()
+    jobs: int | None = option("--jobs", "N", "Processes. Default: as it pays.", values.whole(1))
+    dask: str | None = option("--dask", "ADDRESS", "A Dask scheduler; needs specsim-llm[dask].")
+    seed: int = opt.seed()
+
+
+@command("sweep", Server, opt.Asked, Options)
+def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
     """Compute a grid of settings, loads and what-ifs; run again, it goes on where it stopped.
 
     Example: specsim sweep --grid topk=1,2,4 --grid steps=1-6 -o sweep.csv
@@ -73,19 +55,14 @@ def sweep_command(
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.sweep import Sweep, product_of
     from specsim.decide.sweep_run import append_rows, read_done, run_sweep
-<<<<<<< HEAD
     from specsim.question import CONCURRENCY
-=======
-    from specsim.errors import InputError
-    from specsim.question import CONCURRENCY
->>>>>>> main
     from specsim.setting import SpecSetting
 
-    path = _path(target)
+    path = _path(how.target)
     profile, notes = server.load()
     algorithm = algorithm_of(profile) or "EAGLE3"
-    settings = asked.settings(algorithm, words)
-    wanted = (*settings.asked, *_grid(grid, algorithm))
+    settings = asked.settings(algorithm, how.words)
+    wanted = (*settings.asked, *_grid(how.grid, algorithm))
     if not wanted:
         raise InputError(
             "no setting", "is asked for", "add S,K,N or --grid topk=1,2 --grid steps=1-4"
@@ -93,17 +70,17 @@ def sweep_command(
     sweep = Sweep(
         profile,
         tuple(dict.fromkeys((SpecSetting.none(), *wanted))),
-        concurrency or CONCURRENCY,
-        product_of([_overrides(text) for text in vary]),
-        solver,
-        seed,
-        what_if,
+        how.concurrency or CONCURRENCY,
+        product_of([_overrides(text) for text in how.vary]),
+        how.solver,
+        how.seed,
+        how.what_if,
     )
     table = path if path.suffix == ".csv" else path.with_suffix(".partial.csv")
     done = read_done(table)
     failed = count = 0
     with append_rows(table) as append, output.progress_bar("sweeping") as advance:
-        for rows in run_sweep(sweep, jobs=jobs, dask=dask, done=done, progress=advance):
+        for rows in run_sweep(sweep, jobs=how.jobs, dask=how.dask, done=done, progress=advance):
             append(rows)
             count += len(rows)
             failed += sum(bool(row.error) for row in rows)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import click
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import command, file, option
 from specsim.cli.server import Server
 from specsim.errors import InputError
 
@@ -25,45 +25,24 @@ SKETCHED = 4
 """Rounds of the sketch; files hold all."""
 
 
-@click.command("timeline")
-@opt.words
-@opt.takes(server=Server, asked=opt.Asked, lengths=opt.Lengths)
-@click.option(
-    "--concurrency",
-    metavar="C",
-    default="30",
-    callback=values.whole(1, 20_000),
-    help="Clients in flight.",
-)
-@click.option(
-    "--rounds",
-    metavar="N",
-    default="4",
-    callback=values.whole(),
-    help="Rounds in the files; 4 are sketched.",
-)
-@opt.seed
-@click.option(
-    "--plot",
-    "--png",
-    metavar="FILE",
-    type=values.FILE,
-    help="Draw to .png, .svg or .pdf.",
-)
-@click.option(
-    "--trace", metavar="FILE", type=values.FILE, help="Write a Chrome trace for Perfetto."
-)
-def timeline_command(
-    words: tuple[str, ...],
-    server: Server,
-    asked: opt.Asked,
-    lengths: opt.Lengths,
-    concurrency: int,
-    rounds: int,
-    seed: int,
-    plot: str | None,
-    trace: str | None,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Lengths):
+    """How many rounds of how many clients, and what to write."""
+
+    words: tuple[str, ...] = opt.words()
+    concurrency: int = option(
+        "--concurrency", "C", "Clients in flight.", values.whole(1, 20_000), default="30"
+    )
+    rounds: int = option(
+        "--rounds", "N", "Rounds in the files; 4 are sketched.", values.whole(), default="4"
+    )
+    seed: int = opt.seed()
+    plot: str | None = opt.plot("--plot --png")
+    trace: str | None = file("--trace", "Write a Chrome trace for Perfetto.")
+
+
+@command("timeline", Server, opt.Asked, Options)
+def timeline_command(server: Server, asked: opt.Asked, how: Options) -> None:
     """Show the phases of simulated rounds on CPU, GPU and link, sequential beside overlap.
 
     Of one setting (S,K,N: steps, topk, draft tokens), or of what runs today. --scheduler
@@ -73,39 +52,28 @@ def timeline_command(
     """
     from specsim.report.timeline import timelines
 
-<<<<<<< HEAD
-    output.check_plot(plot)
-    output.check_file("--trace", trace)
+    output.check_plot(how.plot)
+    output.check_file("--trace", how.trace)
     profile, notes = server.load()
-    setting = _setting(profile, asked, words)
-    workload = lengths.workload(profile.setup.workload.workload)
-=======
-    if not 1 <= concurrency <= 20_000:
-        raise InputError(f"concurrency {concurrency}", "must lie in 1..20000", "give clients")
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
-    if plot is not None:
-        from specsim.report.figure import plot_format
->>>>>>> main
+    setting = _setting(profile, asked, how.words)
+    workload = how.workload(profile.setup.workload.workload)
 
-    def simulated(count: int) -> Sequence[Timeline]:
-        return timelines(profile, setting, concurrency, rounds=count, workload=workload, seed=seed)
+    def simulated(rounds: int) -> Sequence[Timeline]:
+        return timelines(
+            profile, setting, how.concurrency, rounds=rounds, workload=workload, seed=how.seed
+        )
 
-    shown = simulated(rounds)
-    if plot is not None:
-<<<<<<< HEAD
-=======
-        from specsim.report.figure import drawn, plot_format
->>>>>>> main
+    shown = simulated(how.rounds)
+    if how.plot is not None:
         from specsim.report.plots_timeline import timeline_figure
 
-        caption = f"Profile {profile.name}, simulated (seed {seed})."
-        output.write_plot(plot, timeline_figure(shown, caption))
-    if trace is not None:
+        caption = f"Profile {profile.name}, simulated (seed {how.seed})."
+        output.write_plot(how.plot, timeline_figure(shown, caption))
+    if how.trace is not None:
         from specsim.report.chrome import chrome_trace
 
-        output.write_file(trace, chrome_trace(shown))
-    _show(profile.name, simulated(SKETCHED) if rounds > SKETCHED else shown, shown, notes)
+        output.write_file(how.trace, chrome_trace(shown))
+    _show(profile.name, simulated(SKETCHED) if how.rounds > SKETCHED else shown, shown, notes)
 
 
 def _setting(profile: Profile, asked: opt.Asked, words: tuple[str, ...]) -> SpecSetting:
@@ -143,9 +111,7 @@ def _show(
     out.print()
     out.print(sketch(sketched, out.width), soft_wrap=True)
     count = len(shown[0].rounds)
-    grid = output.table(
-        f"ms per round, {count} rounds", *(t.title.split(", ")[1] for t in shown)
-    )
+    grid = output.table(f"ms per round, {count} rounds", *(t.title.split(", ")[1] for t in shown))
     means = [t.mean_ms() for t in shown]
     for phase, (_, words) in PHASES.items():
         if any(phase in m for m in means):

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
-
-import click
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output, values
+from specsim.cli.options import argument, command, option
 from specsim.cli.server import Measured
-from specsim.errors import InputError
 
 if TYPE_CHECKING:
-    from specsim.calibrate.validate import Validation
+    from specsim.calibrate.validate import LeaveOut, Validation
     from specsim.profile import Profile
 
 UNITS = {"output_tps": 1.0, "tpot_s": 1e3, "round_time_s": 1e3}
 """What a quantity is multiplied with to be shown: tokens/s, and milliseconds."""
 
 
-@click.command("validate")
-@click.argument("observations", metavar="OBSERVATIONS.CSV", type=values.FILE)
-@opt.takes(server=Measured)
-@click.option(
-    "--leave-out",
-    metavar="setting|concurrency",
-    help="setting | concurrency: refit without each in turn.",
-)
-@opt.plot
-@opt.as_json("specsim.validation/1")
-def validate_command(
-    observations: str,
-    server: Measured,
-    leave_out: Literal["setting", "concurrency"] | None,
-    plot: str | None,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """The measured cells, and how they are compared."""
+
+    observations: str = argument("OBSERVATIONS.CSV")
+    leave_out: LeaveOut | None = option(
+        "--leave-out",
+        "setting|concurrency",
+        "Refit without each in turn.",
+        values.one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
+    )
+    plot: str | None = opt.plot()
+    as_json: bool = opt.as_json("specsim.validation/1")
+
+
+@command("validate", Measured, Options)
+def validate_command(server: Measured, how: Options) -> None:
     """Compare a profile with measured cells: error, interval, coverage, sign of the gain.
 
     Example: specsim validate calibration/kimi-k2.6-8x-rtx-pro-6000/observations.csv
@@ -46,19 +45,16 @@ def validate_command(
     from specsim.observations import read_observations
     from specsim.profile import load_profile
 
-    output.check_plot(plot)
-    if leave_out not in (None, "setting", "concurrency"):
-        raise InputError(
-            f"--leave-out {leave_out}", "is neither setting nor concurrency", "use one of the two"
-        )
+    output.check_plot(how.plot)
+    left_out = how.leave_out
     profile = load_profile(server.profile)
-    cells = read_observations(observations)
+    cells = read_observations(how.observations)
     with output.progress_bar("fitting") as advance:
-        result = validate(profile, cells.rows, leave_out, advance)
-    if plot is not None:
-        held_out = [f"Each {leave_out} is predicted from a fit without it."] if leave_out else []
-        draw_residuals(plot, profile, result, *held_out)
-    if as_json:
+        result = validate(profile, cells.rows, left_out, advance)
+    if how.plot is not None:
+        held_out = [f"Each {left_out} is predicted from a fit without it."] if left_out else []
+        draw_residuals(how.plot, profile, result, *held_out)
+    if how.as_json:
         sys.stdout.write(result.to_json())
         return
     _show(result, (*cells.notes, *result.notes))

@@ -136,8 +136,8 @@ def parsed(home: str, function: str) -> Callback:
 def one_of(kind: str, home: str, names: str) -> Callback:
     """Return the callback that takes one of the names of a `Literal` and refuses others."""
 
-    def read(_: click.Context, __: click.Parameter, text: str) -> Any:
-        return check_name(kind, text, get_args(getattr(import_module(home), names)))
+    def read(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+        return text and check_name(kind, text, get_args(getattr(import_module(home), names)))
 
     return read
 
