@@ -1,6 +1,6 @@
-"""The JSON documents of the command line: curve, validation, log; their fields and their bytes.
+"""The JSON documents of the command line: curve and log; their fields and their bytes.
 
-These models are the schemas ``specsim.curve/1``, ``specsim.validation/1``, ``specsim.log/1``: the
+These models are the schemas ``specsim.curve/1`` and ``specsim.log/1``: the
 fields in the order in which they are written, with strict types. SI units, as the names say;
 fractions are fractions. A number that could not be had is null, never NaN.
 """
@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from specsim.evidence import Evidence
-from specsim.setting import Algorithm, Scheduler
-from specsim.workload import LoadKind
+from specsim.setting import Algorithm
 
 SIGNIFICANT_DIGITS = 10
 """Of a float in a document: beyond them the order of a sum shows, and bytes must be stable."""
@@ -94,60 +93,6 @@ class CurveDocument(Record):
     seed: Count
     solver: Solver
     rows: tuple[CurveRow, ...]
-    notes: tuple[str, ...] = ()
-
-
-class ValidationRow(Record):
-    """One observation beside its prediction: setting and load as observed, output tokens/s.
-
-    `error` is predicted / measured - 1; low and high bound the central 90 %.
-    """
-
-    kind: LoadKind
-    algorithm: Algorithm
-    topk: Count
-    num_steps: Count
-    num_draft_tokens: Count
-    scheduler: Scheduler
-    engine_version: str | None
-    concurrency: Count | None
-    request_rate: Amount
-    batch_size: Amount
-    max_running_requests: Count | None
-    num_requests: Count | None
-    input_len: Amount
-    output_len: Amount
-    input_cached: Amount
-    context_len: Amount
-    window_s: Amount
-    measured: Amount
-    predicted: Amount
-    low: Amount
-    high: Amount
-    error: Number
-
-
-class ValidationSummary(Record):
-    """Over the rows: fractions; `worst` is the index of a row.
-
-    `coverage` is the fraction of rows inside their interval; `sign_accuracy` is over rows whose
-    measured gain or loss against the same load's baseline exceeds 5 %, null if there is none.
-    """
-
-    n: Count
-    mape: Amount
-    median_ape: Amount
-    worst: Count | None
-    coverage: Amount
-    sign_accuracy: Amount
-
-
-class ValidationDocument(Record):
-    """``validate --json``."""
-
-    schema_: Literal["specsim.validation/1"] = Field(default="specsim.validation/1", alias="schema")
-    rows: tuple[ValidationRow, ...]
-    summary: ValidationSummary
     notes: tuple[str, ...] = ()
 
 
@@ -242,7 +187,9 @@ class LogDocument(Record):
     files: tuple[LogFile, ...]
 
 
-def document(schema: str, content: object) -> str:
+def document(
+    schema: str, content: object, *, digits: int = SIGNIFICANT_DIGITS, indent: int = 2
+) -> str:
     """Return a result as its JSON document, the same bytes for the same content.
 
     Parameters
@@ -252,7 +199,11 @@ def document(schema: str, content: object) -> str:
     content
         A dataclass or mapping of numbers, texts, tuples and further dataclasses. Keys stand in the
         order of the fields; a field whose metadata say ``{"json": False}`` is left out; floats are
-        rounded to 10 significant digits, what is not finite is null.
+        rounded, what is not finite is null.
+    digits
+        Significant ones that are kept of a float.
+    indent
+        Blanks before a level.
 
     Examples
     --------
@@ -263,8 +214,8 @@ def document(schema: str, content: object) -> str:
       "missing": null
     }
     """
-    plain = _rounded(_plain(content))
-    return json.dumps({"schema": schema, **plain}, indent=2, allow_nan=False) + "\n"
+    plain = _rounded(_plain(content), digits)
+    return json.dumps({"schema": schema, **plain}, indent=indent, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -279,7 +230,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-Document = CurveDocument | ValidationDocument | LogDocument
+Document = CurveDocument | LogDocument
 
 
 def to_json(document: Document) -> str:
@@ -292,15 +243,15 @@ def to_json(document: Document) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int = SIGNIFICANT_DIGITS) -> Any:
     """Round the floats of nested dicts and sequences; -0.0 becomes 0.0, NaN null."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        rounded = float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+        rounded = float(f"{value:.{digits}g}") + 0.0
         return rounded if math.isfinite(rounded) else value  # the largest floats round to inf
     if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
+        return {key: _rounded(entry, digits) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
+        return [_rounded(entry, digits) for entry in value]
     return value

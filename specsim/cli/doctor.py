@@ -15,7 +15,8 @@ from specsim.cli import output
 from specsim.cli.options import command
 
 NEEDED = (
-    "numpy", "scipy", "pandas", "simpy", "matplotlib", "pydantic", "rich", "click", "tomlkit",
+    "numpy", "scipy", "pandas", "simpy", "matplotlib", "jinja2", "packaging", "pydantic", "rich",
+    "click", "tomlkit",
 )  # fmt: skip
 
 EXTRAS = {

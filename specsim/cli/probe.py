@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specsim.cli import options as opt
 from specsim.cli import output, values
 from specsim.cli.options import command, file, flag, option
-from specsim.errors import InputError, UnknownNameError
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -95,16 +95,13 @@ def probe_command(how: Options) -> None:
 
 def _request(how: Options) -> Request:
     """Resolve names and lists."""
-    from specsim.architecture import load_draft, load_model, model_from_hf_config
-    from specsim.probe.device import DTYPES
+    from specsim.architecture import load_draft, load_model
+    from specsim.probe.device import parse_dtype
     from specsim.probe.grid import CONTEXTS, TOKENS
     from specsim.probe.run import Request
     from specsim.probe.shapes import draft_shapes, target_shape
 
-    if how.dtype not in DTYPES:
-        raise UnknownNameError("dtype", how.dtype, DTYPES)
-    from_config = how.model.endswith(".json")
-    model = model_from_hf_config(how.model) if from_config else load_model(how.model)
+    model = load_model(how.model)
     shapes = None
     if how.draft is not None:
         shapes = draft_shapes(load_draft(how.draft, model), how.tp)
@@ -119,7 +116,7 @@ def _request(how: Options) -> Request:
         draft=shapes[0] if shapes else None,
         extend=shapes[1] if shapes else None,
         tp=how.tp,
-        dtype=how.dtype,
+        dtype=parse_dtype(how.dtype),
         seconds=how.max_seconds,
         memory_bytes=None if how.max_memory_gb is None else how.max_memory_gb * 1e9,
         layers=how.layers,

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Loaded = tuple[Profile, tuple[str, ...]]
 
-NEWEST = {"sglang": "0.5.23", "vllm": "0.33.0", "tensorrt-llm": "1.2.0", "llama.cpp": "b7000"}
-"""Version that is taken where none is said."""
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -74,7 +71,7 @@ class Described:
         "--engine",
         "E",
         "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
-        complete=values.named("specsim.engine", "EngineName"),
+        complete=values.named("specsim.engine", "ENGINES"),
     )
     engine_version: str | None = option("--engine-version", "V", "Default: the profile's.")
 
@@ -109,14 +106,13 @@ class AnyServer(Described, Server):
         InputError
             If the server is described twice or not enough.
         """
-        from specsim.profile.other_engine import parse_engine, under_engine
-
         if self.model is None and self.setup is None:
             self._refuse_stray()
             profile, notes = load_profile_or_scenario(self.profile)
             if self.engine is not None:
-                engine = parse_engine(self.engine)
-                profile, more = under_engine(profile, engine, self.engine_version)
+                from specsim.profile.other_engine import under_engine
+
+                profile, more = under_engine(profile, self.engine, self.engine_version)
                 notes += more
         elif self.profile is not None:
             raise InputError(
@@ -150,6 +146,7 @@ class AnyServer(Described, Server):
     def _uncalibrated(self, asked: Drafting | None) -> Loaded:
         """Build the profile from the library, and say what was assumed."""
         from specsim.calibrate.log_setup import Known, build_setup
+        from specsim.engine import engine_named
         from specsim.profile import uncalibrated_profile
         from specsim.server import read_setup
 
@@ -157,13 +154,13 @@ class AnyServer(Described, Server):
         if self.setup is not None:
             setup = read_setup(self.setup)
         else:
-            engine = self.engine or "sglang"
-            version = self.engine_version or NEWEST.get(engine)
+            engine = engine_named(self.engine or "sglang")
+            version = self.engine_version or engine.newest
             if self.engine is None or self.engine_version is None:
-                assumed = f"engine {engine} {version}, assumed"
+                assumed = f"engine {engine.name} {version}, assumed"
                 notes.append(f"{assumed}; --engine and --engine-version say")
             algorithm = None if asked is None else asked.algorithm
-            known = Known(engine=engine, version=version)
+            known = Known(engine=engine.name, version=version)
             setup = build_setup(known, self.stated(algorithm=algorithm), (), drafts=True)
             notes += known.notes
         if self.accept_length is None:

@@ -156,13 +156,14 @@ def check_name(kind: str, text: str, known: tuple[Any, ...]) -> Any:
 
 
 def named(home: str, names: str) -> Completion:
-    """Return what completes the names of a `Literal`, or the keys of a mapping, of a module."""
+    """Return what completes the names of a `Literal`, or of records, that a module holds."""
 
     def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         found = getattr(import_module(home), names)
-        return [CompletionItem(name) for name in get_args(found) or found if name.startswith(begun)]
+        known = get_args(found) or [record.name for record in found]
+        return [CompletionItem(name) for name in known if name.startswith(begun)]
 
     return complete
 
