@@ -71,7 +71,7 @@ class Described:
         "--engine",
         "E",
         "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
-        complete=values.named("specsim.engine", "ENGINES"),
+        complete=values.named("specsim.engine", "engine_names"),
     )
     engine_version: str | None = option("--engine-version", "V", "Default: the profile's.")
 

@@ -156,23 +156,21 @@ def check_name(kind: str, text: str, known: tuple[Any, ...]) -> Any:
 
 
 def named(home: str, names: str) -> Completion:
-    """Return what completes the names of a `Literal`, or of records, that a module holds."""
+    """Return what completes the names of a `Literal`, or those that a function returns."""
 
     def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         found = getattr(import_module(home), names)
-        known = get_args(found) or [record.name for record in found]
+        known = get_args(found) or found()
         return [CompletionItem(name) for name in known if name.startswith(begun)]
 
     return complete
 
 
-def profiles(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+def profiles(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
     """Complete the shipped profiles, and files."""
     from click.shell_completion import CompletionItem
 
-    from specsim.profile import profile_names
-
-    names = [CompletionItem(name) for name in profile_names() if name.startswith(begun)]
+    names = named("specsim.profile", "profile_names")(context, option, begun)
     return [CompletionItem(begun, type="file"), *names]
