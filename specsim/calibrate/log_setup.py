@@ -9,7 +9,7 @@ from typing import Any
 
 from specsim.architecture import model_names
 from specsim.calibrate.probed import measured_gpu
-from specsim.engine import ENGINES
+from specsim.engine import engine_names
 from specsim.errors import InputError, UnknownNameError
 from specsim.hardware import gpu_names, load_gpu
 from specsim.logs import LogEntry, LogRow
@@ -72,7 +72,6 @@ class Known:
 def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
     """Merge what all entries say of their server; the user wins, speculating servers come first."""
     known = Known(engine=stated.engine, version=stated.engine_version)
-    engines = [engine.name for engine in ENGINES]
     drafting = [e for e in entries if any(speculates(e, r) for r in e.rows)]
     plain = [e for e in entries if e not in drafting]
     plain.sort(key=lambda e: e.format == "probe")  # a server's own words come first
@@ -80,7 +79,7 @@ def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
         for key, value in entry.settings.items():
             if entry in drafting or key not in SETTING_KEYS:
                 known.settings.setdefault(key, value)
-        if known.engine is None and entry.engine in engines:
+        if known.engine is None and entry.engine in engine_names():
             known.engine = entry.engine
         if known.version is None:
             known.version = entry.engine_version
@@ -110,7 +109,7 @@ def build_setup(
         f"--model ID or config.json{said}": model,
         "--gpu ID": gpu or probe,
         "--tp N": tp,
-        "--engine " + "|".join(engine.name for engine in ENGINES): known.engine,
+        "--engine " + "|".join(engine_names()): known.engine,
         "--engine-version V": known.version,
     }
     missing = [flag for flag, value in flags.items() if value is None]

@@ -126,5 +126,4 @@ def _spread(value: Floats, begin: Ints, end: Ints, ticks: int) -> Floats:
     step = np.zeros(ticks)
     np.add.at(step, begin, value)
     np.subtract.at(step, end, value)
-    sums: Floats = np.cumsum(step)
-    return sums[:-1]
+    return step.cumsum()[:-1]
