@@ -77,7 +77,7 @@ def test_drafts_read_what_a_draft_step_reads(name: str) -> None:
     routed = draft.shape.moe_layers * draft.shape.experts * draft.shape.expert_params
     active = draft.shape.moe_layers * draft.shape.experts_per_token * draft.shape.expert_params
     ours = step.around_params + sum(layer.params * count for layer, count in step.groups)
-    assert ours - routed + active == draft.params_per_step
+    assert ours - routed + active == draft.shape.active_params + draft.input_params
     if extend is not None:
         assert extend.around_params - step.around_params == draft.fc_params
 
