@@ -89,7 +89,8 @@ def calibrate_command(
     from specsim.calibrate.sources import read_sources
     from specsim.cli.console import status
     from specsim.observations import write_observations
-    from specsim.profile import save_profile, write_text
+    from specsim.profile import save_profile
+    from specsim.textfile import write_text
 
     pic.check_plot(plot)
     stated = Stated(

@@ -56,8 +56,8 @@ def write_plot(plot: str, figure: Figure) -> None:
     """Write a figure in the format of the file's name, and say so on stderr."""
     import sys
 
-    from specsim.profile import write_bytes
     from specsim.report.figure import drawn, plot_format
+    from specsim.textfile import write_bytes
 
     write_bytes(Path(plot), drawn(figure, plot_format(plot)))
     sys.stderr.write(f"wrote {plot}\n")

@@ -277,7 +277,7 @@ def _emit(
     """Write the file first: what cannot be written leaves no half answer on stdout."""
     import sys
 
-    from specsim.profile import write_text
+    from specsim.textfile import write_text
 
     if csv is not None and csv != "-":
         write_text(Path(csv), curve.to_csv())

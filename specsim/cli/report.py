@@ -55,11 +55,12 @@ def report_command(
     from specsim.errors import InputError
     from specsim.observations import read_observations
     from specsim.predict import predict
-    from specsim.profile import load_profile, write_text
+    from specsim.profile import load_profile
     from specsim.question import CONCURRENCY, Question
     from specsim.report.html import report_html
     from specsim.scenario import apply_overrides, parse_overrides
     from specsim.setting import parse_algorithm
+    from specsim.textfile import write_text
 
     if Path(output).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}", "is no HTML file", "end the name in .html")

@@ -66,9 +66,10 @@ def timeline_command(
     from specsim.cli.settings import Defaults
     from specsim.cli.what_if import asked_workload
     from specsim.errors import InputError
-    from specsim.profile import load_profile, write_bytes, write_text
+    from specsim.profile import load_profile
     from specsim.report.timeline import timelines
     from specsim.setting import parse_algorithm
+    from specsim.textfile import write_bytes, write_text
 
     if not 1 <= concurrency <= 20_000:
         raise InputError(f"concurrency {concurrency}", "must lie in 1..20000", "give clients")

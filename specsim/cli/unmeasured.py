@@ -106,7 +106,7 @@ def unmeasured_profile(
     """
     from specsim.calibrate.log_setup import Known, Stated, build_setup
     from specsim.engine import engine_named
-    from specsim.profile import uncalibrated_profile
+    from specsim.profile.uncalibrated import uncalibrated_profile
     from specsim.server import read_setup
 
     notes = ["nothing was measured on this server: library physics with wide errors"]
