@@ -45,19 +45,8 @@ class _Column:
 def throughput_tables(curve: Curve, width: int, request_rate: float | None = None) -> list[Table]:
     """Lay out output tokens/s with interval and gain over no speculation.
 
-    Parameters
-    ----------
-    curve
-        What to show: a row per load, a column per setting.
-    width
-        Of the terminal, characters.
-    request_rate
-        Of an open loop, 1/s.
-
-    Returns
-    -------
-    list of Table
-        More than one where the settings do not fit side by side.
+    A row per load, a column per setting; more tables than one where the settings do not fit side
+    by side into `width` characters. `request_rate` is that of an open loop, 1/s.
     """
     mixed = len({series.points[0].algorithm for series in curve.series} - {"none"}) > 1
     columns = [_throughput(series, _heading(series, mixed)) for series in curve.series]
