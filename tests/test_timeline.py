@@ -25,8 +25,7 @@ from specsim.report.timeline import (
     union_ns,
 )
 from specsim.setting import SpecSetting
-from specsim.simulate import simulate
-from specsim.simulate.result import SimulationResult
+from specsim.simulate import SimulationResult, simulate
 from specsim.workload import Load
 
 CASES = {

@@ -26,7 +26,7 @@ from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Ints
-    from specsim.simulate.result import SimulationResult
+    from specsim.simulate import SimulationResult
 
 LANES = {
     "clients": "waiting clients",
@@ -270,7 +270,7 @@ def timeline_of(result: SimulationResult, title: str, rounds: int | None = None)
     table["start_ns"] -= origin
     table["end_ns"] -= origin
     table = table[np.argsort(table["start_ns"], kind="stable")]
-    return Timeline(title, result.pricer.plan.timeline, np.asarray(table), result.output_tps)
+    return Timeline(title, result.pricers[0].plan.timeline, np.asarray(table), result.output_tps)
 
 
 def _first_shown(result: SimulationResult, rounds: int) -> int:
@@ -319,7 +319,7 @@ def _steps(result: SimulationResult, phases: Records, rounds: Records, first: in
     table["round"] = first + np.arange(len(rounds))
     table["start_ns"], table["end_ns"] = _ns(rounds["start_s"]), _ns(rounds["end_s"])
     table["batch"], table["accepted"] = rounds["batch"], rounds["accepted"]
-    width = result.pricer.plan.setting.num_draft_tokens
+    width = result.pricers[0].plan.setting.num_draft_tokens
     table["tokens"] = rounds["batch"] * width
     alone = phases[(phases["phase"] == "prefill") & (phases["round"] < 0)]
     prefill = np.zeros(len(alone), dtype=SPAN_DTYPE)
