@@ -15,10 +15,11 @@ from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost import CostModel
 from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal
 from specsim.evidence import Evidence, weakest
-from specsim.profile import Profile, cost_parameters
+from specsim.parameters import cost_parameters
+from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Z90, Spread, normal_cdf
@@ -26,9 +27,6 @@ from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-
-FIRST_TREE_OVERLAP = {"sglang": "0.5.13"}
-"""Version from which an older server's trees run on the overlap scheduler."""
 
 Progress = Callable[[int, int], None]
 
@@ -71,12 +69,10 @@ def predict(
 
     def log_output(coordinates: Floats) -> Floats:
         """ln(throughput) under each row of coordinates, all solved in one go."""
-        sets = [at(row) for row in coordinates]
-        parameters = [cost_parameters(profile.parameters, row) for row in coordinates]
-        stacked = sets[0][0].stacked(parameters, len(points))
-        flat = [case for _, cases in sets for case in cases]
-        tps = solve(stacked, flat, with_limit=False).output_tps
-        return np.asarray(np.log(tps).reshape(len(sets), len(points)), dtype=np.float64)
+        flat = [case for row in coordinates for case in at(row)[1]]
+        costs = [cost_parameters(profile.parameters, row) for row in coordinates]
+        tps = solve(cost.stacked(costs, len(points)), flat, with_limit=False).output_tps
+        return np.log(tps).reshape(len(coordinates), len(points))
 
     cost, cases = at(profile.coordinates)
     centre = solve(cost, cases)
@@ -130,7 +126,7 @@ def _lanes(profile: Profile, question: Question) -> tuple[_Lane, ...]:
     for setting in question.settings:
         asked = plan(setting, version, question.what_if)
         new = [_Lane("asked", asked)]
-        later = FIRST_TREE_OVERLAP.get(asked.engine)
+        later = engine_named(asked.engine).trees_overlap_from
         waits = setting.topk > 1 and asked.setting.scheduler == "sequential"
         if version is None and later and waits and setting.scheduler == "auto":
             with suppress(EngineRefusal):  # what the later version refuses is no alternative

@@ -16,8 +16,8 @@ from specsim.decide.recommend import Wish, possible_plans, promising
 from specsim.decide.recommendation import plan_name
 from specsim.engine import RunPlan
 from specsim.errors import InputError
+from specsim.parameters import ALLREDUCE_SD
 from specsim.profile import Profile
-from specsim.profile.priors import ALLREDUCE_SD
 from specsim.uncertainty import each
 from specsim.workload import Load
 
@@ -283,9 +283,9 @@ def _trace(
 
     def phases(coordinates: Floats) -> Floats:
         time = one.solve(profile, coordinates).solution.time
-        draft = time.draft.draft_s + time.draft.extend_s + time.draft.tree_s
-        target = time.target.total_s - time.target.allreduce_s
-        parts = [target, time.target.allreduce_s, draft, time.draft.overhead_s, time.host_s]
+        draft = time.draft_s + time.extend_s + time.tree_s
+        target = time.target_s - time.allreduce_s
+        parts = [target, time.allreduce_s, draft, time.overhead_s, time.host_s]
         return np.log(np.maximum(np.concatenate(parts), 1e-9))
 
     jacobian = profile.spread(each(phases)).jacobian

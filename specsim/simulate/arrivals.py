@@ -22,6 +22,7 @@ import simpy
 from numpy.typing import ArrayLike
 
 from specsim.errors import FormatError, InputError
+from specsim.textfile import read_text
 from specsim.workload import Unit, VaryingLoad
 
 if TYPE_CHECKING:
@@ -140,8 +141,6 @@ def read_trace(path: str | Path) -> Trace:
     InputError
         If a cell is no number or out of range; the message names the line.
     """
-    from specsim.server import read_text
-
     lines = read_text(path, "a CSV of requests", LIMIT_BYTES).splitlines()
     kept = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"]
     rows = csv.reader(line for _, line in kept)
