@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence, weakest
+from specsim.evidence import Evidence
 from specsim.library import (
     Sourced,
     Table,
@@ -44,7 +44,6 @@ OWN_SOURCE = "setup file"
 USUAL_LINK = "pcie4-x16"
 """Link of GPUs whose table names none, assumed."""
 
-Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8"]
 LinkKind = Literal["pcie", "nvlink", "infinity-fabric", "roce", "infiniband", "ethernet", "none"]
 AllReducePath = Literal["nccl", "custom"]
 
@@ -123,30 +122,17 @@ class Gpu:
         The measured bf16 rate, or 0.75 of the specified one; other types are taken to be as
         efficient as bf16. A type that the GPU lacks runs in bf16 (its weights are unpacked).
         """
+        rates = {
+            "bf16": self.flops_bf16,
+            "fp16": self.flops_bf16,
+            "fp8": self.flops_fp8,
+            "fp4": self.flops_fp4,
+            "int8": self.flops_int8,
+        }
+        if dtype not in rates:
+            raise UnknownNameError("dtype", dtype, rates)
         efficiency = (self.gemm_flops_bf16 or GENERIC_COMPUTE * self.flops_bf16) / self.flops_bf16
-        return efficiency * (self._specified(dtype) or self.flops_bf16)
-
-    def compute_evidence(self, dtype: str = "bf16") -> Evidence:
-        """Evidence of :meth:`compute`."""
-        in_bf16 = dtype in ("bf16", "fp16") or self._specified(dtype) is None
-        return self.evidence_of("gemm_flops_bf16") if in_bf16 else "assumed"
-
-    def _specified(self, dtype: str) -> float | None:
-        match dtype:
-            case "bf16" | "fp16":
-                return self.flops_bf16
-            case "fp8":
-                return self.flops_fp8
-            case "fp4":
-                return self.flops_fp4
-            case "int8":
-                return self.flops_int8
-        raise UnknownNameError("dtype", dtype, get_args(Dtype))
-
-    @property
-    def evidence(self) -> Evidence:
-        """Weakest evidence that a step time rests on: bandwidth and bf16 rate."""
-        return weakest((self.bandwidth_evidence, self.compute_evidence()))
+        return efficiency * (rates[dtype] or self.flops_bf16)
 
     def table(self) -> dict[str, object]:
         """Return the table that :func:`gpu_from_table` reads back to the same GPU."""

@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 import specsim
-from specsim.engine import ENGINES, engine_named
+from specsim.engine import engine_named, engine_names
 from specsim.errors import InputError, UnknownNameError
 from specsim.predict import predict
 from specsim.profile import load_profile, profile_from_toml, profile_names
@@ -135,7 +135,7 @@ def test_another_engine_keeps_the_hardware_and_drops_the_knobs() -> None:
     assert under_engine(profile, "vllm", "0.20.2")[0].setup.engine.version == "0.20.2"
 
 
-@pytest.mark.parametrize("engine", [engine.name for engine in ENGINES])
+@pytest.mark.parametrize("engine", engine_names())
 def test_every_engine_answers(engine: str) -> None:
     other, _ = under_engine(load_profile(), engine)
     curve = other.predict(SpecSetting.of(1, 3), concurrency=[1, 4], solver="analytic")

@@ -183,7 +183,7 @@ def test_hover_toggles_and_axis_in_a_browser(report: str, curve: Curve, tmp_path
     assert probe["lines"] == len(points)
     assert probe["toggled"] == len(points) - 1
     assert probe["switched"] is True
-    gain = 100 * curve.series[2].comparisons[-1].gain
+    gain = 100 * curve.series[2].points[-1].gain
     assert f"{gain:+.1f} %" in probe["gain"]
     assert probe["rounds"] > 10
 

@@ -62,7 +62,7 @@ def test_speedup_is_the_curve_s_gain_in_per_cent(axes: Axes, curve: Curve) -> No
     assert labels[0].endswith("(runs today)")
     assert len(labels) == len(curve.series) - 1
     asked = next(line for line in axes.lines if line.get_label() == labels[1])
-    gains = [100 * c.gain for c in curve.series[2].comparisons]
+    gains = [100 * c.gain for c in curve.series[2].points]
     assert list(asked.get_ydata()) == pytest.approx(gains, rel=1e-12)
 
 
@@ -138,7 +138,7 @@ def test_gain_map_agrees_with_the_curve(axes: Axes, profile: Profile, curve: Cur
     plan = profile.system().plan(SpecSetting.of(2, 2))
     gains = gain_map(profile, plan, (1, 30, 100), rows=5)
     middle = gains.gain[2]  # share 0: the drafter as it is
-    expected = [c.gain for c in curve.series[2].comparisons]
+    expected = [c.gain for c in curve.series[2].points]
     assert middle == pytest.approx(expected, abs=1e-9)
     assert (np.diff(gains.gain, axis=0) >= 0).all()  # a better drafter never hurts here
     plot_gain_map(axes, gains)

@@ -34,9 +34,9 @@ def _complete_scheduler() -> list[str]:
 
 
 def _complete_engine() -> list[str]:
-    from specsim.engine import ENGINES
+    from specsim.engine import engine_names
 
-    return [engine.name for engine in ENGINES]
+    return list(engine_names())
 
 
 def _complete_solver() -> list[str]:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specsim.acceptance import Acceptance
+from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence, weakest
 from specsim.parameters import CostParameters, cost_parameters
+from specsim.predict import predict
+from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
@@ -21,7 +24,6 @@ from specsim.uncertainty import Parameter, Spread, spread
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-    from specsim.curve import Curve, Solver
 
 ROUNDING = 1e-6  # a correlation of floats may exceed 1 by this
 
@@ -161,9 +163,6 @@ class Profile:
         >>> [series.role for series in curve.series]
         ['baseline', 'current', 'asked', 'alternative']
         """
-        from specsim.predict import predict
-        from specsim.question import Question
-
         if any(number is not None for number in (topk, num_steps, num_draft_tokens)):
             one = SpecSetting.of(topk, num_steps, num_draft_tokens, self.default_algorithm)
             settings = (*settings, one)
@@ -180,6 +179,11 @@ class Profile:
 
     def _at(self, coordinates: Floats | None) -> Floats:
         return self.coordinates if coordinates is None else coordinates
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was fitted to any measurement of this server."""
+        return self.fit.observations > 0
 
     @property
     def evidence(self) -> Evidence:

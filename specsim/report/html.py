@@ -126,7 +126,7 @@ def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
             "dash": DASHES[i % len(DASHES)],
             "marker": MARKERS[i % len(MARKERS)],
             "points": [{key: getattr(p, key) for key in POINT} for p in one.points],
-            "comparisons": [{key: getattr(c, key) for key in COMPARISON} for c in one.comparisons],
+            "comparisons": [{key: getattr(c, key) for key in COMPARISON} for c in one.points],
         }
         for i, (name, one) in enumerate(zip(series_labels(curve), curve.series, strict=True))
     ]

@@ -77,7 +77,7 @@ def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) ->
     axes.axhline(0.0, color="black", linewidth=1.2)
     for i, (label, series) in enumerate(zip(series_labels(curve), curve.series, strict=True)):
         if series.role != "baseline":
-            rows = [(c.gain, c.gain_low, c.gain_high) for c in series.comparisons]
+            rows = [(c.gain, c.gain_low, c.gain_high) for c in series.points]
             gain, low, high = ([100 * x for x in column] for column in zip(*rows, strict=True))
             draw_line(axes, axis.values, gain, Style.of(i), label, (low, high))
     frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specsim.curve import Comparison, Curve, CurvePoint
+from specsim.curve import Curve, CurvePoint
 from specsim.tree import tree_capacity
 
 CERTAIN = 0.995
@@ -33,7 +33,7 @@ def amount(value: float) -> str:
     )
 
 
-def sureness(comparison: Comparison) -> float:
+def sureness(comparison: CurvePoint) -> float:
     """Probability that the sign of the gain is as predicted."""
     p = comparison.probability
     return p if comparison.gain >= 0 else 1.0 - p
