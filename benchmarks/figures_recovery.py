@@ -26,8 +26,8 @@ import numpy as np
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import solve
 from specsim.calibrate.fit import FitResult, fit_profile
-from specsim.calibrate.log_setup import Stated
-from specsim.calibrate.logs import Gathered, gather
+from specsim.calibrate.log_setup import Sources, Stated
+from specsim.calibrate.logs import gather
 from specsim.case import Case
 from specsim.logs import read_file
 from specsim.parameters import acceptance_priors, cost_parameters, cost_priors
@@ -161,7 +161,7 @@ def levels_of(truth: Truth, setting: SpecSetting, rng: np.random.Generator) -> l
     return levels
 
 
-def read_back(truth: Truth, rng: np.random.Generator) -> Gathered:
+def read_back(truth: Truth, rng: np.random.Generator) -> Sources:
     """Print both servers as logs, and read these."""
     engine = truth.engine
     chain = SpecSetting.of(1, STEPS, algorithm=engine.algorithm)
