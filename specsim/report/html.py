@@ -20,7 +20,7 @@ from specsim.report.figure import Style, drawn, new_figure
 from specsim.report.plots_accept import MOST_NODES, plot_tree, typical_tree
 from specsim.report.plots_cost import plot_residuals
 from specsim.report.plots_round import PARTS, round_parts
-from specsim.report.words import described_requests, load_axis, series_labels
+from specsim.report.words import curve_title, load_axis, series_labels
 from specsim.tree import tree_capacity
 from specsim.workload import Workload
 
@@ -50,9 +50,11 @@ POINT = (
     "tpot_s",
     "accept_length",
     "batch_size",
+    "gain",
+    "gain_low",
+    "gain_high",
 )
-COMPARISON = ("gain", "gain_low", "gain_high")
-"""What the script draws of a point of the curve, and of its comparison with no speculation."""
+"""What the script draws of a point of the curve."""
 
 MOST_TREES = 2
 
@@ -81,7 +83,6 @@ def report_html(
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    head = curve.series[0].points[0]
     requests = workload or profile.setup.workload.workload
     page = Environment(
         loader=PackageLoader("specsim.report", "."),
@@ -92,7 +93,7 @@ def report_html(
         keep_trailing_newline=True,
     ).get_template("report.html.j2")
     return page.render(
-        title=f"{curve.profile}: {head.engine} {head.engine_version}, {described_requests(curve)}",
+        title=curve_title(curve),
         answer=answer(curve),
         evidence=evidence_line(curve),
         axis=load_axis(curve),
@@ -126,7 +127,6 @@ def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
             "dash": DASHES[i % len(DASHES)],
             "marker": MARKERS[i % len(MARKERS)],
             "points": [{key: getattr(p, key) for key in POINT} for p in one.points],
-            "comparisons": [{key: getattr(c, key) for key in COMPARISON} for c in one.points],
         }
         for i, (name, one) in enumerate(zip(series_labels(curve), curve.series, strict=True))
     ]

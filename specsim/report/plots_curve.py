@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specsim.curve import Curve, CurvePoint
 from specsim.evidence import weakest
 from specsim.report.figure import Style, draw_line, frame, legend, load_ticks, new_figure
-from specsim.report.words import described_requests, load_axis, series_labels
+from specsim.report.words import described_requests, engine_of, load_axis, series_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,8 +144,7 @@ def caption(curve: Curve) -> str:
     head = curve.series[0].points[0]
     weak = weakest(point.evidence for point in curve.rows)
     return (
-        f"Profile {curve.profile}, {head.engine} {head.engine_version}; "
-        f"{described_requests(curve)}.\n"
+        f"Profile {curve.profile}, {engine_of(head)}; {described_requests(curve)}.\n"
         f"Bands: central 90 % of the prediction (solver {curve.solver}, seed {curve.seed}). "
         f"Weakest evidence: {weak}."
     )

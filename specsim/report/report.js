@@ -5,8 +5,8 @@
   const METRICS = {
     tps: { label: "output (tokens/s, all requests together)", of: (p) => p.output_tps,
       low: (p) => p.output_tps_low, high: (p) => p.output_tps_high, show: (v) => number(v) + " tok/s" },
-    gain: { label: "gain over no speculation (%)", of: (p, c) => 100 * c.gain,
-      low: (p, c) => 100 * c.gain_low, high: (p, c) => 100 * c.gain_high,
+    gain: { label: "gain over no speculation (%)", of: (p) => 100 * p.gain,
+      low: (p) => 100 * p.gain_low, high: (p) => 100 * p.gain_high,
       show: (v) => (v >= 0 ? "+" : "") + v.toFixed(1) + " %" },
     tpot: { label: "time per output token (ms)", of: (p) => 1e3 * p.tpot_s,
       low: null, high: null, show: (v) => number(v) + " ms" },
@@ -51,7 +51,7 @@
     holder.insertBefore(svg, holder.firstChild);
     const metric = METRICS[state.metric], loads = data.loads;
     const visible = data.series.filter((s, i) => state.shown[i]);
-    const value = (s, j, f) => f(s.points[j], s.comparisons[j]);
+    const value = (s, j, f) => f(s.points[j]);
     const all = [];
     for (const s of visible) for (let j = 0; j < loads.length; j++)
       for (const f of [metric.of, metric.low, metric.high]) if (f) all.push(value(s, j, f));
