@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from specsim.acceptance import Acceptance
 from specsim.analytic import solve
 from specsim.calibrate.validate import ValidatedRow, Validation
-from specsim.cost import AllReduce, AllReducePiece
+from specsim.cost import AllReduce
 from specsim.curve import Curve
 from specsim.errors import InputError
+from specsim.hardware import AllReducePiece
 from specsim.observations import Observation
 from specsim.profile import Profile, load_profile
 from specsim.report.figure import drawn, new_figure, profile_caption
