@@ -67,7 +67,6 @@ def cli_page() -> str:
     from specsim.cli.main import COMMANDS, run
 
     os.environ["COLUMNS"] = "100"
-    os.environ["TERMINAL_WIDTH"] = "100"
 
     def helped(*words: str) -> str:
         out = io.StringIO()

@@ -49,10 +49,10 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
 
 def test_import_specsim_imports_nothing() -> None:
     modules, _ = imported("import specsim")
-    assert not modules & {*HEAVY, "typer"}
+    assert not modules & {*HEAVY, "click"}
 
 
-def test_the_analytic_command_imports_numpy_typer_and_rich_only() -> None:
+def test_the_analytic_command_imports_numpy_click_and_rich_only() -> None:
     modules, peak = imported(
         running("predict", "--topk", "2", "--steps", "2", "--solver", "analytic")
     )

@@ -32,7 +32,6 @@ def generate() -> ModuleType:
 
 def test_cli_page_has_every_command(generate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")  # what the page sets is taken back
-    monkeypatch.setenv("TERMINAL_WIDTH", "100")
     page = generate.cli_page()
     for name in COMMANDS:
         assert f"## specsim {name}\n" in page
