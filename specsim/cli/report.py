@@ -26,7 +26,7 @@ class Options(opt.Lengths):
     page: str = file("--output -o", "HTML file to write.", default="report.html")
     concurrency: tuple[int, ...] | None = opt.concurrency()
     observations: str | None = file("--observations", "Measured cells, to show the errors.")
-    solver: Solver = opt.solver("simulate")
+    solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
 
