@@ -162,7 +162,7 @@ def test_files_stand_wherever_an_id_does(folder: Path) -> None:
     assert (system.link.id, system.link.kind) == ("my-link", "ethernet")
     assert system.cost.target.model.id == "my-model"
     assert system.cost.draft is not None
-    assert system.cost.draft.draft.draft_vocab == 500
+    assert system.cost.draft.draft.shape.vocab == 500
     assert setup_from_mapping(setup_to_mapping(setup)) == setup  # the GPU travels with it
 
 

@@ -46,19 +46,9 @@ class DraftArchitecture:
     source: str = ""
 
     @property
-    def layers(self) -> int:
-        """Decoder layers of one draft forward."""
-        return self.shape.layers if self.shape else 0
-
-    @property
     def hidden(self) -> int:
         """Width."""
         return self.shape.hidden if self.shape else 0
-
-    @property
-    def draft_vocab(self) -> int:
-        """Rows of the LM head that a draft step reads."""
-        return self.shape.vocab if self.shape else 0
 
 
 def draft_names() -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def kv_capacity(
     Parameters
     ----------
     engine, gpu_mem_bytes
-        As in :func:`plan_run`; the engine's `kv_tokens` overrides.
+        As in :func:`plan_run`.
     weight_bytes_per_gpu
         Weights on one GPU.
     kv_bytes_per_token_per_gpu
@@ -145,8 +145,6 @@ def kv_capacity(
     InputError
         If the weights leave no room.
     """
-    if engine.kv_tokens is not None:
-        return engine.kv_tokens
     rules = engine_named(engine.name)
     room = rules.kv_room_bytes(engine, gpu_mem_bytes, weight_bytes_per_gpu, algorithm)
     tokens = int(room // kv_bytes_per_token_per_gpu)
