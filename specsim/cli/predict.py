@@ -170,12 +170,10 @@ def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None
     """Print tables, the answer and what it rests on."""
     from specsim.report.answer import answer, evidence_line
     from specsim.report.tables import batch_tables, throughput_tables
-    from specsim.report.words import described_requests
+    from specsim.report.words import curve_title
 
     out = output.console(WIDTH)
-    head = curve.series[0].points[0]
-    title = f"{curve.profile}: {head.engine} {head.engine_version}, {described_requests(curve)}"
-    out.print(title, style="bold")
+    out.print(curve_title(curve), style="bold")
     out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
     for table in throughput_tables(curve, out.width, request_rate):
         out.print(table)

@@ -126,10 +126,12 @@ class AnyServer(Described, Server):
             profile, notes = changed.profile, (*notes, *changed.notes)
         return profile, notes
 
-    def named(self, profile: Profile) -> AnyServer:
+    def named(self) -> AnyServer:
         """Return the same server, the default profile by its name."""
+        from specsim.profile import DEFAULT_PROFILE
+
         unsaid = self.profile is None and self.model is None and self.setup is None
-        return replace(self, profile=profile.name) if unsaid else self
+        return replace(self, profile=DEFAULT_PROFILE) if unsaid else self
 
     def _refuse_stray(self) -> None:
         """Refuse options that mean nothing beside a measured profile."""
