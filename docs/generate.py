@@ -51,7 +51,7 @@ MODULES = (
 
 DOCUMENTS = (
     ("specsim.curve", "Curve", "predict --json"),
-    ("specsim.documents", "LogDocument", "read --json"),
+    ("specsim.logs.document", "LogDocument", "read --json"),
     ("specsim.decide.document", "RecommendationDocument", "recommend --json"),
     ("specsim.decide.schedule_document", "ScheduleDocument", "schedule --json"),
     ("specsim.probe.document", "ProbeDocument", "probe"),

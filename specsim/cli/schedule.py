@@ -96,7 +96,7 @@ def schedule_command(server: AnyServer, how: Options) -> None:
         from specsim.decide.schedule_document import schedule_document
         from specsim.documents import to_json
 
-        sys.stdout.write(to_json(schedule_document(answer)))  # type: ignore[arg-type]
+        sys.stdout.write(to_json(schedule_document(answer)))
         return
     _show(answer, output.console(WIDTH))
 

@@ -236,4 +236,4 @@ class Recommendation:
         from specsim.decide.document import recommendation_document
         from specsim.documents import to_json
 
-        return to_json(recommendation_document(self))  # type: ignore[arg-type]
+        return to_json(recommendation_document(self))
