@@ -28,7 +28,7 @@ from specsim.profile import (
 )
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
-from specsim.uncertainty import spread
+from specsim.uncertainty import each
 from specsim.workload import Load
 
 Floats = NDArray[np.float64]
@@ -195,7 +195,7 @@ def learnt(w: World, rng: np.random.Generator, extra: bool = True, rounds: int =
         steep = replace(
             here, parameters=tuple(replace(p, sd=0.3 * p.prior_sd) for p in here.parameters)
         )
-        jacobian = spread(steep, predicted).jacobian
+        jacobian = steep.spread(each(predicted)).jacobian
         residual = values - predicted(z) + jacobian @ z
         gain = np.linalg.solve(jacobian @ jacobian.T + noise, jacobian).T
         z, covariance = gain @ residual, np.eye(len(z)) - gain @ jacobian

@@ -3,7 +3,7 @@
 from founding import Rows, founding, founding_plans, save
 from matplotlib.figure import Figure
 
-from specsim.report.plots_frame import new_figure, profile_caption
+from specsim.report.figure import new_figure, profile_caption
 from specsim.report.plots_round import PARTS, RoundParts, plot_round_parts, round_parts
 
 HEADER = ("setting", "clients", "part", "ms")

@@ -133,7 +133,7 @@ def _round(cost: CostModel, points: Points, batch: Floats) -> RoundTime:
             topk=points.topk,
             draft_forwards=points.forwards,
             extend_tokens=batch * np.where(eager, points.extend_eager, points.extend),
-            kv_tokens=batch * context,
+            context_tokens=batch * context,
             timeline=points.timeline,
             draft_share=points.draft_share,
         )

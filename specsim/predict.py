@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,74 +16,21 @@ from specsim.case import Case
 from specsim.cost import CostModel
 from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
 from specsim.engine import RunPlan
-from specsim.errors import EngineRefusal, InputError
+from specsim.errors import EngineRefusal
 from specsim.evidence import Evidence, weakest
-from specsim.profile import Z90, Profile, cost_parameters
+from specsim.profile import Profile, cost_parameters
+from specsim.question import Question
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Spread, normal_cdf, stacked_spread
-from specsim.workload import Lengths, Load, Workload
+from specsim.uncertainty import Z90, Spread, normal_cdf
+from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-
-CONCURRENCY = (1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200, 250)
-"""Loads that are shown if none are asked for."""
 
 FIRST_TREE_OVERLAP = {"sglang": "0.5.13"}
 """Version from which an older server's trees run on the overlap scheduler."""
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of a profile.
-
-    Parameters
-    ----------
-    settings
-        Settings that are asked for; the baseline and the current one are added.
-    concurrency
-        Clients in flight, each at least 1.
-    request_rate
-        Poisson arrivals per second instead of a closed loop.
-    input_len, output_len
-        Tokens; None is the profile's workload.
-    context_len
-        Steady decode at this many KV tokens per request instead of whole requests.
-    engine_version, max_running_requests
-        Instead of the profile's.
-    dataset, temperature
-        Which acceptance; None is the profile's first.
-    what_if
-        Model what the engine refuses.
-    """
-
-    settings: tuple[SpecSetting, ...] = ()
-    concurrency: tuple[int, ...] = CONCURRENCY
-    request_rate: float | None = None
-    input_len: float | None = None
-    output_len: float | None = None
-    context_len: float | None = None
-    engine_version: str | None = None
-    max_running_requests: int | None = None
-    dataset: str | None = None
-    temperature: float | None = None
-    what_if: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.concurrency:
-            raise InputError("concurrency", "is empty", "give at least one load, e.g. 1,10,100")
-        for c in self.concurrency:
-            if not 1 <= c <= 1_000_000:
-                raise InputError(
-                    f"concurrency {c}", "must lie in 1..1000000", "give clients in flight"
-                )
-        numbers = {"request rate": self.request_rate, "context length": self.context_len}
-        numbers |= {"input length": self.input_len, "output length": self.output_len}
-        for name, value in numbers.items():
-            if value is not None and not (math.isfinite(value) and 0 <= value <= 1e8):
-                raise InputError(f"{name} {value}", "must be finite and >= 0", "give a number")
 
 
 def predict(
@@ -115,8 +62,8 @@ def predict(
         If the engine refuses an asked setting and `what_if` is not set.
     """
     lanes = _lanes(profile, question)
-    loads = _loads(question)
-    workload = _workload(profile, question)
+    loads = question.loads
+    workload = question.workload(profile.setup.workload.workload)
     points = [(lane, load) for lane in lanes for load in loads]
 
     def at(coordinates: Floats) -> tuple[CostModel, list[Case]]:
@@ -133,7 +80,7 @@ def predict(
 
     cost, cases = at(profile.coordinates)
     centre = solve(cost, cases)
-    errors = stacked_spread(profile, log_output)
+    errors = profile.spread(log_output)
     if solver == "simulate":
         numbers = _simulated(cost, cases, seed, progress)
     else:
@@ -198,38 +145,6 @@ def _lanes(profile: Profile, question: Question) -> tuple[_Lane, ...]:
 
 def _same(one: RunPlan, other: RunPlan) -> bool:
     return (one.setting, one.version) == (other.setting, other.version)
-
-
-def _loads(question: Question) -> tuple[Load, ...]:
-    if question.request_rate is not None:
-        return (Load("open_loop", 1, request_rate=question.request_rate),)
-    if question.context_len is not None:
-        return tuple(
-            Load("steady_decode", c, context_len=question.context_len) for c in question.concurrency
-        )
-    return tuple(Load("closed_loop", c) for c in question.concurrency)
-
-
-def _workload(profile: Profile, question: Question) -> Workload:
-    """Return the profile's requests, with the lengths that are asked for.
-
-    Lengths that are part of the question are not assumed.
-    """
-    base = profile.setup.workload.workload
-    if question.input_len is not None:
-        base = replace(
-            base,
-            input_len=replace(base.input_len, mean=question.input_len),
-            input_cached=min(base.input_cached, question.input_len)
-            if question.input_len == base.input_len.mean
-            else 0.0,
-        )
-    if question.output_len is not None:
-        base = replace(base, output_len=Lengths(question.output_len, base.output_len.cv))
-    steady = question.context_len is not None and question.request_rate is None
-    if steady or (question.input_len is not None and question.output_len is not None):
-        base = replace(base, evidence="measured")
-    return base
 
 
 def _cases(

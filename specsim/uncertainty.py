@@ -17,32 +17,41 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.profile import Profile
-
 if TYPE_CHECKING:
     from specsim.arrays import Floats
+
+Z90 = 1.6448536269514722
+"""Half-width of the central 90 % of a normal, in standard deviations."""
 
 STEP = 0.25
 """Of the central difference, in posterior standard deviations: secants see bends of caps."""
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with its central 90 %."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_log(cls, value: float, sd: float) -> Interval:
+        """Return the interval of a value whose logarithm has a standard deviation.
+
+        >>> Interval.of_log(100.0, 0.0)
+        Interval(value=100.0, low=100.0, high=100.0)
+        """
+        return cls(value, value * math.exp(-Z90 * sd), value * math.exp(Z90 * sd))
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
-    """Errors of ln(throughput) of several rows.
+    """Errors of ln(throughput) of several rows."""
 
-    Parameters
-    ----------
-    jacobian
-        (rows, parameters): d ln X / d coordinate.
-    covariance
-        Of the coordinates.
-    model_error
-        e of (DELTA).
-    """
-
-    jacobian: Floats
-    covariance: Floats
-    model_error: float
+    jacobian: Floats  # (rows, parameters): d ln X / d coordinate
+    covariance: Floats  # of the coordinates
+    model_error: float  # e of (DELTA)
 
     @property
     def sd(self) -> Floats:
@@ -62,42 +71,36 @@ class Spread:
         return np.asarray(parts / total if total > 0 else np.zeros_like(parts))
 
 
-def spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
-    """Differentiate ln(throughput) at the profile's values (DELTA).
+def spread(
+    log_output: Callable[[Floats], Floats],
+    centre: Floats,
+    covariance: Floats,
+    model_error: float = 0.0,
+) -> Spread:
+    """Differentiate ln(throughput) about a posterior's mode (DELTA).
 
     Parameters
     ----------
-    profile
-        Gives coordinates and covariance.
     log_output
-        ln(throughput) of all rows at given coordinates.
+        (points, parameters) coordinates to (points, rows) ln(throughput); see :func:`each`.
+    centre, covariance
+        Coordinates at the mode, and their posterior covariance.
+    model_error
+        e of (DELTA).
     """
-
-    def one_by_one(points: Floats) -> Floats:
-        return np.stack([log_output(point) for point in points])
-
-    return stacked_spread(profile, one_by_one)
-
-
-def stacked_spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
-    """As `spread`, with a function that takes many coordinate vectors at once.
-
-    Parameters
-    ----------
-    profile
-        Gives coordinates and covariance.
-    log_output
-        (points, parameters) coordinates to (points, rows) ln(throughput).
-    """
-    centre, covariance = profile.coordinates, profile.covariance
     size = len(centre)
     if size == 0:
         rows = log_output(centre[None, :]).shape[1]
-        return Spread(np.zeros((rows, 0)), covariance, profile.fit.model_error)
+        return Spread(np.zeros((rows, 0)), covariance, model_error)
     steps = STEP * np.maximum(np.sqrt(np.diag(covariance)), 1e-3)
     values = log_output(np.concatenate([centre + np.diag(steps), centre - np.diag(steps)]))
     jacobian = ((values[:size] - values[size:]) / (2 * steps[:, None])).T
-    return Spread(jacobian, covariance, profile.fit.model_error)
+    return Spread(jacobian, covariance, model_error)
+
+
+def each(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """Let a function of one coordinate vector take many, one after the other."""
+    return lambda points: np.stack([function(point) for point in points])
 
 
 def normal_cdf(z: float) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specsim.curve import Comparison, Curve, CurvePoint, Role, Series
-from specsim.profile import Z90
 from specsim.setting import SpecSetting
-from specsim.uncertainty import normal_cdf
+from specsim.uncertainty import Z90, normal_cdf
 
 LOADS = (1, 10, 100)
 

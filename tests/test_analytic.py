@@ -198,7 +198,7 @@ def test_no_speculation_is_the_plain_step() -> None:
     shape = RoundShape(
         eager=np.array(False),
         extend_tokens=np.array(0.0),
-        kv_tokens=np.array(16 * 4096.0),
+        context_tokens=np.array(16 * 4096.0),
         timeline=np.array(SEQUENTIAL),
         **arrays,
     )

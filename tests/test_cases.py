@@ -28,8 +28,9 @@ from specsim.decide.breakeven import (
 from specsim.decide.recommend import Wish, recommend
 from specsim.engine import EngineSetup, plan_run
 from specsim.observations import Observation
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.server import Setup, setup_from_mapping
 from specsim.setting import Algorithm, SpecSetting
 from specsim.simulate import simulate

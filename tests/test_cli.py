@@ -15,8 +15,8 @@ import specsim
 from specsim.cli.main import COMMANDS, run
 from specsim.cli.progress import progress_bar
 from specsim.documents import CurveDocument
-from specsim.predict import CONCURRENCY
 from specsim.profile import DEFAULT_PROFILE
+from specsim.question import CONCURRENCY
 
 ANALYTIC = ("predict", "--solver", "analytic")
 FOUNDING = (*ANALYTIC, "--topk", "2", "--steps", "2")

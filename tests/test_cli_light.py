@@ -11,9 +11,10 @@ import pytest
 
 import specsim
 from specsim.errors import InputError, UnknownNameError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import load_profile, profile_from_toml, profile_names
 from specsim.profile.other_engine import NEWEST_READ, parse_engine, under_engine
+from specsim.question import Question
 from specsim.setting import SpecSetting
 
 HEAVY = ("numpy", "pydantic", "pydantic_core", "rich", "scipy", "pandas", "matplotlib", "simpy")

@@ -40,7 +40,7 @@ def shape(
         topk=np.array(1.0),
         draft_forwards=np.array(1.0 * speculates),
         extend_tokens=np.array(batch * extend * speculates),
-        kv_tokens=np.array(batch * context),
+        context_tokens=np.array(batch * context),
         timeline=np.array(timeline),
     )
 
@@ -125,7 +125,7 @@ def test_shapes_broadcast_like_single_rounds() -> None:
             topk=np.ones((3, 1)),
             draft_forwards=np.where(width > 1, 1.0, 0.0),
             extend_tokens=3 * batch * (width > 1),
-            kv_tokens=batch * 4096,
+            context_tokens=batch * 4096,
             timeline=np.full((3, 1), OVERLAP),
         ),
     )

@@ -21,8 +21,9 @@ from specsim.decide.breakeven import (
     most_accept_length,
 )
 from specsim.errors import InputError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
 from specsim.scenario.apply import solve_level
 from specsim.setting import SpecSetting

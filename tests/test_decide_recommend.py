@@ -18,8 +18,9 @@ from specsim.decide.recommend import Wish, recommend
 from specsim.decide.recommendation import Recommendation
 from specsim.decide.slo import parse_slo
 from specsim.errors import InputError, UnknownNameError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
 from specsim.setting import SpecSetting
 from specsim.uncertainty import normal_cdf

@@ -16,7 +16,7 @@ from specsim.curve import Curve
 from specsim.errors import InputError
 from specsim.observations import Observation
 from specsim.profile import Profile, load_profile
-from specsim.report.plots import drawn
+from specsim.report.figure import drawn, new_figure, profile_caption
 from specsim.report.plots_accept import plot_accept_length, plot_tree, typical_tree
 from specsim.report.plots_cost import (
     gain_map,
@@ -24,14 +24,8 @@ from specsim.report.plots_cost import (
     plot_gain_map,
     plot_residuals,
 )
-from specsim.report.plots_frame import new_figure, profile_caption
-from specsim.report.plots_round import (
-    PARTS,
-    parts_of,
-    plot_round_parts,
-    plot_speedup,
-    round_parts,
-)
+from specsim.report.plots_curve import plot_speedup
+from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, round_parts
 from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
 from specsim.report.timeline import scheduled_plans, timelines
 from specsim.setting import SpecSetting

@@ -12,8 +12,9 @@ import pytest
 
 from specsim.curve import Curve, CurvePoint, Series
 from specsim.errors import EngineRefusal, InputError, UnknownNameError
-from specsim.predict import CONCURRENCY, Question, predict
+from specsim.predict import predict
 from specsim.profile import Profile, load_profile
+from specsim.question import CONCURRENCY, Question
 from specsim.setting import SpecSetting
 
 # Products of a few doubles.

@@ -373,7 +373,7 @@ def test_without_torch_the_command_says_how_to_install_it(
     assert run(["probe", "--model", "qwen3-8b", "-o", str(tmp_path / "new")]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "pip install 'specsim[probe]'" in told
+    assert "pip install 'specsim-llm[probe]'" in told
 
 
 def test_routing_is_uniform_and_distinct() -> None:

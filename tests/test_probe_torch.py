@@ -22,7 +22,7 @@ from specsim.probe.layers import draw_experts
 from specsim.probe.run import Request, probe
 from specsim.probe.shapes import target_shape
 
-WHY = "torch is not installed: pip install 'specsim[probe]'"
+WHY = "torch is not installed: pip install 'specsim-llm[probe]'"
 
 TINY = {
     "model_type": "llama",

@@ -13,8 +13,8 @@ from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.residuals import Rows, workload_of
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
-from specsim.profile import Z90, Profile, acceptance_name, acceptance_of, with_acceptances
-from specsim.uncertainty import stacked_spread
+from specsim.profile import Profile, acceptance_name, acceptance_of, with_acceptances
+from specsim.uncertainty import Z90
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -234,7 +234,7 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
         return np.asarray(np.log(np.stack(columns, axis=1)), dtype=np.float64)
 
     centre = log_value(profile.coordinates[None, :])[0]
-    sd = stacked_spread(profile, log_value).sd
+    sd = profile.spread(log_value).sd
     return [
         ValidatedRow(
             observation,

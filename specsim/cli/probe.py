@@ -57,7 +57,7 @@ def probe_command(
 ) -> None:
     """Measure step times, bandwidth, products, launches and all-reduce on this machine.
 
-    Needs torch: pip install 'specsim[probe]'. Run it with nothing else on the device.
+    Needs torch: pip install 'specsim-llm[probe]'. Run it with nothing else on the device.
 
     Example: specsim probe --model llama-3.1-8b --draft eagle3 -o calibration/my-gpu
     """

@@ -41,7 +41,11 @@ class DraftTime:
 
 
 def draft_forward_s(
-    cost: CostModel, tokens: ArrayLike, kv_tokens: ArrayLike, rows: ArrayLike, extend: bool = False
+    cost: CostModel,
+    tokens: ArrayLike,
+    context_tokens: ArrayLike,
+    rows: ArrayLike,
+    extend: bool = False,
 ) -> Floats:
     """One forward of the drafter (DRAFT).
 
@@ -51,7 +55,7 @@ def draft_forward_s(
         The system.
     tokens
         Tokens that go in: batch * topk in a step, the accepted or all verified ones in an extend.
-    kv_tokens
+    context_tokens
         Tokens in the drafter's KV cache, all requests together.
     rows
         Tokens whose logits are computed (the last of each request in an extend).
@@ -77,7 +81,7 @@ def draft_forward_s(
         draft.head_flops_per_token * drawn / rate,
         more_than_one(drawn),
     )
-    cache = draft.kv_bytes_per_token * np.asarray(kv_tokens, dtype=np.float64) / bandwidth
+    cache = draft.kv_bytes_per_token * np.asarray(context_tokens, dtype=np.float64) / bandwidth
     floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, draft.layers / 4)
     if cost.draft_eager:
         floor += EAGER_DRAFT_S
@@ -100,7 +104,7 @@ def draft_time(
     width: ArrayLike,
     draft_forwards: ArrayLike,
     extend_tokens: ArrayLike,
-    kv_tokens: ArrayLike,
+    context_tokens: ArrayLike,
 ) -> DraftTime:
     """Price what speculation adds to a round, arrays broadcast.
 
@@ -114,7 +118,7 @@ def draft_time(
         S - 1 (0 also for drafters without a model).
     extend_tokens
         Tokens of the draft extend, all requests together; 0 for none.
-    kv_tokens
+    context_tokens
         Tokens in the KV cache, all requests together.
     """
     b = np.asarray(batch, dtype=np.float64)
@@ -123,10 +127,12 @@ def draft_time(
     scale = np.where(speculates, cost.parameters.draft, 0.0)
     tokens = b * np.asarray(topk, dtype=np.float64)
     steps = np.asarray(draft_forwards, dtype=np.float64) * draft_forward_s(
-        cost, tokens, kv_tokens, tokens
+        cost, tokens, context_tokens, tokens
     )
     extended = np.asarray(extend_tokens, dtype=np.float64)
-    extend = np.where(extended > 0, draft_forward_s(cost, extended, kv_tokens, b, extend=True), 0.0)
+    extend = np.where(
+        extended > 0, draft_forward_s(cost, extended, context_tokens, b, extend=True), 0.0
+    )
     tree = (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share
     overhead = np.where(speculates, overhead_s(cost), 0.0)
     return DraftTime(steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale)

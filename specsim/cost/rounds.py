@@ -47,7 +47,7 @@ class RoundShape:
         Verified tokens n, branches k, draft steps S - 1; 1, 1, 0 without speculation.
     extend_tokens
         Tokens of the draft extend, all requests together.
-    kv_tokens
+    context_tokens
         Tokens in the KV cache, all requests together.
     timeline
         SEQUENTIAL, OVERLAP or RUN_AHEAD.
@@ -62,7 +62,7 @@ class RoundShape:
     topk: Floats
     draft_forwards: Floats
     extend_tokens: Floats
-    kv_tokens: Floats
+    context_tokens: Floats
     timeline: Ints
     draft_share: Floats | float = 1.0
 
@@ -91,7 +91,7 @@ def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
         cost,
         shape.batch,
         shape.width,
-        shape.kv_tokens,
+        shape.context_tokens,
         shape.padded,
         shape.eager,
         shape.draft_share,
@@ -103,7 +103,7 @@ def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
         shape.width,
         shape.draft_forwards,
         shape.extend_tokens,
-        shape.kv_tokens,
+        shape.context_tokens,
     )
     host = host_s(cost, shape.batch)
     length = compose_s(

@@ -57,7 +57,7 @@ class TargetTime:
 
 
 def attention_s(
-    cost: CostModel, batch: ArrayLike, width: ArrayLike, kv_tokens: ArrayLike
+    cost: CostModel, batch: ArrayLike, width: ArrayLike, context_tokens: ArrayLike
 ) -> Floats:
     """Read the KV cache of the batch (ATTENTION).
 
@@ -71,12 +71,12 @@ def attention_s(
         The system.
     batch, width
         Requests, and query rows n of each.
-    kv_tokens
+    context_tokens
         Tokens in the KV cache, all requests together.
     """
     p, target = cost.parameters, cost.target
     b, n = np.asarray(batch, dtype=np.float64), np.asarray(width, dtype=np.float64)
-    kv = np.asarray(kv_tokens, dtype=np.float64)
+    kv = np.asarray(context_tokens, dtype=np.float64)
     context = kv / np.where(b > 0, b, 1.0)
     per_request = _kv_read_bytes(cost, context)
     reads = 1.0 + (n - 1.0) * p.kv_reads
@@ -104,7 +104,7 @@ def target_time(
     cost: CostModel,
     batch: ArrayLike,
     width: ArrayLike,
-    kv_tokens: ArrayLike,
+    context_tokens: ArrayLike,
     padded: ArrayLike | None = None,
     eager: ArrayLike = False,
     draft_share: ArrayLike = 1.0,
@@ -119,7 +119,7 @@ def target_time(
         Running requests B.
     width
         Tokens per request n; 1 without speculation.
-    kv_tokens
+    context_tokens
         Tokens in the KV cache, all requests together.
     padded
         Requests that the captured graph computes; `batch` if None. Padding rows cost dense work
@@ -156,7 +156,7 @@ def target_time(
     moe = target.moe_layers
     floor = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p.target_fixed
     fixed = floor + PER_REQUEST_S * p.per_request * b
-    attention = attention_s(cost, b, n, kv_tokens)
+    attention = attention_s(cost, b, n, context_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
     allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)
     gpu = dense + experts + head + fixed + allreduce

@@ -25,7 +25,7 @@ COVER_BYTES = 256e6
 ahead, so that the launch of a graph is not in its time."""
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-INSTALL = "pip install 'specsim[probe]'"
+INSTALL = "pip install 'specsim-llm[probe]'"
 
 
 def import_torch() -> Any:

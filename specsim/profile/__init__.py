@@ -1,6 +1,6 @@
 """Profiles: a server with its numbers, their priors, errors and provenance."""
 
-from specsim.profile.parameter import Z90, Parameter
+from specsim.profile.parameter import Parameter
 from specsim.profile.priors import (
     acceptance_priors,
     correction_correlation,
@@ -33,7 +33,6 @@ from specsim.profile.uncalibrated import at_accept_length, uncalibrated_profile
 
 __all__ = [
     "DEFAULT_PROFILE",
-    "Z90",
     "FitRecord",
     "Parameter",
     "Profile",

@@ -8,12 +8,10 @@ from typing import Literal, get_args
 
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence
+from specsim.uncertainty import Z90
 
 Scale = Literal["log", "linear"]
 Group = Literal["cost", "acceptance"]
-
-Z90 = 1.6448536269514722
-"""Half-width of the central 90 % of a normal, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)

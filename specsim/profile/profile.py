@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from specsim.profile.parameter import Parameter
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
+from specsim.uncertainty import Spread, spread
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -117,6 +118,10 @@ class Profile:
         sd = np.array([p.sd / p.prior_sd for p in self.parameters])
         return np.asarray(np.array(self.correlation) * np.outer(sd, sd), dtype=np.float64)
 
+    def spread(self, log_output: Callable[[Floats], Floats]) -> Spread:
+        """Differentiate ln(throughput), given at many coordinates at once, at the values."""
+        return spread(log_output, self.coordinates, self.covariance, self.fit.model_error)
+
     def system(self, coordinates: Floats | None = None) -> System:
         """Return the server with its fitted (or the given) cost parameters."""
         return assembled(self.setup, cost_parameters(self.parameters, self._at(coordinates)))
@@ -177,7 +182,7 @@ class Profile:
         solver, seed
             As there.
         question
-            Further fields of :class:`specsim.predict.Question`, e.g. ``engine_version``.
+            Further fields of :class:`specsim.question.Question`, e.g. ``engine_version``.
 
         Raises
         ------
@@ -193,7 +198,8 @@ class Profile:
         >>> [series.role for series in curve.series]
         ['baseline', 'current', 'asked', 'alternative']
         """
-        from specsim.predict import Question, predict  # here: a profile is below predictions
+        from specsim.predict import predict
+        from specsim.question import Question
 
         if any(number is not None for number in (topk, num_steps, num_draft_tokens)):
             one = SpecSetting.of(topk, num_steps, num_draft_tokens, self.default_algorithm)

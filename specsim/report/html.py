@@ -14,10 +14,9 @@ from specsim.curve import Curve
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.report.answer import answer, evidence_line
-from specsim.report.plots import STYLES, drawn
+from specsim.report.figure import STYLES, drawn, new_figure
 from specsim.report.plots_accept import MOST_NODES, plot_tree, typical_tree
 from specsim.report.plots_cost import plot_residuals
-from specsim.report.plots_frame import new_figure
 from specsim.report.plots_round import PARTS, round_parts
 from specsim.report.words import described_requests, load_axis, series_names
 from specsim.setting import SpecSetting

@@ -10,8 +10,7 @@ import numpy as np
 
 from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass, sibling_share
 from specsim.errors import InputError
-from specsim.report.plots import STYLES
-from specsim.report.plots_frame import frame
+from specsim.report.figure import STYLES, frame
 from specsim.setting import SpecSetting
 from specsim.tree import BeamResult, beam_tree, tree_capacity
 

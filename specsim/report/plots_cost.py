@@ -17,8 +17,7 @@ from specsim.decide.breakeven import blended
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile
-from specsim.report.plots import STYLES
-from specsim.report.plots_frame import frame, load_ticks
+from specsim.report.figure import STYLES, frame, load_ticks
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 

@@ -11,13 +11,10 @@ import numpy as np
 from specsim.acceptance import accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.curve import Curve
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile
-from specsim.report.plots import STYLES
-from specsim.report.plots_frame import frame, load_ticks
-from specsim.report.words import load_axis, series_names
+from specsim.report.figure import frame
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -153,41 +150,4 @@ def plot_round_parts(axes: Axes, parts: RoundParts, title: str = "") -> Axes:
         handles[::-1], labels[::-1], frameon=False, fontsize="small",
         loc="center left", bbox_to_anchor=(1.0, 0.5),
     )  # fmt: skip
-    return axes
-
-
-def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
-    """Draw the gain over no speculation over load, per cent, with 90 % bands.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    curve
-        What; its baseline is the zero line.
-    request_rate
-        Of an open loop, 1/s.
-    """
-    axis = load_axis(curve, request_rate)
-    axes.axhline(0.0, color="black", linewidth=1.2)
-    for i, (name, series) in enumerate(zip(series_names(curve), curve.series, strict=True)):
-        if series.role == "baseline":
-            continue
-        colour, line, marker = STYLES[i % len(STYLES)]
-        rows = np.array([(c.gain, c.gain_low, c.gain_high) for c in series.comparisons]) * 100.0
-        label = f"{name} (runs today)" if series.role == "current" else name
-        axes.fill_between(axis.values, rows[:, 1], rows[:, 2], color=colour, alpha=0.12, lw=0)
-        for edge in (1, 2):
-            axes.plot(axis.values, rows[:, edge], color=colour, linestyle=line, linewidth=0.6)
-        axes.plot(
-            axis.values, rows[:, 0], color=colour, linestyle=line, marker=marker, markersize=4,
-            label=label,
-        )  # fmt: skip
-    frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
-    if len(axis.values) > 1:
-        load_ticks(axes, axis.values)
-    else:
-        axes.set_xticks(list(axis.values), [axis.number(0)])
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize="small")
     return axes

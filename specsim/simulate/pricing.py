@@ -1,8 +1,8 @@
 """Prices of rounds and prefill steps, with everything that can be priced beforehand.
 
 Within a stretch of rounds only the KV cache grows, and a round's phases are affine in it: at a
-given batch each is `base + slope * kv_tokens`. Both are read off `cost.round_time` itself, for all
-batches at once, by asking it at two KV sizes, so no formula is written twice. Where attention is
+given batch each is `base + slope * context_tokens`. Both are read off `cost.round_time` itself, for
+all batches at once, by asking it at two sizes, so no formula is written twice. Where attention is
 not linear in the context (sliding windows, linear-attention states) it is asked every time.
 
 A server that keeps its drafter loaded but drafts nothing still runs the drafter's extend, so that
@@ -53,7 +53,7 @@ PREFILL_BLOCK = 256
 
 
 def round_shape(
-    plan: RunPlan, accept_length: float, batch: ArrayLike, kv_tokens: ArrayLike
+    plan: RunPlan, accept_length: float, batch: ArrayLike, context_tokens: ArrayLike
 ) -> RoundShape:
     """Return the counts of rounds of `plan`, as `cost.round_time` takes them.
 
@@ -65,7 +65,7 @@ def round_shape(
         How the engine runs.
     accept_length
         Mean tokens per request and round, bonus included.
-    batch, kv_tokens
+    batch, context_tokens
         Running requests, and tokens in the KV cache, all requests together.
     """
     b = np.asarray(batch, dtype=np.float64)
@@ -83,7 +83,7 @@ def round_shape(
         topk=np.float64(plan.setting.topk) * np.ones_like(b),
         draft_forwards=np.float64(plan.draft_forwards) * np.ones_like(b),
         extend_tokens=b * extend,
-        kv_tokens=np.asarray(kv_tokens, dtype=np.float64),
+        context_tokens=np.asarray(context_tokens, dtype=np.float64),
         timeline=np.full(b.shape, TIMELINES[plan.timeline], dtype=np.int64),
         draft_share=plan.draft_share,
     )
@@ -111,7 +111,7 @@ def planned_time(cost: CostModel, plan: RunPlan, shape: RoundShape) -> RoundTime
         return time
     p = cost.parameters
     extend = p.draft * draft_forward_s(
-        cost, shape.extend_tokens, shape.kv_tokens, shape.batch, extend=True
+        cost, shape.extend_tokens, shape.context_tokens, shape.batch, extend=True
     )
     overhead = overhead_s(cost) * np.ones_like(extend)
     length = compose_s(shape.timeline, time.target.total_s + overhead, extend, time.host_s)
@@ -202,40 +202,40 @@ class RoundPricer:
             np.where(first, 0, np.where(second, 1, 2)).tolist(),
         )
 
-    def round_s(self, batch: int, kv_tokens: Floats) -> Floats:
+    def round_s(self, batch: int, context_tokens: Floats) -> Floats:
         """Lengths of rounds of one batch, seconds (ROUND-SEQ, ROUND-OVL, ROUND-RUN).
 
         Parameters
         ----------
         batch
             Running requests.
-        kv_tokens
+        context_tokens
             Tokens in the KV cache at the start of each round, all requests together.
         """
         at = batch - 1
         decided = self.decided[at]
         if decided == 1:
-            return self.cpu[0][at] + kv_tokens * self.cpu[1][at]
-        gpu = self.gpu[0][at] + kv_tokens * self.gpu[1][at]
+            return self.cpu[0][at] + context_tokens * self.cpu[1][at]
+        gpu = self.gpu[0][at] + context_tokens * self.gpu[1][at]
         attention: Floats | float = 0.0
         if not self.linear:
             width = self.plan.verified_per_request
-            attention = attention_s(self.cost, float(batch), width, kv_tokens)
+            attention = attention_s(self.cost, float(batch), width, context_tokens)
             gpu = gpu + attention
         if decided == 0:
             return gpu
-        cpu = self.cpu[0][at] + kv_tokens * self.cpu[1][at]
+        cpu = self.cpu[0][at] + context_tokens * self.cpu[1][at]
         if self.timeline != OVERLAP:
             return np.maximum(gpu, cpu)
         return np.maximum(np.maximum(gpu, cpu + attention), self.host[at])
 
-    def shape(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundShape:
+    def shape(self, batch: ArrayLike, context_tokens: ArrayLike) -> RoundShape:
         """Return the counts of such rounds."""
-        return round_shape(self.plan, self.accept_length, batch, kv_tokens)
+        return round_shape(self.plan, self.accept_length, batch, context_tokens)
 
-    def exact(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundTime:
+    def exact(self, batch: ArrayLike, context_tokens: ArrayLike) -> RoundTime:
         """Price rounds with all their phases, by the full formula."""
-        return planned_time(self.cost, self.plan, self.shape(batch, kv_tokens))
+        return planned_time(self.cost, self.plan, self.shape(batch, context_tokens))
 
 
 @dataclass(slots=True)

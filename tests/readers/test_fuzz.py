@@ -23,26 +23,19 @@ from hypothesis import strategies as st
 
 from specsim.documents import LogDocument
 from specsim.errors import SpecsimError
-from specsim.logs import (
-    CODES,
-    LogEntry,
-    log_document,
-    read_bench_json,
-    read_chrome_trace,
-    read_file,
-    read_golden,
-    read_kernel_summary,
-    read_llamacpp,
-    read_nccl,
-    read_nsys_sqlite,
-    read_prometheus,
-    read_sglang,
-    read_tables,
-    read_trtllm_log,
-    read_trtllm_stats,
-    read_vllm,
-)
+from specsim.logs import CODES, LogEntry, log_document, read_file
+from specsim.logs.bench_json import read_bench_json
+from specsim.logs.chrome_trace import read_chrome_trace
+from specsim.logs.golden import read_golden
+from specsim.logs.llamacpp import read_llamacpp
+from specsim.logs.nccl import read_nccl
+from specsim.logs.nsys import read_kernel_summary, read_nsys_sqlite
+from specsim.logs.prometheus import read_prometheus
+from specsim.logs.sglang import read_sglang
 from specsim.logs.source import split_lines
+from specsim.logs.tables import read_tables
+from specsim.logs.trtllm import read_trtllm_log, read_trtllm_stats
+from specsim.logs.vllm import read_vllm
 
 CASES = int(os.environ.get("SPECSIM_FUZZ", "160"))
 SECONDS_PER_CASE = 5.0

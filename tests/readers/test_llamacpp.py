@@ -16,7 +16,8 @@ from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
 from specsim.calibrate.sources import read_sources
 from specsim.documents import LogDocument
-from specsim.logs import LogEntry, LogRow, detect_text, log_document, read_llamacpp
+from specsim.logs import LogEntry, LogRow, detect_text, log_document
+from specsim.logs.llamacpp import read_llamacpp
 from specsim.logs.llamacpp_requests import line_time
 
 approx = pytest.approx
@@ -289,7 +290,9 @@ def test_colours_of_a_terminal() -> None:
 
 
 def test_detection() -> None:
-    assert detect_text(chain(2).text.encode()) == "llamacpp"
+    found = detect_text(chain(2).text.encode())
+    assert found is not None
+    assert found.name == "llamacpp"
 
 
 def test_logs_become_observations() -> None:

@@ -9,14 +9,10 @@ import pytest
 import result_samples as results
 
 from specsim.errors import FormatError
-from specsim.logs import (
-    Timing,
-    minimum_over_ranks,
-    read_chrome_trace,
-    read_kernel_summary,
-    read_nccl,
-    read_nsys_sqlite,
-)
+from specsim.logs import Timing
+from specsim.logs.chrome_trace import minimum_over_ranks, read_chrome_trace
+from specsim.logs.nccl import read_nccl
+from specsim.logs.nsys import read_kernel_summary, read_nsys_sqlite
 
 approx = pytest.approx
 

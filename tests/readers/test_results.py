@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 import result_samples as results
 
-from specsim.logs import (
-    LogEntry,
-    read_bench_json,
-    read_golden,
-    read_llamacpp,
-    read_prometheus,
-    read_tables,
-    read_trtllm_log,
-    read_trtllm_stats,
-)
+from specsim.logs import LogEntry
+from specsim.logs.bench_json import read_bench_json
+from specsim.logs.golden import read_golden
+from specsim.logs.llamacpp import read_llamacpp
+from specsim.logs.prometheus import read_prometheus
+from specsim.logs.tables import read_tables
+from specsim.logs.trtllm import read_trtllm_log, read_trtllm_stats
 
 approx = pytest.approx
 

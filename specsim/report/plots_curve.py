@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specsim.curve import Curve, CurvePoint, Series
-from specsim.errors import InputError
 from specsim.evidence import weakest
+from specsim.report.figure import SIZE_INCHES, STYLES, Style, frame, load_ticks
 from specsim.report.words import LoadAxis, described_requests, load_axis, series_names
 
 if TYPE_CHECKING:
@@ -19,48 +19,14 @@ if TYPE_CHECKING:
 
     from specsim.observations import Observation
 
-FORMATS = ("png", "svg", "pdf")
-
 Cells = tuple[tuple[float, float], ...]
 """Loads and tokens/s."""
-
-Style = tuple[str, str | tuple[int, tuple[int, ...]], str]
-
-STYLES: tuple[Style, ...] = (
-    ("#000000", "-", "o"),
-    ("#0072B2", "--", "s"),
-    ("#D55E00", "-.", "^"),
-    ("#56B4E9", ":", "D"),
-    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    ("#009E73", (0, (1, 1)), "P"),
-    ("#E69F00", (0, (7, 2)), "X"),
-)
-"""Colour (Okabe and Ito 2008, seven of eight), line and marker: each alone tells series apart."""
 
 TICK_GAP = 0.045
 """Loads nearer to each other than this share of the axis are not both labelled."""
 
 SAME_LENGTH = 0.01
 """Requests that differ by more are other requests."""
-
-SIZE_INCHES = (7.5, 5.0)
-DPI = 160
-
-
-def plot_format(path: str) -> str:
-    """Return the format that a file name asks for.
-
-    Raises
-    ------
-    InputError
-        If it is none of png, svg, pdf.
-    """
-    suffix = PurePath(path).suffix.lower().removeprefix(".")
-    if suffix not in FORMATS:
-        raise InputError(
-            f"plot {path}", "is no format that can be drawn", "end the name in .png, .svg or .pdf"
-        )
-    return suffix
 
 
 def throughput_figure(
@@ -170,17 +136,6 @@ def caption(curve: Curve) -> str:
     )
 
 
-def drawn(figure: Figure, file_format: str) -> bytes:
-    """Return the file of a figure; equal figures give equal bytes."""
-    import matplotlib as mpl
-
-    stamp = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    target = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "specsim", "savefig.dpi": DPI}):
-        figure.savefig(target, format=file_format, metadata=stamp[file_format])
-    return target.getvalue()
-
-
 def _labels(curve: Curve) -> list[str]:
     """Names of the series, with what a reader must know of them."""
     labels = []
@@ -267,3 +222,40 @@ def _scale(axes: Axes, axis: LoadAxis) -> None:
             last = place
     axes.set_xticks([values[j] for j in shown], [axis.number(j) for j in shown])
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
+    """Draw the gain over no speculation over load, per cent, with 90 % bands.
+
+    Parameters
+    ----------
+    axes
+        Where.
+    curve
+        What; its baseline is the zero line.
+    request_rate
+        Of an open loop, 1/s.
+    """
+    axis = load_axis(curve, request_rate)
+    axes.axhline(0.0, color="black", linewidth=1.2)
+    for i, (name, series) in enumerate(zip(series_names(curve), curve.series, strict=True)):
+        if series.role == "baseline":
+            continue
+        colour, line, marker = STYLES[i % len(STYLES)]
+        rows = np.array([(c.gain, c.gain_low, c.gain_high) for c in series.comparisons]) * 100.0
+        label = f"{name} (runs today)" if series.role == "current" else name
+        axes.fill_between(axis.values, rows[:, 1], rows[:, 2], color=colour, alpha=0.12, lw=0)
+        for edge in (1, 2):
+            axes.plot(axis.values, rows[:, edge], color=colour, linestyle=line, linewidth=0.6)
+        axes.plot(
+            axis.values, rows[:, 0], color=colour, linestyle=line, marker=marker, markersize=4,
+            label=label,
+        )  # fmt: skip
+    frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
+    if len(axis.values) > 1:
+        load_ticks(axes, axis.values)
+    else:
+        axes.set_xticks(list(axis.values), [axis.number(0)])
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize="small")
+    return axes
