@@ -18,7 +18,6 @@ from random_systems import ORDERS, calibration_error, cells_needed, prior_profil
 from specsim.calibrate.fit import fit_profile
 from specsim.decide.breakeven import break_even
 from specsim.decide.recommend import recommend
-from specsim.decide.recommendation import plan_name
 from specsim.observations import Observation
 from specsim.predict import predict
 from specsim.profile import Profile, load_profile
@@ -119,7 +118,7 @@ def show_founding() -> None:
     chain = profile.system().plan(SpecSetting.of(1, 2, scheduler="overlap"))
     curve = break_even(profile, chain, (1, 2, 5, 10, 20, 30, 50, 100))
     print(
-        f"  break-even of {plan_name(chain)}: "
+        f"  break-even of {chain.setting.name}: "
         + ", ".join(f"C={p.concurrency} {p.accept_length:.2f}" for p in curve.points)
         + f" (expected {curve.points[0].expected:.2f})"
     )

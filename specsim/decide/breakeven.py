@@ -90,7 +90,7 @@ class BreakEvenCurve(Planned):
 
 @dataclass(frozen=True, slots=True)
 class BreakEvens:
-    """Some settings of a server; its fields are those of ``specsim.breakeven/1``."""
+    """Some settings of a server; fields as in ``specsim.breakeven/1``."""
 
     profile: str
     settings: tuple[BreakEvenCurve, ...]
@@ -115,14 +115,11 @@ def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEven
     """
     setting = plan.setting
     if not setting.speculates:
-        raise InputError(
-            setting.label, "has no break-even", "ask about a setting that speculates"
-        )
+        raise InputError(setting.label, "has no break-even", "ask about a setting that speculates")
     question = replace(question, concurrency=tuple(sorted(set(question.concurrency))))
     plain = profile.system().plan(SpecSetting.none(), engine_version=plan.version)
     grid = Grid.of(profile, question, (plain, plan))
     cells = grid.solve(profile, with_limit=True)
-    gains = cells.output_tps[1] / cells.output_tps[0] - 1.0
     cost, cases = grid.only([1]).cases(profile)
     table = cases[0].table
     depth = min(setting.num_steps, setting.num_draft_tokens - 1)
@@ -131,19 +128,18 @@ def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEven
         given = [replace(case, table=t) for case, t in zip(cases, tables, strict=True)]
         return solve(cost, given, with_limit=False).output_tps
 
+    needed = _needed(output_tps, table, depth, cells.output_tps[0])
     points = tuple(
         BreakEven(
             load.concurrency,
-            breakeven_accept_length=float(needed),
+            breakeven_accept_length=float(needed[j]),
             expected_accept_length=table.accept_length,
             most_accept_length=1.0 + depth,
-            reachable=bool(needed <= 1.0 + depth),
-            gain=float(gain),
+            reachable=bool(needed[j] <= 1.0 + depth),
+            gain=float(cells.output_tps[1, j] / cells.output_tps[0, j] - 1.0),
             limit=cells.limit(1, j),
         )
-        for j, (load, needed, gain) in enumerate(
-            zip(grid.loads, _needed(output_tps, table, depth, cells.output_tps[0]), gains)
-        )
+        for j, load in enumerate(grid.loads)
     )
     return BreakEvenCurve(plan, points, _crossovers(points))
 

@@ -62,7 +62,7 @@ class BestPair:
 
 @dataclass(frozen=True, slots=True)
 class ServerComparison:
-    """Two servers, setting by setting; its fields are those of ``specsim.comparison/1``."""
+    """Two servers, setting by setting; fields as in ``specsim.comparison/1``."""
 
     first: str
     second: str
@@ -84,8 +84,8 @@ def compare(first: Profile, second: Profile, question: Question) -> ServerCompar
     drafting = (s.with_scheduler("auto") for s in (*question.settings, *todays) if s.speculates)
     wanted = [SpecSetting.none(), *dict.fromkeys(drafting)]
     question = replace(question, concurrency=tuple(sorted(set(question.concurrency))))
-    sides = [_Side.of(profile, wanted, question) for profile in (first, second)]
-    rows = [_pair(*sides, setting, j) for setting in wanted for j in range(len(question.loads))]
+    one, other = (_Side.of(profile, wanted, question) for profile in (first, second))
+    rows = [_pair(one, other, setting, j) for setting in wanted for j in range(len(question.loads))]
     tops = [_fastest(profile, question) for profile in (first, second)]
     best = [BestPair(c, a, b) for c, a, b in zip(question.concurrency, *tops, strict=True)]
     return ServerComparison(first.name, second.name, tuple(rows), tuple(best))
@@ -137,7 +137,7 @@ def _pair(first: _Side, second: _Side, setting: SpecSetting, j: int) -> Pair:
     change = None
     if a is not None and b is not None:
         log_ratio = float(np.log(b.value / a.value))
-        change = Interval.of_ratio(log_ratio, _change_sd(first, second, setting, j))
+        change = Interval.of_change(log_ratio, _change_sd(first, second, setting, j))
     return Pair(
         setting.algorithm,
         setting.topk,

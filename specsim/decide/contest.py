@@ -75,10 +75,10 @@ class Contest:
         gpus, price = self.profile.setup.hardware.gpu_count, self.wish.gpu_hour_price
 
         def gain(i: int, base: int) -> Interval:
-            return Interval.of_ratio(float(mean[i] - mean[base]), float(sd[i, base]))
+            return Interval.of_change(float(mean[i] - mean[base]), float(sd[i, base]))
 
         def option(i: int) -> Option:
-            tps = Interval.of_log(float(mean[i]), float(total[i]))
+            tps = Interval.of_log(float(view.cells.output_tps[i, j]), float(total[i]))
             wins_with, loses = float(probability[i]), float(regret[i])
             return Option(
                 plan=self.plans[i],
@@ -131,15 +131,15 @@ class Contest:
         share = np.array([shares[levels[j]] for j in used])
         share = share / np.sum(share)
         draws = np.log(np.exp(self.draws[:, :, used]) @ share)
-        mean, sd = draws.mean(axis=0), ratio_sd(np.cov(draws.T))
-        allowed = self.allowed[:, used].all(axis=1)
+        mean, sd = draws.mean(axis=0), ratio_sd(np.atleast_2d(np.cov(draws.T)))
+        allowed = np.all(self.allowed[:, used], axis=1)
         i = self.standing(_pool(allowed), mean, sd)[0]
         probability, regret = wins(draws, allowed)
         return MixChoice(
             self.plans[i],
             weights={levels[j]: float(part) for j, part in zip(used, share, strict=True)},
             output_tps=float(np.exp(self.outlook.mean[i, used]) @ share),
-            gain=Interval.of_ratio(float(mean[i] - mean[0]), float(sd[i, 0])),
+            gain=Interval.of_change(float(mean[i] - mean[0]), float(sd[i, 0])),
             probability_fastest=float(probability[i]),
             regret=float(regret[i]),
         )

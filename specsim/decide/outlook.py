@@ -185,7 +185,7 @@ class Outlook:
         """Return the standard deviation of ln X, the shared part included, (settings, loads)."""
         own = self.specific_sd**2 + self.shared_sd**2
         variance = np.einsum("slp,pq,slq->sl", self.jacobian, self.covariance, self.jacobian)
-        return np.sqrt(np.maximum(variance, 0.0) + own)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own))
 
     def draws(self, rng: np.random.Generator, count: int = DRAWS) -> Floats:
         """Draw ln X from the Gaussian without the shared part, (count, settings, loads)."""
@@ -257,8 +257,7 @@ def _depth_column(profile: Profile, grid: Grid, jacobian: Floats) -> Floats:
 
 def load_likeness(loads: Sequence[Load]) -> Floats:
     """Return the part of (SPECIFIC) that belongs to the loads, (loads, loads)."""
-    levels = [load.concurrency if load.request_rate is None else load.request_rate for load in loads]
-    octaves = np.log2(levels)
+    octaves = np.log2([load.request_rate or load.concurrency for load in loads])
     return np.exp(-0.5 * np.square(np.subtract.outer(octaves, octaves) / LOAD_LENGTH))
 
 

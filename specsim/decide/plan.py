@@ -64,7 +64,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """Measurements by worth, the best first; its fields are those of ``specsim.plan/1``."""
+    """Measurements by worth, the best first; fields as in ``specsim.plan/1``."""
 
     profile: str
     concurrency: tuple[int, ...]  # loads that the decision is about

@@ -1,4 +1,4 @@
-"""What a recommendation says; its fields are those of ``specsim.recommendation/1``."""
+"""What a recommendation says; fields as in ``specsim.recommendation/1``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,6 @@ AdviceKind = Literal[
 
 HIDDEN = {"json": False}
 """Metadata of a field that documents leave out."""
-
-
-def plan_name(plan: RunPlan) -> str:
-    """Name a plan in a sentence; what goes without saying is left out."""
-    setting = plan.setting
-    if not setting.speculates:
-        return "no speculation"
-    tokens = "" if setting.topk == 1 else f" tokens={setting.num_draft_tokens}"
-    return f"topk={setting.topk} steps={setting.num_steps}{tokens}, {setting.scheduler}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +41,7 @@ class Planned:
     @property
     def label(self) -> str:
         """Name of the setting, for people."""
-        return plan_name(self.plan)
+        return self.plan.setting.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specsim.decide.sweep import COLUMNS, KEY, Sweep, SweepRow, Task, solve_task
+from specsim.decide.sweep import COLUMNS, KEY, Sweep, SweepRow, solve_task
 from specsim.errors import FormatError, InputError
 
 POOL_FROM = 2000
@@ -53,7 +53,7 @@ def run_sweep(
     workers = jobs if jobs is not None else 1 if small else os.cpu_count() or 1
     with _runner(min(workers, max(len(tasks), 1)), dask) as run:
         for number, rows in enumerate(run(tasks), start=1):
-            yield [row for row in rows if tuple(row.texts()[: len(KEY)]) not in done]
+            yield [row for row in rows if row.key not in done]
             if progress is not None:
                 progress(number, len(tasks))
 
@@ -61,7 +61,7 @@ def run_sweep(
 @contextmanager
 def _runner(
     workers: int, dask: str | None
-) -> Iterator[Callable[[Sequence[Task]], Iterator[list[SweepRow]]]]:
+) -> Iterator[Callable[[Sequence[Sweep]], Iterator[list[SweepRow]]]]:
     """Yield what maps `solve_task` over tasks, in their order."""
     if dask is not None:
         with _dask_client(dask) as client:

@@ -7,7 +7,7 @@ somewhere are compared in a joint Gaussian (`specsim.decide.outlook`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specsim.decide.candidates import (
@@ -26,8 +26,6 @@ from specsim.question import MOST_CLIENTS, Question
 from specsim.setting import SpecSetting
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from specsim.arrays import Floats
 
 KEEP = 40
@@ -41,7 +39,7 @@ MARGIN = 0.3
 class Wish(Question):
     """A question about the best setting; `settings`, if any, stand instead of the candidates."""
 
-    limits: Limits = Limits()  # how far the candidates go
+    limits: Limits = field(default_factory=Limits)  # how far the candidates go
     targets: tuple[Target, ...] = ()  # latencies
     any_engine: bool = False  # later releases of the engine too
     mix: tuple[tuple[int, float], ...] = ()  # share of the time by load, for one setting for all
