@@ -123,7 +123,7 @@ def test_tree_has_the_verified_nodes_and_their_probabilities(axes: Axes) -> None
     """A calibrated drafter with alpha .8 and no depth decay: the best paths are .8 and .64."""
     plain = Acceptance(accept_prob=(0.8,), decay=1.0, confidence_shift=0.0)
     tree = typical_tree(plain, SpecSetting.of(2, 2, 5))
-    assert tree.beam.selected.sum() == 4
+    assert tree.verified.sum() == 4
     assert tree.beam.p.max() == pytest.approx(0.8, rel=1e-12)
     plot_tree(axes, tree)
     units(axes)

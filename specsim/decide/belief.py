@@ -55,7 +55,7 @@ class Belief:
         gain = self.covariance @ rows.T
         total = rows @ gain + np.diag(noise**2)
         half = np.linalg.cholesky(total + 1e-12 * np.eye(len(total)))
-        return self.view @ np.linalg.solve(half, gain.T).T
+        return np.asarray(self.view @ np.linalg.solve(half, gain.T).T)
 
     def cell_rows(self, setting: int, loads: Ints) -> Floats:
         """Return the rows of a sweep of one setting over loads."""
@@ -117,4 +117,4 @@ def _excess(mean: Floats, moves: Floats) -> Floats:
     """
     after = mean + moves.reshape(-1, *mean.shape)
     today = np.take_along_axis(after, mean.argmax(axis=0)[None, None, :], axis=1)[:, 0, :]
-    return (after.max(axis=1) - today).mean(axis=0)
+    return np.asarray((after.max(axis=1) - today).mean(axis=0))

@@ -124,7 +124,7 @@ class _Side:
 
     def slope(self, setting: SpecSetting, j: int) -> Floats:
         """Return d ln X / d parameters."""
-        return self.view.jacobian[self.place[setting], j]
+        return np.asarray(self.view.jacobian[self.place[setting], j])
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the parameters by name, in the order of the covariance."""

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.acceptance import accept_tables
 from specsim.analytic import solve
 from specsim.case import Case
 from specsim.cost import CostModel, RoundTime
-from specsim.decide.tables import accept_tables
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.question import Question
@@ -146,7 +146,7 @@ class Cells:
 
     def limit(self, i: int, j: int) -> str:
         """Return what binds setting i at load j; it must have been solved for."""
-        return self.limits[i * self.output_tps.shape[1] + j]
+        return self.limits[int(i * self.output_tps.shape[1] + j)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Outlook:
 
     def specific(self) -> Floats:
         """Return the covariance of the cells' own part of the model error, (cells, cells)."""
-        return self.specific_sd**2 * np.kron(self.alike_settings, self.alike_loads)
+        return np.asarray(self.specific_sd**2 * np.kron(self.alike_settings, self.alike_loads))
 
     def ratio_sd(self, load: int) -> Floats:
         """Return the standard deviation of ln(X_i / X_k) at a load, (settings, settings)."""
@@ -290,4 +290,4 @@ def ratio_sd(covariance: Floats) -> Floats:
 def root(covariance: Floats) -> Floats:
     """Return A with A A' = covariance, for one that is semi-definite up to rounding."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass, sibling_share
+from specsim.acceptance import Acceptance, accept_prob_at, accept_table, draft_beam
 from specsim.errors import InputError
 from specsim.report.figure import STYLES, frame
 from specsim.setting import SpecSetting
-from specsim.tree import BeamResult, beam_tree, tree_capacity
+from specsim.tree import Beam, tree_capacity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from specsim.arrays import Floats, Ints
+    from specsim.arrays import Flags, Ints
 
 MOST_NODES = 40
 """A pool with more candidates is too crowded to draw."""
@@ -88,8 +88,14 @@ class DrawnTree:
         What was asked for.
     """
 
-    beam: BeamResult
+    beam: Beam
     setting: SpecSetting
+
+    @property
+    def verified(self) -> Flags:
+        """Which candidates of the pool are verified."""
+        verified: Flags = self.beam.selected(self.setting.num_draft_tokens)[0]
+        return verified
 
 
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
@@ -109,23 +115,11 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     """
     if not setting.speculates:
         raise InputError("no speculation", "has no draft tree", "give topk and steps")
-    k, alpha = setting.topk, accept_prob_at(acceptance, setting.num_steps)
+    alpha = accept_prob_at(acceptance, setting.num_steps)
     odds = np.log(alpha.clip(1e-9, 1 - 1e-9) / (1 - alpha).clip(1e-9)) + acceptance.level
-    ranks = rank_mass(k, acceptance.rank_scale)
-    p_steps: list[Floats] = []
-    q_steps: list[Floats] = []
-    for depth, log_odds in enumerate(odds.tolist(), start=1):
-        width = 1 if depth == 1 else k
-        doubt = acceptance.confidence_shift * depth
-        known = ranks * sibling_share(np.array([1.0 / (1.0 + np.exp(-log_odds))]))
-        for steps, at in ((p_steps, log_odds), (q_steps, log_odds - doubt)):
-            first = 1.0 / (1.0 + np.exp(-at))
-            siblings = (1.0 - first) * known
-            if steps is q_steps:  # ranks are by the drafter's own confidence
-                siblings = np.minimum(siblings, first)
-            row = np.concatenate([[first], siblings])
-            steps.append(np.broadcast_to(row, (1, width, k)).copy())
-    return DrawnTree(beam_tree(q_steps, p_steps, setting.num_draft_tokens), setting)
+    widths = [setting.topk if depth else 1 for depth in range(setting.num_steps)]
+    steps = [np.full((1, 1, w), at) for w, at in zip(widths, odds.tolist(), strict=True)]
+    return DrawnTree(draft_beam(acceptance, steps, setting.topk), setting)
 
 
 def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
@@ -149,10 +143,10 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     count = len(beam.depth)
     if count > MOST_NODES:
         raise InputError(f"pool of {count} nodes", "is too crowded to draw", "ask for a small topk")
-    parent = beam.parent[0]
+    parent, verified = beam.parent[0], drawn.verified
     height = _heights(parent, beam.rank)
     for node in range(count):
-        chosen, above = bool(beam.selected[0, node]), int(parent[node])
+        chosen, above = bool(verified[node]), int(parent[node])
         x, y = float(beam.depth[node]), height[node]
         x0, y0 = (0.0, height[-1]) if above < 0 else (float(beam.depth[above]), height[above])
         axes.plot(
@@ -162,7 +156,7 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
         percent = 100.0 * float(beam.p[0, node])
         _draw_node(axes, x, y, f"{percent:.0f}" if percent >= 0.5 else "<1", chosen)
     _draw_node(axes, 0.0, height[-1], "root", True)
-    setting, length = drawn.setting, 1.0 + float(beam.p[0][beam.selected[0]].sum())
+    setting, length = drawn.setting, 1.0 + float(beam.p[0][verified].sum())
     title = (
         f"topk={setting.topk} steps={setting.num_steps}: {setting.num_draft_tokens} of "
         f"{count + 1} nodes verified, {length:.2f} tokens expected"
