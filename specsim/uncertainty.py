@@ -52,7 +52,9 @@ class Interval:
         Interval(value=0.0, low=0.0, high=0.0)
         """
         half = Z90 * sd
-        return cls(math.expm1(log_ratio), math.expm1(log_ratio - half), math.expm1(log_ratio + half))
+        return cls(
+            math.expm1(log_ratio), math.expm1(log_ratio - half), math.expm1(log_ratio + half)
+        )
 
 
 @dataclass(frozen=True, slots=True)

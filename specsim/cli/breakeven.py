@@ -13,7 +13,7 @@ from specsim.cli import what_if
 if TYPE_CHECKING:
     from specsim.decide.breakeven import BreakEvenCurve
     from specsim.profile import Profile
-    from specsim.workload import Workload
+    from specsim.question import Question
 
 WIDTH = 100
 
@@ -55,10 +55,11 @@ def breakeven_command(
     import sys
 
     from specsim.cli.settings import Defaults, asked_settings
-    from specsim.decide.breakeven import break_even
+    from specsim.decide.breakeven import BreakEvens, break_even
     from specsim.decide.candidates import algorithm_of
+    from specsim.documents import document
     from specsim.errors import InputError
-    from specsim.question import CONCURRENCY
+    from specsim.question import CONCURRENCY, Question
 
     pic.check_plot(plot)
     if round_ms is not None or step_ms is not None:
@@ -74,23 +75,20 @@ def breakeven_command(
     wanted = asked.settings or ((current,) if current is not None else ())
     if not wanted:
         raise InputError("no setting", "is asked about", "add e.g. --topk 1 --steps 3")
-    loads = CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency)
-    workload = what_if.asked_workload(loaded.setup.workload.workload, input_len, output_len)
-    curves = [
-        break_even(
-            loaded,
-            loaded.system().plan(setting, engine_version=engine_version),
-            loads,
-            workload,
-            dataset,
-            temperature,
-        )
-        for setting in wanted
-    ]
+    question = Question(
+        concurrency=CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency),
+        input_len=input_len,
+        output_len=output_len,
+        dataset=dataset,
+        temperature=temperature,
+    )
+    plans = [loaded.system().plan(setting, engine_version=engine_version) for setting in wanted]
+    curves = [break_even(loaded, plan, question) for plan in plans]
     if plot is not None:
-        _draw(loaded, curves, plot, workload, (dataset, temperature))
+        _draw(loaded, curves, plot, question)
     if as_json:
-        sys.stdout.write(_document(loaded.name, curves))
+        found = BreakEvens(loaded.name, tuple(curves))
+        sys.stdout.write(document("specsim.breakeven/1", found))
         return
     _show(loaded.name, curves, (*server.notes, *asked.notes))
 
@@ -99,8 +97,7 @@ def _draw(
     profile: Profile,
     curves: list[BreakEvenCurve],
     plot: str,
-    workload: Workload | None,
-    acceptance: tuple[str | None, float | None],
+    question: Question,
 ) -> None:
     """Map the gain of one setting over accept length and load."""
     from specsim.errors import InputError
@@ -110,8 +107,15 @@ def _draw(
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")
     loads = [point.concurrency for point in curves[0].points]
-    plan, (dataset, temperature) = curves[0].plan, acceptance
-    gains = gain_map(profile, plan, loads, workload, dataset=dataset, temperature=temperature)
+    plan, workload = curves[0].plan, question.workload(profile.setup.workload.workload)
+    gains = gain_map(
+        profile,
+        plan,
+        loads,
+        workload,
+        dataset=question.dataset,
+        temperature=question.temperature,
+    )
     note = "Shaded: slower than no speculation; darker: by more than a fifth."
     about = f"{plan.engine} {plan.version}, closed form."
     figure, axes = new_figure(profile_caption(profile, about, note))
@@ -122,7 +126,7 @@ def _draw(
 def _without_profile(round_ms: float | None, step_ms: float | None, steps: int | None) -> None:
     """Answer from two times alone."""
     from specsim.cli.console import console
-    from specsim.decide.breakeven import breakeven_accept_length, most_accept_length
+    from specsim.decide.breakeven import breakeven_accept_length
     from specsim.errors import InputError
 
     if round_ms is None or step_ms is None:
@@ -132,7 +136,7 @@ def _without_profile(round_ms: float | None, step_ms: float | None, steps: int |
     length = breakeven_accept_length(1e-3 * round_ms, 1e-3 * step_ms)
     text = f"Break-even at {length:.2f} tokens per round (bonus token included)"
     if steps is not None and steps >= 1:
-        most = most_accept_length(steps)
+        most = steps + 1
         reach = "unreachable: above" if length > most else "within"
         text += f"; {reach} the {most} that {steps} step{'s' * (steps > 1)} can yield"
     console(piped_width=WIDTH).print(text + ".", soft_wrap=True)
@@ -142,20 +146,19 @@ def _show(name: str, curves: list[BreakEvenCurve], notes: tuple[str, ...]) -> No
     from textwrap import fill
 
     from specsim.cli.console import console, table
-    from specsim.decide.recommendation import plan_name
 
     out = console(piped_width=WIDTH)
     out.print(f"{name}: break-even accept length by load", style="bold")
     for curve in curves:
-        out.print(f"\n{plan_name(curve.plan)}, {curve.plan.engine} {curve.plan.version}")
+        out.print(f"\n{curve.label}, {curve.plan.engine} {curve.plan.version}")
         grid = table("clients", "needed", "expected", "possible", "gain", "limit")
         for p in curve.points:
-            needed = f"{p.accept_length:.2f}" if p.reachable else "unreachable"
+            needed = f"{p.breakeven_accept_length:.2f}" if p.reachable else "unreachable"
             grid.add_row(
                 str(p.concurrency),
                 needed,
-                f"{p.expected:.2f}",
-                f"{p.most:.0f}",
+                f"{p.expected_accept_length:.2f}",
+                f"{p.most_accept_length:.0f}",
                 f"{100 * p.gain:+.0f} %",
                 p.limit,
             )
@@ -184,45 +187,6 @@ def _sentences(curve: BreakEvenCurve) -> list[str]:
     if lost:
         lines.append(
             f"Unreachable at {', '.join(map(str, lost))} clients: even a perfect drafter loses "
-            f"(more than {points[0].most:.0f} tokens per round would be needed)."
+            f"(more than {points[0].most_accept_length:.0f} tokens per round would be needed)."
         )
     return lines
-
-
-def _document(name: str, curves: list[BreakEvenCurve]) -> str:
-    """Write ``specsim.breakeven/1``; null where a break-even is out of reach."""
-    import json
-
-    from specsim.decide.document import setting_fields
-
-    def short(x: float) -> float:
-        return float(f"{x:.10g}")
-
-    rows = [
-        {
-            **setting_fields(curve.plan),
-            "points": [
-                {
-                    "concurrency": p.concurrency,
-                    "breakeven_accept_length": short(p.accept_length) if p.reachable else None,
-                    "expected_accept_length": short(p.expected),
-                    "most_accept_length": p.most,
-                    "reachable": p.reachable,
-                    "gain": short(p.gain),
-                    "limit": p.limit,
-                }
-                for p in curve.points
-            ],
-            "crossovers": [
-                {
-                    "concurrency": short(c.concurrency),
-                    "pays_below": c.pays_below,
-                    "limit": c.limit,
-                }
-                for c in curve.crossovers
-            ],
-        }
-        for curve in curves
-    ]
-    document = {"schema": "specsim.breakeven/1", "profile": name, "settings": rows}
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

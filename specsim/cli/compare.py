@@ -11,7 +11,7 @@ from specsim.cli import what_if
 
 if TYPE_CHECKING:
     from specsim.decide.compare import ServerComparison
-    from specsim.decide.recommendation import Range
+    from specsim.uncertainty import Interval
 
 WIDTH = 110
 
@@ -43,8 +43,9 @@ def compare_command(
     from specsim.cli.settings import Defaults, asked_settings
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import compare
+    from specsim.documents import document
     from specsim.errors import InputError
-    from specsim.question import CONCURRENCY
+    from specsim.question import CONCURRENCY, Question
 
     if second is None and not overrides:
         raise InputError("one server", "is compared with nothing", "give a second one, or --set")
@@ -53,9 +54,9 @@ def compare_command(
     defaults = Defaults(algorithm_of(one.profile) or "EAGLE3")
     asked = asked_settings(defaults, (topk, steps, draft_tokens), config_list or [], [], [])
     loads = CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency)
-    result = compare(one.profile, two.profile, asked.settings, loads)
+    result = compare(one.profile, two.profile, Question(asked.settings, loads))
     if as_json:
-        sys.stdout.write(_document(result))
+        sys.stdout.write(document("specsim.comparison/1", result))
         return
     _show(result, (*one.notes, *two.notes, *asked.notes))
 
@@ -64,24 +65,23 @@ def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
     from textwrap import fill
 
     from specsim.cli.console import console, table
-    from specsim.decide.recommendation import plan_name
 
     out = console(piped_width=WIDTH)
     out.print(f"A: {result.first}", style="bold")
     out.print(f"B: {result.second}", style="bold")
-    for setting in dict.fromkeys(pair.setting for pair in result.pairs):
+    for setting in dict.fromkeys(pair.setting for pair in result.rows):
         out.print(f"\n{'no speculation' if not setting.speculates else setting.label}")
         grid = table("clients", "A tok/s (90 %)", "B tok/s (90 %)", "B against A", "limits")
-        for pair in result.pairs:
+        for pair in result.rows:
             if pair.setting != setting:
                 continue
             change = pair.change
             grid.add_row(
                 str(pair.concurrency),
-                _tps(pair.first),
-                _tps(pair.second),
+                _tps(pair.first_output_tps),
+                _tps(pair.second_output_tps),
                 "" if change is None else _percent(change),
-                " / ".join(pair.limits),
+                f"{pair.first_limit or ''} / {pair.second_limit or ''}",
             )
         out.print(grid)
     out.print("\nfastest expected setting by load")
@@ -89,66 +89,21 @@ def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
     for best in result.best:
         grid.add_row(
             str(best.concurrency),
-            plan_name(best.first),
-            f"{best.first_tps:.0f}",
-            plan_name(best.second),
-            f"{best.second_tps:.0f}",
+            best.first.label,
+            f"{best.first.output_tps:.0f}",
+            best.second.label,
+            f"{best.second.output_tps:.0f}",
         )
     out.print(grid)
     for note in notes:
         out.print(fill(note, out.width, initial_indent="- ", subsequent_indent="  "))
 
 
-def _tps(value: Range | None) -> str:
+def _tps(value: Interval | None) -> str:
     if value is None:
         return "refused"
     return f"{value.value:.0f} ({value.low:.0f}..{value.high:.0f})"
 
 
-def _percent(change: Range) -> str:
+def _percent(change: Interval) -> str:
     return f"{100 * change.value:+.0f} % ({100 * change.low:+.0f}..{100 * change.high:+.0f})"
-
-
-def _document(result: ServerComparison) -> str:
-    """Write ``specsim.comparison/1``; null where an engine refuses a setting."""
-    import json
-
-    from specsim.decide.document import setting_fields
-
-    def numbers(value: Range | None) -> dict[str, float] | None:
-        if value is None:
-            return None
-        names = ("value", "low", "high")
-        return {name: float(f"{getattr(value, name):.10g}") for name in names}
-
-    rows = [
-        {
-            "algorithm": pair.setting.algorithm,
-            "topk": pair.setting.topk,
-            "num_steps": pair.setting.num_steps,
-            "num_draft_tokens": pair.setting.num_draft_tokens,
-            "concurrency": pair.concurrency,
-            "first_output_tps": numbers(pair.first),
-            "second_output_tps": numbers(pair.second),
-            "change": numbers(pair.change),
-            "first_limit": pair.limits[0] or None,
-            "second_limit": pair.limits[1] or None,
-        }
-        for pair in result.pairs
-    ]
-    best = [
-        {
-            "concurrency": b.concurrency,
-            "first": {**setting_fields(b.first), "output_tps": float(f"{b.first_tps:.10g}")},
-            "second": {**setting_fields(b.second), "output_tps": float(f"{b.second_tps:.10g}")},
-        }
-        for b in result.best
-    ]
-    document = {
-        "schema": "specsim.comparison/1",
-        "first": result.first,
-        "second": result.second,
-        "rows": rows,
-        "best": best,
-    }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -39,25 +39,25 @@ def plan_command(
 
     from specsim.cli.console import status
     from specsim.decide.plan import LOADS, plan_measurements
-    from specsim.decide.recommend import Wish
+    from specsim.decide.wish import Wish
+    from specsim.documents import document
 
     server = what_if.load_server(profile, overrides)
     wish = Wish(
+        concurrency=LOADS if concurrency is None else opt.parse_concurrency(concurrency),
         engine_version=engine_version,
-        workload=what_if.asked_workload(
-            server.profile.setup.workload.workload, input_len, output_len
-        ),
+        input_len=input_len,
+        output_len=output_len,
         dataset=dataset,
         temperature=temperature,
         mix=what_if.parse_mix(mix),
         measured=what_if.measured_settings(observations),
         seed=seed,
     )
-    loads = LOADS if concurrency is None else opt.parse_concurrency(concurrency)
     with status("weighing measurements"):
-        result = plan_measurements(server.profile, loads, wish)
+        result = plan_measurements(server.profile, wish)
     if as_json:
-        sys.stdout.write(_document(result))
+        sys.stdout.write(document("specsim.plan/1", result))
         return
     _show(result, server.notes)
 
@@ -66,7 +66,6 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
     from textwrap import fill
 
     from specsim.cli.console import console, table
-    from specsim.decide.plan import STOP
 
     out = console(piped_width=WIDTH)
     loads = ", ".join(map(str, result.concurrency))
@@ -76,56 +75,26 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
         "against the fastest setting."
     )
     grid = table("measurement", "regret cut by", "GPU minutes", "cells")
-    for planned in result.ranked[:SHOWN]:
+    for planned in result.measurements[:SHOWN]:
         grid.add_row(
             planned.label,
-            f"{100 * planned.worth:.2f} %",
+            f"{100 * planned.regret_cut:.2f} %",
             f"{planned.gpu_minutes:.0f}",
-            str(planned.measurement.cells or ""),
+            str(planned.cells or ""),
         )
     out.print(grid)
     if not result.worthwhile:
         out.print(
             "No measurement would change the choice: none is expected to bring "
-            f"{100 * STOP:.1f} % of the throughput. Take what specsim recommend says."
+            f"{100 * result.stop_below:.1f} % of the throughput. Take what specsim recommend says."
         )
     else:
         first = result.worthwhile[0]
-        cheap = min(result.worthwhile, key=lambda m: m.gpu_minutes / m.worth)
-        lines = [f"Measure {first.measurement.how}."]
+        cheap = min(result.worthwhile, key=lambda m: m.gpu_minutes / m.regret_cut)
+        lines = [f"Measure {first.how}."]
         if cheap is not first:
-            lines.append(f"Most per GPU minute: {cheap.measurement.how}.")
+            lines.append(f"Most per GPU minute: {cheap.how}.")
         for line in lines:
             out.print(fill(line, out.width), soft_wrap=True)
     for note in notes:
         out.print(fill(note, out.width, initial_indent="- ", subsequent_indent="  "))
-
-
-def _document(result: MeasurementPlan) -> str:
-    """Write ``specsim.plan/1``; ranked by the expected cut of the regret."""
-    import json
-
-    from specsim.decide.document import setting_fields
-    from specsim.decide.plan import STOP
-
-    rows = [
-        {
-            "kind": m.measurement.kind,
-            "setting": None if m.measurement.plan is None else setting_fields(m.measurement.plan),
-            "regret_cut": float(f"{m.worth:.6g}"),
-            "gpu_minutes": m.gpu_minutes,
-            "cells": m.measurement.cells,
-            "how": m.measurement.how,
-        }
-        for m in result.ranked
-    ]
-    document = {
-        "schema": "specsim.plan/1",
-        "profile": result.profile,
-        "concurrency": list(result.concurrency),
-        "regret": float(f"{result.regret:.6g}"),
-        "stop_below": STOP,
-        "worth_measuring": bool(result.worthwhile),
-        "measurements": rows,
-    }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -12,7 +12,8 @@ from specsim.cli import what_if
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specsim.decide.recommendation import LoadChoice, Option, Range, Recommendation
+    from specsim.decide.recommendation import LoadChoice, Option, Recommendation
+    from specsim.uncertainty import Interval
 
 WIDTH = 120
 """Columns when piped and COLUMNS is not set."""
@@ -76,20 +77,22 @@ def recommend_command(
 
     from specsim.cli.console import console, status
     from specsim.decide.candidates import Limits
-    from specsim.decide.recommend import Wish, recommend
+    from specsim.decide.recommend import recommend
     from specsim.decide.slo import parse_slo
+    from specsim.decide.wish import Wish
+    from specsim.documents import document
     from specsim.question import CONCURRENCY
 
     server = what_if.load_server(profile, overrides)
     wish = Wish(
+        concurrency=CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency),
         limits=Limits(max_draft_tokens, max_steps, max_topk),
         targets=parse_slo(slo) if slo else (),
         engine_version=engine_version,
         any_engine=any_engine,
         max_running_requests=max_running_requests,
-        workload=what_if.asked_workload(
-            server.profile.setup.workload.workload, input_len, output_len
-        ),
+        input_len=input_len,
+        output_len=output_len,
         dataset=dataset,
         temperature=temperature,
         mix=what_if.parse_mix(mix),
@@ -98,12 +101,11 @@ def recommend_command(
         draft_model=draft_model,
         seed=seed,
     )
-    loads = CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency)
     with status("comparing settings"):
-        answer = recommend(server.profile, loads, wish)
+        answer = recommend(server.profile, wish)
     answer = replace(answer, notes=(*server.notes, *answer.notes))
     if as_json:
-        sys.stdout.write(answer.to_json())
+        sys.stdout.write(document("specsim.recommendation/1", answer))
         return
     out = console(piped_width=WIDTH)
     _show(answer, out)
@@ -130,11 +132,9 @@ def _show(answer: Recommendation, out: Console) -> None:
     for sentence in _sentences(answer):
         out.print(fill(sentence, out.width), soft_wrap=True, markup=False)
     for launch in answer.launch:
-        from specsim.decide.recommendation import plan_name
-
-        env = [f"{name}={value}" for name, value in launch.env]
+        env = [f"{name}={value}" for name, value in launch.env.items()]
         words = " ".join([*env, *(_quoted(flag) for flag in launch.flags)])
-        out.print(f"\n{plan_name(launch.plan)} ({launch.plan.engine} {launch.plan.version}):")
+        out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
         out.print(f"  {words or 'no flags'}", soft_wrap=True, markup=False)
     out.print()
     for note in answer.notes:
@@ -144,7 +144,7 @@ def _show(answer: Recommendation, out: Console) -> None:
 
 def _row(choice: LoadChoice, wide: bool) -> tuple[str, ...]:
     option = choice.choice
-    today = option.against_current
+    today = option.gain_against_current
     same = choice.current is not None and choice.current.plan == option.plan
     tps = option.output_tps
     return (
@@ -153,12 +153,12 @@ def _row(choice: LoadChoice, wide: bool) -> tuple[str, ...]:
         f"{tps.value:.0f}" + (f" ({tps.low:.0f}..{tps.high:.0f})" if wide else ""),
         _gain(option.gain, wide) if option.plan.setting.speculates else "",
         "today's" if same else "" if today is None else _gain(today, wide),
-        f"{100 * option.probability:.0f} %",
+        f"{100 * option.probability_fastest:.0f} %",
         f"{100 * option.regret:.1f} %",
     )
 
 
-def _gain(gain: Range, wide: bool = True) -> str:
+def _gain(gain: Interval, wide: bool = True) -> str:
     text = f"{100 * gain.value:+.0f} %"
     return text + f" ({100 * gain.low:+.0f}..{100 * gain.high:+.0f})" if wide else text
 
@@ -167,23 +167,21 @@ def _sentences(answer: Recommendation) -> list[str]:
     """Say bands, ties, mix and advice."""
     lines = []
     for band in answer.bands:
-        where = f"{band.first} to {band.last}" if band.first < band.last else f"{band.first}"
-        first = band.choices[0].choice
-        lines.append(f"{where} clients: {first.label}{_ties(band.choices)}.")
+        first, last = band.from_concurrency, band.to_concurrency
+        where = f"{first} to {last}" if first < last else f"{first}"
+        lines.append(f"{where} clients: {band.label}{_ties(band.choices)}.")
     option = answer.loads[-1].choice
     rate = (
-        f"At {answer.loads[-1].concurrency} clients {answer.tps_per_gpu(option):.1f} tok/s per GPU"
+        f"At {answer.loads[-1].concurrency} clients {option.output_tps_per_gpu:.1f} tok/s per GPU"
     )
-    money = answer.tokens_per_money(option)
+    money = option.tokens_per_money
     lines.append(rate + ("." if money is None else f", {money:.4g} tokens per unit of money."))
     if answer.mix is not None:
-        from specsim.decide.recommendation import plan_name
-
         mix = answer.mix
         lines.append(
-            f"One setting for the mix: {plan_name(mix.plan)}, {mix.output_tps:.0f} tok/s, "
+            f"One setting for the mix: {mix.label}, {mix.output_tps:.0f} tok/s, "
             f"{_gain(mix.gain)} against no speculation; the fastest with "
-            f"{100 * mix.probability:.0f} %, regret {100 * mix.regret:.1f} %."
+            f"{100 * mix.probability_fastest:.0f} %, regret {100 * mix.regret:.1f} %."
         )
     lines += [advice.text[0].upper() + advice.text[1:] + "." for advice in answer.advice]
     return lines

@@ -60,7 +60,7 @@ class Belief:
     def cell_rows(self, setting: int, loads: Ints) -> Floats:
         """Return the rows of a sweep of one setting over loads."""
         cells = setting * self.base.shape[1] + loads
-        return self.view[cells] + self.shared[cells]
+        return np.asarray(self.view[cells] + self.shared[cells])
 
     def regret(self, normal: Floats, weights: Floats) -> float:
         """Return the expected regret of choosing the best mean at every load, in ln X.

@@ -43,6 +43,11 @@ class Pair:
     first_limit: str | None
     second_limit: str | None
 
+    @property
+    def setting(self) -> SpecSetting:
+        """The setting of this row."""
+        return SpecSetting(self.algorithm, self.topk, self.num_steps, self.num_draft_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Fastest(Planned):
