@@ -49,7 +49,6 @@ MODULES = (
 
 DOCUMENTS = (
     ("specsim.documents", "CurveDocument", "predict --json"),
-    ("specsim.documents", "ValidationDocument", "validate --json"),
     ("specsim.documents", "LogDocument", "read --json"),
     ("specsim.decide.document", "RecommendationDocument", "recommend --json"),
     ("specsim.decide.schedule_document", "ScheduleDocument", "schedule --json"),
@@ -103,7 +102,31 @@ def json_page() -> str:
             if "properties" in part:
                 text = " ".join(part.get("description", "").split())
                 parts.append(f"### {key} ({title})\n\n{text}\n\n{_fields(part)}")
-    return "\n".join(parts)
+    return "\n".join([*parts, *_validation_fields()])
+
+
+def _validation_fields() -> list[str]:
+    """Return the fields of a validation: columns of observations.csv, then the comparison."""
+    from specsim.calibrate import validate
+    from specsim.observations import SCHEMA
+
+    meaning = {column.name: column.meaning for column in SCHEMA}
+    row = [f"| `{name}` | {meaning[name]} |" for name in validate.ASKED]
+    row += [
+        f"| `{name}` | {_first_line(validate.ValidatedRow, name)} |" for name in validate.COMPARED
+    ]
+    summary = [f"| `{n}` | {_first_line(validate.Validation, n)} |" for n in validate.SUMMARY]
+    return [
+        "## specsim.validation/1\n\n`specsim validate --json`: `rows`, `summary`, `notes`.\n",
+        *("### A row\n", "| field | meaning |", "|---|---|", *row, ""),
+        *("### Summary\n", "| field | meaning |", "|---|---|", "| `n` | Rows |", *summary, ""),
+    ]
+
+
+def _first_line(owner: type, name: str) -> str:
+    member = vars(owner)[name]
+    text = inspect.getdoc(member) if isinstance(member, property) else None
+    return (text or name).splitlines()[0].rstrip(".")
 
 
 def _fields(schema: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""The JSON documents of the command line: curve, validation, log; their fields and their bytes.
+"""The JSON documents of the command line: curve and log; their fields and their bytes.
 
-These models are the schemas ``specsim.curve/1``, ``specsim.validation/1``, ``specsim.log/1``: the
+These models are the schemas ``specsim.curve/1`` and ``specsim.log/1``: the
 fields in the order in which they are written, with strict types. SI units, as the names say;
 fractions are fractions. A number that could not be had is null, never NaN.
 """
@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from specsim.evidence import Evidence
-from specsim.setting import Algorithm, Scheduler
-from specsim.workload import LoadKind
+from specsim.setting import Algorithm
 
 SIGNIFICANT_DIGITS = 10
 """Of a float in a document: beyond them the order of a sum shows, and bytes must be stable."""
@@ -94,60 +93,6 @@ class CurveDocument(Record):
     seed: Count
     solver: Solver
     rows: tuple[CurveRow, ...]
-    notes: tuple[str, ...] = ()
-
-
-class ValidationRow(Record):
-    """One observation beside its prediction: setting and load as observed, output tokens/s.
-
-    `error` is predicted / measured - 1; low and high bound the central 90 %.
-    """
-
-    kind: LoadKind
-    algorithm: Algorithm
-    topk: Count
-    num_steps: Count
-    num_draft_tokens: Count
-    scheduler: Scheduler
-    engine_version: str | None
-    concurrency: Count | None
-    request_rate: Amount
-    batch_size: Amount
-    max_running_requests: Count | None
-    num_requests: Count | None
-    input_len: Amount
-    output_len: Amount
-    input_cached: Amount
-    context_len: Amount
-    window_s: Amount
-    measured: Amount
-    predicted: Amount
-    low: Amount
-    high: Amount
-    error: Number
-
-
-class ValidationSummary(Record):
-    """Over the rows: fractions; `worst` is the index of a row.
-
-    `coverage` is the fraction of rows inside their interval; `sign_accuracy` is over rows whose
-    measured gain or loss against the same load's baseline exceeds 5 %, null if there is none.
-    """
-
-    n: Count
-    mape: Amount
-    median_ape: Amount
-    worst: Count | None
-    coverage: Amount
-    sign_accuracy: Amount
-
-
-class ValidationDocument(Record):
-    """``validate --json``."""
-
-    schema_: Literal["specsim.validation/1"] = Field(default="specsim.validation/1", alias="schema")
-    rows: tuple[ValidationRow, ...]
-    summary: ValidationSummary
     notes: tuple[str, ...] = ()
 
 
@@ -279,7 +224,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-Document = CurveDocument | ValidationDocument | LogDocument
+Document = CurveDocument | LogDocument
 
 
 def to_json(document: Document) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from specsim.cli.main import COMMANDS
 from specsim.documents import CurveRow
-from specsim.observations.cells import COLUMNS
+from specsim.observations import COLUMNS
 from specsim.profile import profile_names
 
 ROOT = Path(__file__).resolve().parent.parent

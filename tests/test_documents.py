@@ -21,9 +21,6 @@ from specsim.documents import (
     LogSettings,
     LogTiming,
     LogWindows,
-    ValidationDocument,
-    ValidationRow,
-    ValidationSummary,
     to_json,
 )
 
@@ -62,27 +59,11 @@ CURVE_ROW: dict[str, Any] = {
     "limit": "verify",
     **dict.fromkeys(CURVE_ROW_KEYS[15:28], 0.5),
 }
-SUMMARY: dict[str, Any] = {
-    "n": 1,
-    "mape": 0.05,
-    "median_ape": 0.05,
-    "worst": 0,
-    "coverage": 1.0,
-    "sign_accuracy": None,
-}
 
 
 def curve(**changes: Any) -> CurveDocument:
     row = CurveRow(**(CURVE_ROW | changes))
     return CurveDocument(profile="founding", seed=0, solver="simulate", rows=(row,), notes=("a",))
-
-
-def validation() -> ValidationDocument:
-    row = dict.fromkeys(ValidationRow.model_fields)
-    row |= {"kind": "closed_loop", "algorithm": "none", "scheduler": "auto"}
-    row |= {"topk": 1, "num_steps": 0, "num_draft_tokens": 1, "concurrency": 1}
-    row |= {"measured": 100.0, "predicted": 95.0, "low": 90.0, "high": 101.0, "error": -0.05}
-    return ValidationDocument(rows=(ValidationRow(**row),), summary=ValidationSummary(**SUMMARY))
 
 
 def log() -> LogDocument:
@@ -110,14 +91,6 @@ def test_curve_keys_stand_in_the_order_of_the_contract() -> None:
     assert list(content["rows"][0]) == CURVE_ROW_KEYS
 
 
-def test_validation_keys() -> None:
-    content = json.loads(to_json(validation()))
-    assert content["schema"] == "specsim.validation/1"
-    assert list(content["summary"]) == list(SUMMARY)
-    assert list(content["rows"][0])[-5:] == ["measured", "predicted", "low", "high", "error"]
-    assert content["summary"]["sign_accuracy"] is None
-
-
 def test_log_keys() -> None:
     content = json.loads(to_json(log()))
     assert content["schema"] == "specsim.log/1"
@@ -137,9 +110,9 @@ def test_timings_of_a_trace_follow_only_where_there_are_some() -> None:
     assert list(entry) == [*LOG_FILE_KEYS, "timings"]
 
 
-@pytest.mark.parametrize("document", [curve(), validation(), log()])
+@pytest.mark.parametrize("document", [curve(), log()])
 def test_bytes_are_stable_and_read_back(
-    document: CurveDocument | ValidationDocument | LogDocument,
+    document: CurveDocument | LogDocument,
 ) -> None:
     text = to_json(document)
     assert text.endswith("}\n")

@@ -135,6 +135,16 @@ def series_names(curve: Curve) -> tuple[str, ...]:
     return tuple(names)
 
 
+def series_labels(curve: Curve) -> tuple[str, ...]:
+    """Name each series, with what a reader must know of it."""
+    labels = []
+    for name, series in zip(series_names(curve), curve.series, strict=True):
+        words = ["runs today"] if series.role == "current" else []
+        words += ["what-if"] if series.points[0].what_if else []
+        labels.append(f"{name} ({', '.join(words)})" if words else name)
+    return tuple(labels)
+
+
 def _scheduler(point: CurvePoint) -> str:
     return point.scheduler
 
