@@ -15,7 +15,7 @@ from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost import CostModel
 from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal
 from specsim.evidence import Evidence, weakest
 from specsim.profile import Profile, cost_parameters
@@ -26,9 +26,6 @@ from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-
-FIRST_TREE_OVERLAP = {"sglang": "0.5.13"}
-"""Version from which an older server's trees run on the overlap scheduler."""
 
 Progress = Callable[[int, int], None]
 
@@ -130,7 +127,7 @@ def _lanes(profile: Profile, question: Question) -> tuple[_Lane, ...]:
     for setting in question.settings:
         asked = plan(setting, version, question.what_if)
         new = [_Lane("asked", asked)]
-        later = FIRST_TREE_OVERLAP.get(asked.engine)
+        later = engine_named(asked.engine).trees_overlap_from
         waits = setting.topk > 1 and asked.setting.scheduler == "sequential"
         if version is None and later and waits and setting.scheduler == "auto":
             with suppress(EngineRefusal):  # what the later version refuses is no alternative

@@ -21,7 +21,7 @@ from specsim.case import Case
 from specsim.decide.breakeven import breakeven_accept_length
 from specsim.decide.recommend import recommend
 from specsim.decide.wish import Wish
-from specsim.engine import EngineSetup, plan_run
+from specsim.engine import EngineSpec, plan_run
 from specsim.observations import Observation
 from specsim.predict import predict
 from specsim.profile import Profile
@@ -235,12 +235,12 @@ def test_case_cap_of_48() -> None:
     chain = spec(3, 1, 4, "MTP")
     caps = {
         (version, dp): plan_run(
-            chain, EngineSetup("sglang", version, 150e9, tp=8, dp=dp)
+            chain, EngineSpec("sglang", version, tp=8, dp=dp), 150e9
         ).max_running_requests
         for version, dp in (("main", 1), ("main", 8), ("0.4.3.post4", 1))
     }
     assert caps == {("main", 1): 48, ("main", 8): 6, ("0.4.3.post4", 1): 32}
-    plain = plan_run(NONE, EngineSetup("sglang", "main", 150e9, tp=8))
+    plain = plan_run(NONE, EngineSpec("sglang", "main", tp=8), 150e9)
     assert plain.max_running_requests >= 2048
     setup = setup_of("llama-3.1-8b", "h200-sxm", "eagle3", "sglang", "main")
     profile = fit_profile(setup, [cell(NONE, 1, 150.0)]).profile  # any H200 will do

@@ -11,7 +11,6 @@ from specsim.architecture import load_draft, load_model
 from specsim.cost import CostModel, draft_forward_s, target_time
 from specsim.cost.draft import OVERHEAD_S, overhead_s
 from specsim.cost.model import MATRIX_READS
-from specsim.engine import plan_run
 from specsim.errors import InputError, UnknownNameError
 from specsim.profile import cost_priors
 from specsim.scenario.apply import RESET
@@ -166,7 +165,7 @@ def test_what_cannot_be_cut_is_refused(name: str, layers: int) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_llama_cpp_drafts_all_slots_at_once(steps: int) -> None:
     """S forwards, the first on the last token; then the verified batch once more (build 11434)."""
-    plan = plan_run(SpecSetting.of(1, steps, algorithm="STANDALONE"), server().engine)
+    plan = server().plan(SpecSetting.of(1, steps, algorithm="STANDALONE"))
     assert plan.draft_forwards == steps
     assert plan.extend_tokens_per_request(1.5) == steps + 1
     assert plan.timeline == "sequential"

@@ -18,9 +18,7 @@ from specsim.hardware import (
     link_from_table,
     link_names,
     load_gpu,
-    load_gpu_file,
     load_link,
-    load_link_file,
 )
 
 REQUIRED = {"mem_bytes": 96e9, "mem_bandwidth": 1.792e12, "flops_bf16": 468e12}
@@ -182,7 +180,7 @@ def test_allreduce_curves_are_complete(name: str) -> None:
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"did you mean 'h100-sxm'.*--gpu-file"):
+    with pytest.raises(UnknownNameError, match=r"did you mean 'h100-sxm'.*my-gpu.toml"):
         load_gpu("h100-smx")
     with pytest.raises(UnknownNameError, match="did you mean 'nvlink4'"):
         load_link("nvlink-4")
@@ -238,19 +236,20 @@ def test_missing_keys_are_named(key: str) -> None:
 def test_files(tmp_path: Path) -> None:
     file = tmp_path / "my-card.toml"
     file.write_text("mem_bytes = 96e9\nmem_bandwidth = 1.792e12\nflops_bf16 = 468e12\n")
-    assert load_gpu_file(file).id == "my-card"
-    assert load_gpu_file(file).source_of("mem_bytes") == "my-card.toml"
-    with pytest.raises(InputError, match="cannot be read"):
-        load_gpu_file(tmp_path / "none.toml")
+    assert load_gpu(str(file)).id == "my-card"
+    assert load_gpu(str(file)).source_of("mem_bytes") == "my-card.toml"
+    assert load_gpu(str(file)).link == "pcie4-x16"
+    with pytest.raises(InputError, match="does not exist"):
+        load_gpu(str(tmp_path / "none.toml"))
     file.write_text("mem_bytes = ")
     with pytest.raises(FormatError, match="not TOML"):
-        load_gpu_file(file)
+        load_gpu(str(file))
     link = tmp_path / "roce.toml"
     link.write_text(
         'kind = "roce"\nbytes_per_s = 25e9\n'
         "[[allreduce]]\ngpus = 2\nlatency_s = 30e-6\nbytes_per_s = 10e9\n"
     )
-    rows = load_link_file(link).allreduce_rows("nccl", 2)
+    rows = load_link(str(link)).allreduce_rows("nccl", 2)
     assert [r.max_bytes for r in rows] == [math.inf]
 
 

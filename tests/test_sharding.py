@@ -123,7 +123,7 @@ def test_data_parallel_attention() -> None:
     split, whole = shard(deepseek, tp=8), shard(deepseek, tp=8, dp=8)
     assert whole.attention_tp == 1
     # attention is whole on every GPU, and each sees an eighth of the tokens
-    attention = deepseek.layers * deepseek.attention_params_per_layer
+    attention = deepseek.layers * deepseek.attention_params.total
     ffn = 3 * deepseek.dense_ffn_params_per_layer + 58 * deepseek.expert_params
     router = 58 * deepseek.router_params
     small = router + deepseek.norm_params

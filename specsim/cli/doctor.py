@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 NEEDED = (
-    "numpy", "scipy", "pandas", "simpy", "matplotlib", "jinja2", "pydantic", "rich", "typer", "tomlkit",
+    "numpy", "scipy", "pandas", "simpy", "matplotlib", "jinja2", "packaging",
+    "pydantic", "rich", "typer", "tomlkit",
 )  # fmt: skip
 
 EXTRAS = {

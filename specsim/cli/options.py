@@ -34,9 +34,9 @@ def _complete_scheduler() -> list[str]:
 
 
 def _complete_engine() -> list[str]:
-    from specsim.profile.other_engine import NEWEST_READ
+    from specsim.engine import ENGINES
 
-    return list(NEWEST_READ)
+    return [engine.name for engine in ENGINES]
 
 
 def _complete_solver() -> list[str]:

@@ -81,7 +81,7 @@ def predict_command(
     from specsim.errors import InputError
     from specsim.predict import predict
     from specsim.profile import load_profile
-    from specsim.profile.other_engine import parse_engine, under_engine
+    from specsim.profile.other_engine import under_engine
     from specsim.question import CONCURRENCY, Question
     from specsim.setting import parse_algorithm
 
@@ -113,7 +113,7 @@ def predict_command(
     else:
         loaded = load_profile(profile)
     if engine is not None and not said.wanted:
-        loaded, notes = under_engine(loaded, parse_engine(engine), engine_version)
+        loaded, notes = under_engine(loaded, engine, engine_version)
     asked = asked_settings(
         Defaults(
             parse_algorithm(algorithm) if algorithm else loaded.default_algorithm,

@@ -119,7 +119,7 @@ def _request(
     seed: int,
 ) -> Request:
     """Resolve names and lists."""
-    from specsim.architecture import load_draft, load_model, model_from_hf_config
+    from specsim.architecture import load_draft, load_model
     from specsim.cli.options import parse_concurrency
     from specsim.errors import InputError, UnknownNameError
     from specsim.probe.device import DTYPES
@@ -129,7 +129,7 @@ def _request(
 
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES)
-    architecture = model_from_hf_config(model) if model.endswith(".json") else load_model(model)
+    architecture = load_model(model)
     shapes = None
     if draft is not None:
         shapes = draft_shapes(load_draft(draft, architecture), tp)

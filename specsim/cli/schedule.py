@@ -122,7 +122,6 @@ def _show(answer: LoadAnswer, out: Console) -> None:
     from textwrap import fill
 
     from specsim.cli.console import table
-    from specsim.decide.schedule import config_lines
 
     times = f"{answer.repeats} time{'s' * (answer.repeats > 1)}"
     out.print(f"{answer.profile}: {answer.load}, simulated {times}", style="bold")
@@ -141,8 +140,8 @@ def _show(answer: LoadAnswer, out: Console) -> None:
     for step in answer.table:
         depth = f"{step.num_steps} steps" if step.num_steps else "no drafts"
         out.print(f"  from {step.from_batch_size}: {depth}")
-    for line in config_lines(answer.engine_config, answer.flags):
-        out.print(line, soft_wrap=True, markup=False)
+    for line in answer.config_lines:
+        out.print(f"  {line}", soft_wrap=True, markup=False)
     out.print()
     for note in answer.notes:
         lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")

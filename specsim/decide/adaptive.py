@@ -283,6 +283,7 @@ class _Lab:
             best_static=static.name,
             outcomes=tuple(outcomes),
             notes=(*schedule.notes, *self._notes()),
+            config_lines=schedule.config_lines,
         )
 
     def _notes(self) -> Iterator[str]:

@@ -10,17 +10,10 @@ import numpy as np
 
 from specsim.decide.contest import SURE, Contest, beats
 from specsim.decide.recommendation import Advice, LoadChoice
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named
 
 CAP_GAIN = 0.03
 """What doubling the cap of running requests must bring to be advised."""
-
-CAP_FLAGS = {
-    "sglang": "--max-running-requests",
-    "vllm": "--max-num-seqs",
-    "llama.cpp": "--parallel",
-    "tensorrt-llm": "max_batch_size",
-}
 
 WORTH_MEASURING = 0.02
 """Expected gain of an unmeasured setting over the choice from which it is pointed out."""
@@ -77,7 +70,7 @@ def _raise_cap(contest: Contest, choices: Sequence[LoadChoice]) -> list[Advice]:
         best = max(loads, key=lambda j: float(gains[j]))
         if gains[best] < CAP_GAIN:
             continue
-        flag = CAP_FLAGS.get(plan.engine, "the cap of running requests")
+        flag = engine_named(plan.engine).cap_flag
         against = math.expm1(log_tps[best] - cells.log_tps[0, best])
         result.append(
             Advice(
@@ -95,7 +88,7 @@ def _raise_cap(contest: Contest, choices: Sequence[LoadChoice]) -> list[Advice]:
 def _doubled(contest: Contest, plan: RunPlan) -> tuple[int, RunPlan]:
     """Return the doubled cap as the engine takes it, and the plan under it."""
     system = contest.profile.system()
-    ranks = system.engine.dp if plan.engine == "sglang" else 1
+    ranks = system.engine.dp if engine_named(plan.engine).cap_over_ranks else 1
     asked = 2 * plan.max_running_requests * ranks
     return asked, system.plan(
         plan.setting, engine_version=plan.version, max_running_requests=asked, what_if=True

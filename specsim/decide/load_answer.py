@@ -120,6 +120,7 @@ class LoadAnswer:
     best_static: str  # the best of no speculation and the fixed settings
     outcomes: tuple[Outcome, ...]  # by role, in the order that Role has; the best fixed one first
     notes: tuple[str, ...]  # what is assumed or missing
+    config_lines: tuple[str, ...] = field(metadata=HIDDEN)  # the table, ready to paste
 
     def of(self, role: Role) -> Outcome | None:
         """Return the first outcome of that role."""

@@ -12,7 +12,7 @@ from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.outlook import Outlook
 from specsim.decide.recommendation import Planned
 from specsim.decide.wish import Wish, finalists
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named
 from specsim.profile import Profile
 from specsim.profile.priors import ALLREDUCE_SD
 from specsim.uncertainty import each
@@ -143,7 +143,7 @@ class _Bench:
             found.append(
                 self._weighed("accept-log", plan, length[[i]], sigma, restart + LOG_MIN, log)
             )
-            how += f" and pinned acceptance ({_pin(plan)})"
+            how += f" and pinned acceptance ({engine_named(plan.engine).pins_acceptance})"
             minutes = RESTART_MIN + sweep
             found.append(
                 self._weighed("pinned-timing", plan, rows * blind, noise, minutes, how, loads)
@@ -234,12 +234,6 @@ class _Bench:
         clients = one.loads[0].concurrency
         how = f"a profiler trace of some rounds with {plan.setting.name} at {clients} clients"
         return self._weighed("trace", plan, rows, noise, minutes, how)
-
-
-def _pin(plan: RunPlan) -> str:
-    if plan.engine == "sglang":
-        return "SGLANG_SIMULATE_ACC_LEN"
-    return "synthetic acceptance"
 
 
 def _six_digits(value: float) -> float:

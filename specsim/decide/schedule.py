@@ -9,7 +9,6 @@ simulates.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from specsim.cost import CostModel
 from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.outlook import Grid
 from specsim.decide.wish import Wish
-from specsim.engine import RunPlan, parse_version
+from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile
 from specsim.setting import Algorithm, SpecSetting
@@ -37,13 +36,6 @@ BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128
 
 SWITCH_GAIN = 0.01
 """What another depth must bring to be switched to: closer ones are not told apart."""
-
-TABLES_FROM, ZERO_FROM = "0.5.13", "0.5.18"
-"""SGLang releases: tables by batch size; step 0 in them (not in 0.5.13, in 0.5.18 as read)."""
-
-VLLM_FROM = "0.33.0"
-
-ADAPTIVE_ALGORITHMS = ("EAGLE", "EAGLE3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,44 +61,35 @@ class Schedule:
     notes: tuple[str, ...]  # what the engine's release cannot do
 
     @property
+    def rows(self) -> list[tuple[int, int]]:
+        """First batch and steps."""
+        return [(row.from_batch_size, row.num_steps) for row in self.table]
+
+    @property
     def policy(self) -> Policy:
-        """What the simulator runs; SGLang looks a batch up as the size that it is padded to."""
-        steps = {row.from_batch_size: row.num_steps for row in self.table}
-        return by_batch(steps, padded=self.engine == "sglang", name="best table")
+        """What the simulator runs."""
+        syntax = engine_named(self.engine).schedule
+        padded = syntax is not None and syntax.padded
+        return by_batch(dict(self.rows), padded=padded, name="best table")
 
     @property
     def engine_config(self) -> str | None:
-        """The table as the engine reads it, JSON; None where it has none, or drafts nothing.
-
-        SGLang: the content of ``--speculative-adaptive-config``. vLLM: what goes into
-        ``--speculative-config`` beside method and model, rows as (first, last, K).
-        """
-        most = max(row.num_steps for row in self.table)
-        if self.engine == "sglang" and most > 0:
-            return json.dumps(
-                {str(r.from_batch_size): {"candidate_steps": [r.num_steps]} for r in self.table}
-            )
-        if self.engine == "vllm" and most > 0:
-            ends = [row.from_batch_size - 1 for row in self.table[1:]] + [self.batch_max]
-            rows = [
-                (row.from_batch_size, end, row.num_steps)
-                for row, end in zip(self.table, ends, strict=True)
-            ]
-            return json.dumps(
-                {"num_speculative_tokens": most, "num_speculative_tokens_per_batch_size": rows}
-            )
-        return None
+        """The table as the engine reads it, JSON; None where it has none, or drafts nothing."""
+        syntax = engine_named(self.engine).schedule
+        drafts = any(row.num_steps for row in self.table)
+        return syntax.config(self.rows, self.batch_max) if syntax and drafts else None
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The flags that switch the table on, besides those of the setting."""
-        if self.engine_config is None:
-            return ()
-        if self.engine == "vllm":
-            return ("--speculative-config", self.engine_config)
-        first = self.table[0].num_steps or max(row.num_steps for row in self.table)
-        words = ("--speculative-num-steps", str(first), "--speculative-adaptive")
-        return (*words, "--speculative-adaptive-config", "adaptive.json")
+        syntax, config = engine_named(self.engine).schedule, self.engine_config
+        return tuple(syntax.words(self.rows, config)) if syntax and config else ()
+
+    @property
+    def config_lines(self) -> tuple[str, ...]:
+        """The table in the engine's syntax, ready to paste."""
+        syntax, config = engine_named(self.engine).schedule, self.engine_config
+        return tuple(syntax.lines(self.rows, config)) if syntax and config else ()
 
 
 def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
@@ -214,17 +197,8 @@ def schedule_lines(schedule: Schedule) -> list[str]:
         )
     share = 100 * schedule.kv_pool_share_of_drafter
     lines.append(f"  the drafter takes {share:.0f} % of the KV pool's tokens")
-    lines += config_lines(schedule.engine_config, schedule.flags)
+    lines += [f"  {line}" for line in schedule.config_lines]
     return [*lines, *(f"  - {note}" for note in schedule.notes)]
-
-
-def config_lines(engine_config: str | None, flags: Sequence[str]) -> list[str]:
-    """Return a table in the engine's syntax, ready to paste; nothing if it drafts nothing."""
-    if engine_config is None:
-        return []
-    if engine_config in flags:  # the flag takes the JSON itself
-        return [f"  in {flags[0]}: {engine_config[1:-1]}"]
-    return [f"  {flags[-1]}: {engine_config}", f"  {' '.join(flags)}"]
 
 
 def _batches(
@@ -241,21 +215,15 @@ def _batches(
 
 def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
     """Say what the release cannot do."""
-    version, algorithm = parse_version(plan.version), plan.setting.algorithm
+    syntax = engine_named(plan.engine).schedule
+    depths = [row.num_steps for row in table]
     notes = []
-    if all(row.num_steps == 0 for row in table):
+    if not any(depths):
         notes.append("no depth pays at any batch: launch without speculation")
-    if plan.engine == "sglang":
-        if algorithm not in ADAPTIVE_ALGORITHMS:
-            notes.append(f"SGLang adapts EAGLE and EAGLE3 only, not {algorithm}")
-        needed = ZERO_FROM if any(row.num_steps == 0 for row in table) else TABLES_FROM
-        if version.before(needed):
-            notes.append(f"SGLang {plan.version} cannot: such a table needs {needed} or later")
-    elif plan.engine == "vllm":
-        if version.before(VLLM_FROM):
-            notes.append(f"vLLM {plan.version} cannot: such a table is in {VLLM_FROM}")
-    else:
+    if syntax is None:
         notes.append(f"{plan.engine} has no such table that specsim knows")
+    else:
+        notes += syntax.limits(plan.version, plan.setting.algorithm, 0 in depths)
     if plan.ranks > 1:
         notes.append(f"{plan.engine} switches adaptive speculation off under data parallelism")
     return tuple(notes)

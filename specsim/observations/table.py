@@ -85,7 +85,7 @@ def read_observations(path: str | Path) -> Observations:
     InputError, UnknownNameError
         If a cell is wrong; the message names file, line, column and value.
     """
-    from specsim.server import read_text  # here: it brings pydantic, which a table does not need
+    from specsim.textfile import read_text  # here: it brings pydantic, which a table does not need
 
     path = Path(path)
     records = _records(path, read_text(path, "an observations.csv", LIMIT_BYTES))

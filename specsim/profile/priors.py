@@ -6,6 +6,7 @@ import math
 
 from specsim.acceptance import Acceptance
 from specsim.cost import CORRECTION_KNOTS
+from specsim.engine import engine_named
 from specsim.profile.parameter import Parameter, Scale
 from specsim.server.system import System, allreduce_evidence
 
@@ -130,7 +131,7 @@ def default_acceptance(
     system: System, algorithm: str, dataset: str, temperature: float
 ) -> Acceptance:
     """Return what a drafter of this kind accepts before anything is known about it."""
-    fills = system.engine.name == "sglang"  # its lookup fills the tree whatever it finds
+    fills = engine_named(system.engine.name).lookup_fills_tree
     first = {"MTP": 0.78, "STANDALONE": 0.7, "NGRAM": 0.35, "EAGLE": 0.62}.get(algorithm, 0.65)
     return Acceptance(
         dataset=dataset,

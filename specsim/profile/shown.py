@@ -45,7 +45,7 @@ def profile_html(profile: Profile) -> str:
 def server(setup: Setup) -> str:
     """Say in a line what a server is: GPUs, link, model, drafter, engine."""
     hardware, engine, draft = setup.hardware, setup.engine, setup.draft
-    gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.get("name", "own GPU")
+    gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.name
     parts = [f"{hardware.gpu_count} x {gpu}"]
     parts += [f"link {hardware.link}"] if hardware.gpu_count > 1 else []
     model = setup.model.id or setup.model.config or "model"

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Records
-from specsim.predict import FIRST_TREE_OVERLAP
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
@@ -192,7 +191,7 @@ def scheduled_plans(profile: Profile, setting: SpecSetting) -> tuple[RunPlan, ..
         try:
             plans.append(system.plan(one))
         except EngineRefusal:
-            later = FIRST_TREE_OVERLAP.get(profile.setup.engine.name)
+            later = engine_named(system.engine.name).trees_overlap_from
             try:
                 plans.append(system.plan(one, engine_version=later))
             except EngineRefusal:
@@ -204,8 +203,8 @@ def plan_title(plan: RunPlan, concurrency: int) -> str:
     """Name a plan and its load."""
     setting = plan.setting
     name = "no speculation" if not setting.speculates else setting.label
-    generation = {"sequential": " (v1)", "overlap": " (v2)"}.get(setting.scheduler, "")
-    generation = generation if plan.engine == "sglang" and setting.speculates else ""
+    worker = dict(engine_named(plan.engine).worker_names).get(setting.scheduler)
+    generation = f" ({worker})" if worker and setting.speculates else ""
     clients = f"{concurrency} client{'s' * (concurrency > 1)}"
     words = [name, f"{setting.scheduler}{generation}", f"{plan.engine} {plan.version}", clients]
     if plan.what_if:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from specsim.acceptance import Acceptance, accept_table
+from specsim.engine import engine_named
 from specsim.errors import InputError
 from specsim.profile import (
     FitRecord,
@@ -137,9 +138,7 @@ def _follow(setup: Setup, mapping: dict[str, Any], keys: set[str], notes: list[s
         engine["tp"] = max(1, hardware["gpu_count"] // ranks)
     if "engine" in keys and engine["name"] != setup.engine.name:
         if "engine.version" not in keys:
-            from specsim.profile.other_engine import NEWEST_READ, parse_engine
-
-            engine["version"] = NEWEST_READ[parse_engine(engine["name"])]
+            engine["version"] = engine_named(engine["name"]).newest
         for key in ("max_running_requests", "cuda_graph_max_bs", "chunked_prefill_size"):
             if key not in keys:
                 engine.pop(key, None)

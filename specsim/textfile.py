@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from specsim.errors import FormatError, InputError
 
@@ -65,3 +67,19 @@ def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> st
     if not text.strip():
         raise FormatError(path, "is empty", f"give {what}")
     return text
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises
+    ------
+    FormatError, InputError
+        As :func:`read_text`; or if it is not TOML.
+    """
+    text = read_text(path, what)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "nested too deep"
+        raise FormatError(path, f"is not TOML: {reason}", "correct that line") from None

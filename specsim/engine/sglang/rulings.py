@@ -1,17 +1,10 @@
-"""SGLang's rules by version: what runs with what, and how.
-
-Read in the released wheels, 0.4.1 to 0.5.23. A rule holds from the first release read
-that has it. Messages in quotes are the engine's.
-"""
+"""Which settings SGLang runs, refuses or bends, by version."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from specsim.engine import sglang_limits as limits
-from specsim.engine.plan import RunPlan, Timeline
-from specsim.engine.ruling import Ruling, as_chain, judge, scheduler_default
-from specsim.engine.setup import EngineSetup
+from specsim.engine.rules import EngineSpec, Ruling, as_chain, scheduler_default
 from specsim.engine.version import EngineVersion
 from specsim.setting import Algorithm, SpecSetting
 
@@ -25,32 +18,8 @@ FIRST_RELEASE: dict[Algorithm, str] = {
     "NGRAM": "0.5.3",  # a choice in 0.5.4, not in 0.5.2
 }
 
-# Attention backends that do not need sequence lengths on the CPU: first release
-# (0.5.23 base_attn_backend.py:163 and the backends beside it).
-RUN_AHEAD_BACKENDS = {
-    "triton": "0.5.13",
-    "trtllm_mla": "0.5.13",
-    "trtllm_mha": "0.5.14",
-    "gdn": "0.5.14",
-    "dsa": "0.5.15",
-    "fa3": "0.5.18",
-    "flashmla": "0.5.18",
-    "kda": "0.5.18",
-    "dsv4": "0.5.18",
-}
-
-# Backends whose draft extend v2 captures in a CUDA graph: first release read
-# (0.5.9 eagle_worker_v2.py:277, 0.5.13 :369, 0.5.23 :567).
-EXTEND_GRAPH_BACKENDS = {
-    "triton": "0.5.3",
-    "trtllm_mla": "0.5.3",
-    "trtllm_mha": "0.5.13",
-    "flashinfer": "0.5.23",
-    "fa3": "0.5.23",
-    "flashmla": "0.5.23",
-    "dsa": "0.5.23",
-    "dsv4": "0.5.23",
-}
+V2_ONLY_FROM = "0.5.13"
+"""Release in which the v1 worker is gone and v2, which overlaps, takes trees."""
 
 
 def spec_era(version: EngineVersion) -> SpecEra:
@@ -64,60 +33,10 @@ def spec_era(version: EngineVersion) -> SpecEra:
         return "beta-flag"
     if version.before("0.5.11"):
         return "env"
-    return "default" if version.before("0.5.13") else "v2-only"
+    return "default" if version.before(V2_ONLY_FROM) else "v2-only"
 
 
-def plan_sglang(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> RunPlan:
-    """Return what SGLang does with a setting, or raise EngineRefusal."""
-    verdict = judge(setting, engine, RULES, what_if)
-    setting, version = verdict.setting, engine.parsed_version
-    overlap = setting.scheduler == "overlap"
-    v2 = setting.speculates and (overlap or spec_era(version) == "v2-only")
-    drafts = setting.speculates and setting.algorithm != "NGRAM"
-    notes = list(verdict.notes)
-    if v2 and drafts and not engine.backend:
-        notes.append("attention backend not stated: assumed one that waits and extends eagerly")
-    graphs_from = EXTEND_GRAPH_BACKENDS.get(engine.backend)
-    most = limits.max_running_requests(engine, setting.speculates)
-    alloc = limits.alloc_tokens(setting, engine)
-    return RunPlan(
-        setting=setting,
-        engine=engine.name,
-        version=engine.version,
-        allowed=verdict.reason is None,
-        reason=verdict.reason,
-        notes=tuple(notes),
-        max_running_requests=most,
-        alloc_tokens=alloc,
-        reserved_tokens_per_request=2 * alloc if v2 else alloc,
-        draft_extend="none" if not drafts else "verify" if v2 else "accepted",
-        extend_eager=drafts and v2 and (graphs_from is None or version.before(graphs_from)),
-        graph_batch_sizes=limits.graph_batch_sizes(engine, setting.speculates, most),
-        graph_unit="requests",
-        prefill="first",
-        chunked_prefill_size=limits.chunked_prefill_size(engine),
-        finish_lag_rounds=1 if overlap else 0,
-        timeline=_timeline(setting, engine),
-        ranks=engine.dp,
-    )
-
-
-def _timeline(setting: SpecSetting, engine: EngineSetup) -> Timeline:
-    """Return who waits for whom.
-
-    Plain decoding always runs ahead under the overlap scheduler: the next lengths are known
-    without waiting for the GPU.
-    """
-    if setting.scheduler != "overlap":
-        return "sequential"
-    if not setting.speculates:
-        return "run_ahead"
-    first = RUN_AHEAD_BACKENDS.get(engine.backend)
-    ahead = first is not None and engine.parsed_version.since(first)
-    return "run_ahead" if ahead else "overlap"
-
-
-def _algorithm_exists(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _algorithm_exists(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     first = FIRST_RELEASE.get(setting.algorithm)
     if first is None or engine.parsed_version.since(first):
         return None
@@ -127,7 +46,7 @@ def _algorithm_exists(setting: SpecSetting, engine: EngineSetup) -> Ruling | Non
     )
 
 
-def _one_branch_backend(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _one_branch_backend(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     if setting.topk == 1 or engine.backend != "trtllm_mha":
         return None
     return Ruling(
@@ -136,7 +55,7 @@ def _one_branch_backend(setting: SpecSetting, engine: EngineSetup) -> Ruling | N
     )
 
 
-def _tree_on_pages(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _tree_on_pages(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     version, backend = engine.parsed_version, engine.backend
     if setting.topk == 1 or engine.page_size == 1:
         return None
@@ -148,7 +67,7 @@ def _tree_on_pages(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
         )
     if version.before("0.5.0"):  # no page size before 0.4.4, no check in 0.4.9
         return None
-    if version.before("0.5.13"):
+    if version.before(V2_ONLY_FROM):
         takes: tuple[str, ...] = ("flashinfer",)
         if version.since("0.5.6") and setting.algorithm != "NGRAM":
             takes += ("fa3",)
@@ -167,7 +86,7 @@ def _tree_on_pages(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
     return Ruling(rule, remedy=f"use page_size 1, or attention backend {' or '.join(takes)}")
 
 
-def _chain_tokens(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _chain_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     chain = as_chain(setting)
     if setting.topk > 1 or setting.algorithm == "NGRAM" or setting == chain:
         return None
@@ -180,7 +99,7 @@ def _chain_tokens(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
     )
 
 
-def _plain_scheduler(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _plain_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     if setting.speculates:
         return None
     overlaps = engine.parsed_version.since("0.4.0")
@@ -189,7 +108,7 @@ def _plain_scheduler(setting: SpecSetting, engine: EngineSetup) -> Ruling | None
     return Ruling("sequential: needs --disable-overlap-schedule" if forced else "", definite)
 
 
-def _ngram_scheduler(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _ngram_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     if setting.algorithm != "NGRAM":
         return None
     if engine.parsed_version.since("0.5.23"):  # off in 0.5.13, on in 0.5.23
@@ -202,7 +121,7 @@ def _ngram_scheduler(setting: SpecSetting, engine: EngineSetup) -> Ruling | None
     return Ruling(rule, sequential, bends=setting.scheduler == "overlap")
 
 
-def _spec_scheduler(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _spec_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     if not setting.speculates or setting.algorithm == "NGRAM":
         return None
     era = spec_era(engine.parsed_version)
