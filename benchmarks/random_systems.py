@@ -19,14 +19,8 @@ from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_l
 from specsim.decide.recommend import recommend
 from specsim.decide.wish import Wish, possible_plans, promising
 from specsim.engine import RunPlan
-from specsim.profile import (
-    FitRecord,
-    Profile,
-    acceptance_name,
-    acceptance_priors,
-    cost_priors,
-    default_acceptance,
-)
+from specsim.parameters import acceptance_priors, cost_priors
+from specsim.profile import FitRecord, Profile, acceptance_name, default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.uncertainty import each
@@ -93,7 +87,7 @@ def prior_profile(setup: Setup, name: str, model_error: float) -> Profile:
     assert setup.current is not None
     acceptance = default_acceptance(system, setup.current.algorithm, "", 0.0)
     names = (acceptance_name(acceptance),)
-    parameters = (*cost_priors(system), *acceptance_priors(names))
+    parameters = (*cost_priors(system.facts), *acceptance_priors(names))
     identity = tuple(map(tuple, np.eye(len(parameters)).tolist()))
     return Profile(
         name, setup, parameters, identity, (acceptance,), FitRecord(0, NOISE, model_error)

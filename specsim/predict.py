@@ -18,7 +18,8 @@ from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal
 from specsim.evidence import Evidence, weakest
-from specsim.profile import Profile, cost_parameters
+from specsim.parameters import cost_parameters
+from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Z90, Spread, normal_cdf
@@ -68,12 +69,10 @@ def predict(
 
     def log_output(coordinates: Floats) -> Floats:
         """ln(throughput) under each row of coordinates, all solved in one go."""
-        sets = [at(row) for row in coordinates]
-        parameters = [cost_parameters(profile.parameters, row) for row in coordinates]
-        stacked = sets[0][0].stacked(parameters, len(points))
-        flat = [case for _, cases in sets for case in cases]
-        tps = solve(stacked, flat, with_limit=False).output_tps
-        return np.asarray(np.log(tps).reshape(len(sets), len(points)), dtype=np.float64)
+        flat = [case for row in coordinates for case in at(row)[1]]
+        costs = [cost_parameters(profile.parameters, row) for row in coordinates]
+        tps = solve(cost.stacked(costs, len(points)), flat, with_limit=False).output_tps
+        return np.log(tps).reshape(len(coordinates), len(points))
 
     cost, cases = at(profile.coordinates)
     centre = solve(cost, cases)

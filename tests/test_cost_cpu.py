@@ -12,8 +12,7 @@ from specsim.cost import CostModel, draft_forward_s, target_time
 from specsim.cost.draft import OVERHEAD_S, overhead_s
 from specsim.cost.model import MATRIX_READS
 from specsim.errors import InputError, UnknownNameError
-from specsim.profile import cost_priors
-from specsim.scenario.apply import RESET
+from specsim.parameters import COST, cost_priors
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
@@ -70,10 +69,10 @@ def test_steps_of_a_small_model_on_two_cores(
     55 % either way (F16 at two tokens), where a maximum is a factor of two low.
     """
     tokens = np.array(list(measured_ms), dtype=np.float64)
-    seconds = target_time(server(quantisation).cost, tokens, 1.0, 0.0).total_s
+    seconds = target_time(server(quantisation).cost, tokens, 1.0, 0.0).target_s
     if quantisation == "q4_1":  # its kernels reach half the rate of the others
         rate = server(quantisation).cost.with_parameters(compute=0.5)
-        seconds = target_time(rate, tokens, 1.0, 0.0).total_s
+        seconds = target_time(rate, tokens, 1.0, 0.0).target_s
     ratio = seconds * 1e3 / np.array(list(measured_ms.values()))
     assert (np.abs(np.log(ratio)) < np.log(1.55)).all(), ratio
 
@@ -116,7 +115,7 @@ def test_a_shared_cache_is_walked_by_every_row(
     """
     apart = server("f16").cost
     shared = replace(apart, kv_unified=True)
-    steps = [target_time(c, 8.0, 1.0, 8.0 * context).total_s for c in (shared, apart)]
+    steps = [target_time(c, 8.0, 1.0, 8.0 * context).target_s for c in (shared, apart)]
     difference = 1e3 * float(steps[0] - steps[1])
     assert difference == pytest.approx(shared_ms - apart_ms, rel=0.33)
     assert float(shared.walked(1.0)) == 1.0
@@ -126,8 +125,8 @@ def test_a_shared_cache_is_walked_by_every_row(
 
 def test_another_cpu_or_weight_format_resets_what_it_changes() -> None:
     """Every cost number of a CPU is in the table of what a changed setup makes of it."""
-    assert {p.name for p in cost_priors(server())} <= set(RESET)
-    assert RESET["matrix"] == {"gpu", "quantisation"}
+    assert "matrix" in {p.name for p in cost_priors(server().facts)}
+    assert COST["matrix"].resets == "gpu quantisation"
 
 
 def test_a_cpu_launches_nothing() -> None:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
-from specsim.cost import AllReduce, CostParameters
+from specsim.cost import AllReduce
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_link
+from specsim.parameters import COST, cost_values
 from specsim.server import HardwareSpec, Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import (
     CUSTOM_PCIE_BYTES,
@@ -63,9 +64,9 @@ def test_a_gpu_may_be_a_table() -> None:
 
 
 def test_parameters_reach_the_cost() -> None:
-    parameters = CostParameters(bandwidth=0.5)
+    parameters = cost_values(bandwidth=0.5)
     assert kimi().with_parameters(parameters).cost.parameters is parameters
-    assert kimi().cost.parameters == CostParameters()
+    assert all(kimi().cost.parameters[name] == row.default for name, row in COST.items())
 
 
 @pytest.mark.parametrize(
@@ -233,7 +234,7 @@ def test_data_parallel_ranks_pool_their_caches() -> None:
 
 
 def test_the_pool_multiplier_scales() -> None:
-    system = kimi().with_parameters(CostParameters(kv_pool=0.5))
+    system = kimi().with_parameters(cost_values(kv_pool=0.5))
     assert pool(system, SpecSetting.none()) == pytest.approx(100_000, rel=ROUNDING)
 
 

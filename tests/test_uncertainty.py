@@ -14,9 +14,9 @@ from servers import llama
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import solve
 from specsim.case import Case
-from specsim.profile import FitRecord, Parameter, Profile, load_profile
+from specsim.profile import FitRecord, Profile, load_profile
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Z90, Spread, each, normal_cdf
+from specsim.uncertainty import Z90, Parameter, Spread, each, normal_cdf
 from specsim.workload import Load
 
 # Products of a few doubles; differences of doubles over steps of a quarter sd.

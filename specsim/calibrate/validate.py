@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from specsim.calibrate.residuals import Rows, workload_of
 from specsim.documents import document
 from specsim.errors import CalibrationError
 from specsim.observations import COLUMNS, Observation
-from specsim.profile import Profile, acceptance_name, acceptance_of, with_acceptances
+from specsim.profile import Profile, acceptance_name, acceptance_of
 from specsim.uncertainty import Z90
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
         workload = workload_of(row, profile.setup)
         acceptance = acceptance_of(profile, workload.dataset, workload.temperature)
         wanted[acceptance_name(acceptance)] = acceptance
-    profile = with_acceptances(profile, tuple(wanted.values()))
+    if wanted:
+        profile = replace(profile, acceptances=tuple(wanted.values()))
     model = Rows(profile.setup, tuple(observations), profile.acceptances)
     fields = [_quantity(o) or QUANTITIES[0] for o in observations]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,21 +22,12 @@ EXTEND_S = 350e-6
 """Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
 TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6
-"""Assumed: building the tree and its mask, sampling the verification (0.11-0.3 ms: PHYSICS 2.7)."""
+"""Assumed: building the tree and its mask, sampling the verification: 0.11-0.3 ms
+[@launch-cost]."""
 OVERHEAD_S = 1.5e-3
 """Assumed: what a speculating round pays whatever it drafts: waiting for the accepted tokens,
 many small kernels, eager gaps. 1 ms (SpecDecode-Bench, vLLM) to 3 ms (sync of a TP4 profile) were
 published, 4 ms and 9 ms are what the Kimi boxes want: a factor of three either way."""
-
-
-@dataclass(frozen=True, slots=True)
-class DraftTime:
-    """What speculation adds to a round, seconds; zero without it."""
-
-    draft_s: Floats
-    tree_s: Floats
-    overhead_s: Floats
-    extend_s: Floats
 
 
 def draft_forward_s(
@@ -94,7 +84,7 @@ def draft_forward_s(
 
 def overhead_s(cost: CostModel) -> float | Floats:
     """Return what a server with a drafter pays each round whatever it drafts, seconds."""
-    return OVERHEAD_S * cost.parameters.round_overhead
+    return OVERHEAD_S * cost.parameters["round_overhead"]
 
 
 def draft_time(
@@ -105,7 +95,7 @@ def draft_time(
     draft_forwards: ArrayLike,
     extend_tokens: ArrayLike,
     context_tokens: ArrayLike,
-) -> DraftTime:
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Price what speculation adds to a round, arrays broadcast.
 
     Parameters
@@ -120,11 +110,16 @@ def draft_time(
         Tokens of the draft extend, all requests together; 0 for none.
     context_tokens
         Tokens in the KV cache, all requests together.
+
+    Returns
+    -------
+    draft_s, tree_s, overhead_s, extend_s
+        Seconds; zero without speculation.
     """
     b = np.asarray(batch, dtype=np.float64)
     n = np.asarray(width, dtype=np.float64)
     speculates = n > 1
-    scale = np.where(speculates, cost.parameters.draft, 0.0)
+    scale = np.where(speculates, cost.parameters["draft"], 0.0)
     tokens = b * np.asarray(topk, dtype=np.float64)
     steps = np.asarray(draft_forwards, dtype=np.float64) * draft_forward_s(
         cost, tokens, context_tokens, tokens
@@ -135,4 +130,4 @@ def draft_time(
     )
     tree = (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share
     overhead = np.where(speculates, overhead_s(cost), 0.0)
-    return DraftTime(steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale)
+    return steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale

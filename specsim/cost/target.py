@@ -33,7 +33,7 @@ PER_REQUEST_S = 15e-6
 
 @dataclass(frozen=True, slots=True)
 class TargetTime:
-    """Parts of one target forward, seconds, arrays of one shape."""
+    """Parts of one target forward, seconds."""
 
     dense_s: Floats
     experts_s: Floats
@@ -43,17 +43,10 @@ class TargetTime:
     fixed_s: Floats
 
     @property
-    def total_s(self) -> Floats:
-        """Sum of the parts."""
-        total: Floats = (
-            self.dense_s
-            + self.experts_s
-            + self.attention_s
-            + self.head_s
-            + self.allreduce_s
-            + self.fixed_s
-        )
-        return total
+    def target_s(self) -> Floats:
+        """Sum of the target's parts."""
+        weights = self.dense_s + self.experts_s
+        return weights + self.attention_s + self.head_s + self.allreduce_s + self.fixed_s
 
 
 def attention_s(
@@ -79,10 +72,10 @@ def attention_s(
     kv = np.asarray(context_tokens, dtype=np.float64)
     context = kv / np.where(b > 0, b, 1.0)
     per_request = _kv_read_bytes(cost, context)
-    reads = 1.0 + (n - 1.0) * p.kv_reads
-    rows_to_fill = p.attention_fill * np.where(n > 1, p.verify_fill, 1.0)
+    reads = 1.0 + (n - 1.0) * p["kv_reads"]
+    rows_to_fill = p["attention_fill"] * np.where(n > 1, p["verify_fill"], 1.0)
     fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
-    memory = b * per_request * reads * fill * p.attention / cost.bandwidth
+    memory = b * per_request * reads * fill * p["attention"] / cost.bandwidth
     share = CPU_ATTENTION_EFFICIENCY if cost.gpu.is_cpu else ATTENTION_EFFICIENCY
     rate = cost.flops("bf16") * share
     own = cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
@@ -142,8 +135,8 @@ def target_time(
         target.flops_per_token * tokens / cost.flops(target.dense_dtype),
         several,
     )
-    routed = b * np.power(n, p.expert_sharing)
-    touched = active_experts(routed, target.experts, target.experts_per_token) * p.coverage
+    routed = b * np.power(n, p["expert_sharing"])
+    touched = active_experts(routed, target.experts, target.experts_per_token) * p["coverage"]
     experts = target.moe_layers * touched * target.expert_bytes / bandwidth + (
         target.expert_flops_per_token * b * n / cost.flops("bf16")
     )
@@ -154,8 +147,8 @@ def target_time(
     )
     layers = target.model.layers
     moe = target.moe_layers
-    floor = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p.target_fixed
-    fixed = floor + PER_REQUEST_S * p.per_request * b
+    floor = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p["target_fixed"]
+    fixed = floor + PER_REQUEST_S * p["per_request"] * b
     attention = attention_s(cost, b, n, context_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
     allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)

@@ -13,8 +13,8 @@ from specsim.decide.outlook import Outlook
 from specsim.decide.recommendation import Planned
 from specsim.decide.wish import Wish, finalists
 from specsim.engine import RunPlan, engine_named
+from specsim.parameters import ALLREDUCE_SD
 from specsim.profile import Profile
-from specsim.profile.priors import ALLREDUCE_SD
 from specsim.uncertainty import each
 
 if TYPE_CHECKING:
@@ -220,9 +220,9 @@ class _Bench:
 
         def phases(coordinates: Floats) -> Floats:
             time = one.solve(self.profile, coordinates).time
-            draft = time.draft.draft_s + time.draft.extend_s + time.draft.tree_s
-            target = time.target.total_s - time.target.allreduce_s
-            parts = [target, time.target.allreduce_s, draft, time.draft.overhead_s, time.host_s]
+            draft = time.draft_s + time.extend_s + time.tree_s
+            target = time.target_s - time.allreduce_s
+            parts = [target, time.allreduce_s, draft, time.overhead_s, time.host_s]
             return np.log(np.maximum(np.concatenate(parts), 1e-9))
 
         jacobian = self.profile.spread(each(phases)).jacobian

@@ -3,59 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specsim.acceptance import Acceptance
-from specsim.cost import CORRECTION_KNOTS, CostParameters
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence, weakest
-from specsim.profile.parameter import Parameter
+from specsim.parameters import CostParameters, cost_parameters
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
-from specsim.uncertainty import Spread, spread
+from specsim.uncertainty import Parameter, Spread, spread
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
     from specsim.curve import Curve, Solver
-
-SHAPES = {
-    "accept_decay": "decay",
-    "rank_scale": "rank_scale",
-    "confidence_shift": "confidence_shift",
-}
-"""Parameters that shape every acceptance, and its fields that they are."""
 
 ROUNDING = 1e-6  # a correlation of floats may exceed 1 by this
 
 
 @dataclass(frozen=True, slots=True)
 class FitRecord:
-    """How the profile was fitted.
+    """How the profile was fitted."""
 
-    Parameters
-    ----------
-    observations
-        Rows used.
-    noise
-        Standard deviation of one observation's log throughput around the model.
-    model_error
-        Standard deviation of log throughput added to every prediction: what the model misses.
-    data_sha256
-        Of the observations, so that a test can tell whether they changed.
-    source
-        Where the observations are from.
-    """
-
-    observations: int = 0
-    noise: float = 0.03
-    model_error: float = 0.10
-    data_sha256: str = ""
-    source: str = ""
+    observations: int = 0  # rows used
+    noise: float = 0.03  # of one observation's ln(throughput) about the model, standard deviation
+    model_error: float = 0.10  # of every prediction's ln(throughput): what the model misses
+    data_sha256: str = ""  # of the observations, so that a test can tell whether they changed
+    source: str = ""  # where they are from
 
     def __post_init__(self) -> None:
         numbers = (self.observations, self.noise, self.model_error)
@@ -69,29 +48,13 @@ class FitRecord:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A server, priced.
-
-    Parameters
-    ----------
-    name
-        Its id.
-    setup
-        The server.
-    parameters
-        Numbers with prior and error.
-    correlation
-        Posterior correlation of the parameters, in their order.
-    acceptances
-        One per dataset and temperature; the first is the default.
-    fit
-        How it was fitted.
-    """
+    """A server, priced."""
 
     name: str
     setup: Setup
     parameters: tuple[Parameter, ...]
-    correlation: tuple[tuple[float, ...], ...]
-    acceptances: tuple[Acceptance, ...]
+    correlation: tuple[tuple[float, ...], ...]  # posterior, of the parameters in their order
+    acceptances: tuple[Acceptance, ...]  # one per dataset and temperature; the first is the default
     fit: FitRecord = field(default_factory=FitRecord)
 
     def __post_init__(self) -> None:
@@ -235,17 +198,8 @@ def acceptance_of(profile: Profile, dataset: str, temperature: float) -> Accepta
         if (acceptance.dataset, acceptance.temperature) == (dataset, temperature):
             return acceptance
     first = profile.acceptances[0]
-    level = next((p.value for p in profile.parameters if p.name == _level_of(first)), 0.0)
+    level = next((p.value for p in profile.parameters if p.name == level_name(first)), 0.0)
     return replace(first, dataset=dataset, temperature=temperature, level=first.level + level)
-
-
-def with_acceptances(profile: Profile, acceptances: tuple[Acceptance, ...]) -> Profile:
-    """Return the profile with other acceptances, its parameters untouched."""
-    return replace(profile, acceptances=acceptances) if acceptances else profile
-
-
-def _level_of(acceptance: Acceptance) -> str:
-    return f"accept_level[{acceptance_name(acceptance)}]"
 
 
 def acceptance_name(acceptance: Acceptance) -> str:
@@ -257,48 +211,30 @@ def acceptance_name(acceptance: Acceptance) -> str:
     return f"{acceptance.dataset or 'default'}@{acceptance.temperature:g}"
 
 
-def assembled(setup: Setup, parameters: CostParameters) -> System:
-    """Assemble a setup with parameters; the library is read once per setup."""
-    return _base_system(setup).with_parameters(parameters)
-
-
-_SYSTEMS: dict[Setup, System] = {}
-
-
-def _base_system(setup: Setup) -> System:
-    """Assembled setups, cached by value."""
-    if setup not in _SYSTEMS:
-        if len(_SYSTEMS) > 64:
-            _SYSTEMS.clear()
-        _SYSTEMS[setup] = assemble(setup)
-    return _SYSTEMS[setup]
-
-
-def cost_parameters(parameters: tuple[Parameter, ...], coordinates: Floats) -> CostParameters:
-    """Cost parameters at given coordinates."""
-    known = set(CostParameters.__dataclass_fields__)
-    plain: dict[str, float] = {}
-    knots = np.zeros(CORRECTION_KNOTS)
-    corrected = False
-    for parameter, coordinate in zip(parameters, coordinates, strict=True):
-        if parameter.name in known:
-            plain[parameter.name] = parameter.at(float(coordinate))
-        elif parameter.name.startswith("correction_"):
-            knots[int(parameter.name.removeprefix("correction_"))] = parameter.at(float(coordinate))
-            corrected = True
-    correction = tuple(knots.tolist()) if corrected else ()
-    return CostParameters(**plain, correction=correction)
+def level_name(acceptance: Acceptance) -> str:
+    """Name of the parameter that is the level of an acceptance."""
+    return f"accept_level[{acceptance_name(acceptance)}]"
 
 
 def moved_acceptance(
-    acceptance: Acceptance, parameters: tuple[Parameter, ...], coordinates: Floats
+    acceptance: Acceptance, parameters: Sequence[Parameter], coordinates: Floats
 ) -> Acceptance:
     """Move an acceptance to given coordinates."""
-    level = _level_of(acceptance)
-    changes: dict[str, float] = {}
-    for parameter, coordinate in zip(parameters, coordinates, strict=True):
-        if parameter.name == level:
-            changes["level"] = acceptance.level + parameter.at(float(coordinate))
-        elif parameter.name in SHAPES:
-            changes[SHAPES[parameter.name]] = parameter.at(float(coordinate))
-    return replace(acceptance, **changes)  # type: ignore[arg-type]
+    places = zip(parameters, coordinates.tolist(), strict=True)
+    values = {p.name: p.at(z) for p, z in places}
+    return replace(
+        acceptance,
+        level=acceptance.level + values.get(level_name(acceptance), 0.0),
+        decay=values.get("accept_decay", acceptance.decay),
+        rank_scale=values.get("rank_scale", acceptance.rank_scale),
+        confidence_shift=values.get("confidence_shift", acceptance.confidence_shift),
+    )
+
+
+def assembled(setup: Setup, parameters: CostParameters | None = None) -> System:
+    """Assemble a setup, with other parameters than 1; the library is read once per setup."""
+    system = _base_system(setup)
+    return system if parameters is None else system.with_parameters(parameters)
+
+
+_base_system = lru_cache(maxsize=64)(assemble)

@@ -164,7 +164,7 @@ def plot_allreduce(
     edges = [low, *switches, high]
     for i in range(len(edges) - 1):
         size = np.geomspace(edges[i], edges[i + 1] * (1 - 1e-9), 60)
-        us = 1e6 * allreduce.time_s(size, p.allreduce_latency, p.allreduce_bandwidth)
+        us = 1e6 * allreduce.time_s(size, p["allreduce_latency"], p["allreduce_bandwidth"])
         style = Style.of(i + 1)
         axes.plot(size, us, color=style.colour, linestyle=style.line, label=f"protocol {i + 1}")
     for i, switch in enumerate(switches):

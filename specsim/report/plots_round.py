@@ -98,16 +98,16 @@ def round_parts(
 
 def parts_of(solution: Solution) -> Floats:
     """Split each round of a solution into `PARTS`; the CPU counts where it is not hidden."""
-    target, draft = solution.time.target, solution.time.draft
+    time = solution.time
     parts = np.stack(
         np.broadcast_arrays(
-            target.dense_s + target.experts_s + target.head_s,
-            target.attention_s,
-            target.allreduce_s,
-            target.fixed_s,
-            draft.draft_s + draft.tree_s,
-            draft.overhead_s,
-            draft.extend_s,
+            time.dense_s + time.experts_s + time.head_s,
+            time.attention_s,
+            time.allreduce_s,
+            time.fixed_s,
+            time.draft_s + time.tree_s,
+            time.overhead_s,
+            time.extend_s,
         ),
         axis=-1,
     )

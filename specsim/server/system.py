@@ -11,12 +11,13 @@ from specsim.architecture import (
     load_model,
     model_from_hf_config,
 )
-from specsim.cost import AllReduce, AllReducePiece, CostModel, CostParameters, fit_allreduce
+from specsim.cost import AllReduce, AllReducePiece, CostModel, fit_allreduce
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity, plan_run
 from specsim.errors import InputError
 from specsim.evidence import Evidence
 from specsim.hardware import AllReducePath, Gpu, Link, load_gpu, load_link
 from specsim.library import is_file
+from specsim.parameters import CostParameters, Facts, cost_values
 from specsim.server import HardwareSpec, Setup
 from specsim.setting import SpecSetting
 from specsim.sharding import shard, shard_draft
@@ -53,6 +54,22 @@ class System:
         """Return the same server with other cost parameters."""
         return replace(self, cost=replace(self.cost, parameters=parameters))
 
+    @property
+    def facts(self) -> Facts:
+        """What the priors of the parameters need to know."""
+        single = not self.cost.allreduce.pieces
+        rests_on = allreduce_evidence(self.setup.hardware, self.link, self.engine.tp)
+        return Facts(
+            is_cpu=self.gpu.is_cpu,
+            bandwidth_measured=self.gpu.bandwidth_evidence == "measured",
+            allreduce=None if single else rests_on,
+            latent_attention=self.cost.target.model.attention == "mla",
+            attention_backend=self.engine.backend,
+            has_experts=self.cost.target.experts > 0,
+            has_draft=self.cost.draft is not None,
+            pool_logged=self.engine.kv_tokens is not None,
+        )
+
     def plan(
         self,
         setting: SpecSetting,
@@ -76,7 +93,7 @@ class System:
         data-parallel rank; a drafter that is added or dropped changes it by its weights and its
         own cache. (Bytes per token are averaged over the ranks, so a derived pool is whole.)
         """
-        scale = float(self.cost.parameters.kv_pool)
+        scale = float(self.cost.parameters["kv_pool"])
         speculates = plan.setting.speculates
         current = self.setup.current
         logged = current is not None and current.speculates
@@ -154,7 +171,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         target,
         draft,
         allreduce_of(hardware, link, engine.tp),
-        parameters or CostParameters(),
+        parameters or cost_values(),
         draft is not None
         and engine_named(engine.name).drafts_eager(engine.parsed_version, draft.kind),
         engine.kv_unified,
