@@ -95,16 +95,21 @@ def cli_page() -> str:
 
 def json_page() -> str:
     """Return the fields of the JSON documents."""
+    from pydantic import TypeAdapter
+
     parts = [
         "# JSON documents\n",
         "Generated from the models that write and check them. SI units, as the names say; "
         "fractions are fractions; what could not be had is null.\n",
     ]
-    for module, name, command in DOCUMENTS:
-        schema = getattr(importlib.import_module(module), name).model_json_schema()
+    for place, name, command in DOCUMENTS:
+        module = importlib.import_module(place)
+        schema = TypeAdapter(getattr(module, name)).json_schema()
         definitions = schema.get("$defs", {})
         fields = schema["properties"]
-        title = fields["schema"].get("const") or fields["schema"].get("default", name)
+        if "schema" not in fields:  # written around the fields of a dataclass
+            schema["properties"] = fields = {"schema": {"const": module.SCHEMA}, **fields}
+        title = fields["schema"]["const"]
         parts.append(f"## {title}\n\n`specsim {command}`.\n")
         parts.append(_fields(schema))
         for key, part in definitions.items():

@@ -187,7 +187,9 @@ class LogDocument(Record):
     files: tuple[LogFile, ...]
 
 
-def document(schema: str, content: object) -> str:
+def document(
+    schema: str, content: object, *, digits: int = SIGNIFICANT_DIGITS, indent: int = 2
+) -> str:
     """Return a result as its JSON document, the same bytes for the same content.
 
     Parameters
@@ -197,7 +199,11 @@ def document(schema: str, content: object) -> str:
     content
         A dataclass or mapping of numbers, texts, tuples and further dataclasses. Keys stand in the
         order of the fields; a field whose metadata say ``{"json": False}`` is left out; floats are
-        rounded to 10 significant digits, what is not finite is null.
+        rounded, what is not finite is null.
+    digits
+        Significant ones that are kept of a float.
+    indent
+        Blanks before a level.
 
     Examples
     --------
@@ -208,8 +214,8 @@ def document(schema: str, content: object) -> str:
       "missing": null
     }
     """
-    plain = _rounded(_plain(content))
-    return json.dumps({"schema": schema, **plain}, indent=2, allow_nan=False) + "\n"
+    plain = _rounded(_plain(content), digits)
+    return json.dumps({"schema": schema, **plain}, indent=indent, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -237,15 +243,15 @@ def to_json(document: Document) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int = SIGNIFICANT_DIGITS) -> Any:
     """Round the floats of nested dicts and sequences; -0.0 becomes 0.0, NaN null."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        rounded = float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+        rounded = float(f"{value:.{digits}g}") + 0.0
         return rounded if math.isfinite(rounded) else value  # the largest floats round to inf
     if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
+        return {key: _rounded(entry, digits) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
+        return [_rounded(entry, digits) for entry in value]
     return value

@@ -15,10 +15,10 @@ from specsim.cli.main import run
 from specsim.errors import InputError
 from specsim.probe import device as devices
 from specsim.probe import run as running
-from specsim.probe import timing
-from specsim.probe.allreduce import measure_allreduce
+from specsim.probe import stopwatch
 from specsim.probe.document import ProbeDocument, parse_probe
 from specsim.probe.layers import draw_experts
+from specsim.probe.rates import measure_allreduce
 from specsim.probe.run import Request, probe
 from specsim.probe.shapes import target_shape
 
@@ -42,7 +42,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = pytest.importorskip("torch", reason=WHY)
     threads = module.get_num_threads()
     module.set_num_threads(1)  # a busy machine stalls the threads of tiny products
-    monkeypatch.setattr(timing, "MOST_REPEATS", 4)
+    monkeypatch.setattr(stopwatch, "MOST_REPEATS", 4)
     monkeypatch.setattr(devices, "_cpu_cache", lambda: 1e5)  # else all layers would be built
     yield module
     module.set_num_threads(threads)

@@ -121,14 +121,12 @@ def _request(
     """Resolve names and lists."""
     from specsim.architecture import load_draft, load_model
     from specsim.cli.options import parse_concurrency
-    from specsim.errors import InputError, UnknownNameError
-    from specsim.probe.device import DTYPES
+    from specsim.errors import InputError
+    from specsim.probe.device import parse_dtype
     from specsim.probe.grid import CONTEXTS, TOKENS
     from specsim.probe.run import Request
     from specsim.probe.shapes import draft_shapes, target_shape
 
-    if dtype not in DTYPES:
-        raise UnknownNameError("dtype", dtype, DTYPES)
     architecture = load_model(model)
     shapes = None
     if draft is not None:
@@ -145,7 +143,7 @@ def _request(
         draft=shapes[0] if shapes else None,
         extend=shapes[1] if shapes else None,
         tp=tp,
-        dtype=dtype,
+        dtype=parse_dtype(dtype),
         seconds=seconds,
         memory_bytes=memory_bytes,
         layers=layers,

@@ -11,18 +11,21 @@ beforehand: the router's product runs, its choice is not used.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from specsim.probe.device import import_torch
+from specsim.probe.document import MoeKind
 from specsim.probe.grid import Layers, Point
 from specsim.probe.shapes import LayerShape, StackShape
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from torch import Tensor
 
-MoeKind = Literal["grouped", "loop"]
+    from specsim.arrays import Ints
+
 BLOCK = 1 << 20
 """Random numbers that are drawn; larger tensors repeat them."""
 WEIGHT_SD = 0.02
@@ -50,61 +53,42 @@ class Filler:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which rows go to which expert in one layer, sorted by expert.
+    """Which rows go to which expert in one layer, sorted by expert."""
 
-    Parameters
-    ----------
-    rows
-        Row of the activations of each (token, expert) pair.
-    ends
-        Where each expert's pairs end, int32, one per expert.
-    bounds
-        (expert, first pair, end) of the experts that are touched, on the host.
-    """
-
-    rows: Tensor
-    ends: Tensor
-    bounds: tuple[tuple[int, int, int], ...]
+    rows: Tensor  # row of the activations of each (token, expert) pair
+    ends: Tensor  # where each expert's pairs end, int32, one per expert
+    bounds: tuple[
+        tuple[int, int, int], ...
+    ]  # (expert, first pair, end) of the touched, on the host
 
 
 def draw_experts(
     tokens: int, experts: int, experts_per_token: int, rng: np.random.Generator
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+) -> Ints:
     """Draw distinct experts for each token, uniformly: array (tokens, experts_per_token).
 
     Examples
     --------
-    >>> import numpy as np
     >>> drawn = draw_experts(5, 8, 2, np.random.default_rng(0))
     >>> drawn.shape, all(len(set(row)) == 2 for row in drawn.tolist())
     ((5, 2), True)
     """
-    import numpy as np
-
     order = np.argsort(rng.random((tokens, experts)), axis=1)
-    return np.asarray(order[:, :experts_per_token], dtype=np.int64)
+    return order[:, :experts_per_token]
 
 
-def route(
-    chosen: np.ndarray[Any, np.dtype[np.int64]], experts: int, device: torch.device
-) -> Routing:
+def route(chosen: Ints, experts: int, device: torch.device) -> Routing:
     """Sort the drawn pairs by expert."""
-    import numpy as np
-
     torch = import_torch()
     flat = chosen.ravel()
     order = np.argsort(flat, kind="stable")
     ends = np.cumsum(np.bincount(flat, minlength=experts))
     begins = np.concatenate([[0], ends[:-1]])
-    bounds = tuple(
-        (expert, int(a), int(b))
-        for expert, (a, b) in enumerate(zip(begins, ends, strict=True))
-        if b > a
-    )
+    touched = np.flatnonzero(ends > begins)
     return Routing(
         torch.from_numpy(order // chosen.shape[1]).to(device),
         torch.from_numpy(ends.astype(np.int32)).to(device),
-        bounds,
+        tuple(zip(touched.tolist(), begins[touched].tolist(), ends[touched].tolist(), strict=True)),
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.json_values import Unread, number, table, text, whole
 from specsim.logs.settings import algorithm_name, chain_settings
@@ -28,8 +29,6 @@ QUEUE_FACTOR = 5.0
 """A first token this many times later than the server's time per request was queued for."""
 QUEUE_SHARE = 0.3
 MIN_QUEUE_S = 1.0
-FULL_DRAFTS = 0.95
-"""Below this share of the depth, drafts are partial."""
 LEAST_ACCEPT, LONGEST_ACCEPT = 1.005, 129
 """Below the one nothing was accepted; nothing drafts further than the other."""
 LEAST_RATE = 0.1
@@ -112,12 +111,9 @@ def with_unread(
     if not unread and entries:
         return entries
     last = entries.pop() if entries else LogEntry(path, format_)
-    diagnoses = last.diagnoses
-    if unread["truncated"] and "truncated" not in last.codes:
-        message = f"{unread['truncated']} record(s) cut short were not read"
-        diagnoses = (*diagnoses, Diagnosis("truncated", message))
+    cut = truncated(unread, "record(s)") if "truncated" not in last.codes else []
     total = Counter(last.unread) + unread
-    return [*entries, replace(last, unread=dict(total), diagnoses=diagnoses)]
+    return [*entries, replace(last, unread=dict(total), diagnoses=(*last.diagnoses, *cut))]
 
 
 def is_serving(record: Mapping[str, Any]) -> bool:
@@ -282,12 +278,8 @@ def _diagnoses(row: LogRow, native: bool) -> Iterator[Diagnosis]:
     elif itl and not tpot and not native and accept and accept > CHUNK_RATIO:
         message = "ITL of this backend is per chunk of several tokens, not per token"
         yield Diagnosis("itl_per_chunk", message)
-    steps, each = len(row.survival or ()), row.drafted_per_round
-    if steps and each is not None and each < FULL_DRAFTS * steps:
-        message = (
-            f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
-        )
-        yield Diagnosis("partial_drafting", message)
+    each = row.drafted_per_round
+    yield from partial_drafting(each, len(row.survival or ()))
     if accept is not None and accept < LEAST_ACCEPT and each:
         yield Diagnosis("zero_acceptance", "accept length 1.00: no draft was accepted")
     elif accept is not None and accept < LEAST_ACCEPT:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from specsim.logs.diagnose import truncated
 from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.settings import NO_SPECULATION
@@ -152,8 +153,7 @@ class Server:
         return (prompt,)
 
     def _diagnoses(self) -> Iterator[Diagnosis]:
-        if cut := self.unread["truncated"]:
-            yield Diagnosis("truncated", f"{cut} line(s) cut short were not read")
+        yield from truncated(self.unread)
         share = self.dropped["prefill"] / self.read if self.read else 0.0
         if share >= MIXED_SHARE:
             text = f"{100 * share:.0f} % of iterations contain prefill and were left out"

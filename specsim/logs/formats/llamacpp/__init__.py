@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
-from specsim.logs.llamacpp_facts import Facts, begins_server
-from specsim.logs.llamacpp_requests import CONTRADICTION, Slots
-from specsim.logs.llamacpp_server import server_entry
+from specsim.logs.diagnose import partial_drafting, truncated
+from specsim.logs.entry import LogEntry, LogRow, Timing, WindowCount
+from specsim.logs.format import Format
+from specsim.logs.formats.llamacpp.facts import Facts, begins_server
+from specsim.logs.formats.llamacpp.requests import CONTRADICTION, Slots
+from specsim.logs.formats.llamacpp.server import server_entry
 from specsim.logs.settings import chain_settings
-from specsim.logs.source import as_lines
+from specsim.logs.source import Source
 
 _RUNS = re.compile(
     rb"(?P<prompt>(?:\A|[\s:|])prompt eval)?(?(prompt)| {4,}eval) time = +"
@@ -26,16 +27,9 @@ _COUNTER = re.compile(rb"\s*(n_draft|n_predict|n_drafted|n_accept) +=? ?= +(\d{1
 _RATE = re.compile(rb"\s*accept += +(\d{1,3}\.\d{3})%\s*\Z")
 _SECTION = re.compile(rb"\s*(draft|target):\s*\Z")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,12}m")
-
-MARKS = (
-    b"eval time =",
-    b"draft acceptance",
-    b"decoded ",
-    b"n_draft",
-    b"n_accept",
-    b"n_predict",
-    b"accept  ",
-)
+_MARK = re.compile(rb"eval time =|draft acceptance|decoded |n_draft|n_accept|n_predict|accept  ")
+"""What a line with a measurement holds."""
+_OF_SLOT = re.compile(rb"\| task |eval time =|draft acceptance")
 _CUT = re.compile(rb"llama_perf_\w{1,32}: +[a-z ]{0,20}\Z")
 
 
@@ -46,10 +40,10 @@ class _Run:
     slots: Slots = field(default_factory=Slots)
     facts: Facts = field(default_factory=Facts)
     counters: dict[bytes, int] = field(default_factory=dict)
-    decoded: tuple[int, float] | None = None
-    rate: float | None = None
+    decoded: tuple[int, float] | None = None  # tokens and seconds
+    rate: float | None = None  # of accepted drafts, %
     section: bytes = b""
-    draft_model: tuple[int, float] | None = None
+    draft_model: tuple[int, float] | None = None  # runs and seconds of the draft's own timings
 
     @property
     def unread(self) -> Counter[str]:
@@ -58,12 +52,12 @@ class _Run:
 
     @property
     def says_anything(self) -> bool:
-        """Whether anything was measured."""
+        """Whether anything was measured, or could not be read."""
         served = any(request.known for request in self.slots.requests)
-        return bool(served or self.decoded or self.counters)
+        return bool(served or self.decoded or self.counters or self.unread)
 
 
-def read_llamacpp(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> list[LogEntry]:
+def parse(source: Source, samples: int) -> list[LogEntry]:
     """Read llama-server's log, or the summary of llama-speculative.
 
     Each round of a request emits its accepted drafts and one token of the target. Builds since
@@ -72,63 +66,49 @@ def read_llamacpp(lines: Iterable[bytes] | Iterable[str], path: str = "-") -> li
     rounds are counted. Where lines carry the time (``--log-timestamps``), there is a row per
     number of busy slots that was held for some requests' time, with the throughput that clients
     saw. Memory grows with the number of requests.
-
-    Parameters
-    ----------
-    lines
-        Lines with their ends.
-    path
-        Name for the entries.
     """
     runs = [_Run()]
-    for line in as_lines(lines):
+    for line in source.lines():
         another = line.startswith(b"decoded ") and runs[-1].decoded
         if another or (begins_server(line) and runs[-1].slots.requests):
             runs.append(_Run())
         _read_line(_COLOUR.sub(b"", line) if b"\x1b" in line else line, runs[-1])
-    runs = [run for run in runs if run.says_anything or run.unread] or runs[:1]
     return [
-        _tool_entry(r, path)
-        if r.decoded or r.counters
-        else server_entry(r.slots, r.facts, path, _truncated(r))
-        for r in runs
+        _tool_entry(run, source.path)
+        if run.decoded or run.counters
+        else server_entry(run.slots, run.facts, source.path, truncated(run.unread))
+        for run in [run for run in runs if run.says_anything] or runs[:1]
     ]
 
 
 def _read_line(line: bytes, run: _Run) -> None:
-    section = _SECTION.match(line)
-    if section:
+    if section := _SECTION.match(line):
         run.section = section[1]
-    marked = any(mark in line for mark in MARKS)
-    if not marked and _CUT.search(line.rstrip()):
+    marked, whole = _MARK.search(line), line.endswith((b"\n", b"\r"))
+    if (marked and not whole) or (not marked and _CUT.search(line.rstrip())):
         run.unread["truncated"] += 1
-    if not line.endswith((b"\n", b"\r")):
-        if marked:
-            run.unread["truncated"] += 1
+    if not whole:
         return
-    if b"| task " in line or b"eval time =" in line or b"draft acceptance" in line:
+    if _OF_SLOT.search(line):
         run.slots.read(line)
     elif not marked:
         run.facts.read(line)
-    if marked:
-        reason = _tool_line(line, run)
-        if reason:
-            run.unread[reason] += 1
+    if marked and (reason := _tool_line(line, run)):
+        run.unread[reason] += 1
 
 
 def _tool_line(line: bytes, run: _Run) -> str | None:
     """Take in a line of llama-speculative's summary; return what is wrong with it."""
-    counter, rate = _COUNTER.match(line), _RATE.match(line)
     if b"decoded " in line:
         found = _DECODED.search(line)
         return _decoded(found, run) if found else "damaged field"
-    if rate:
-        run.rate = float(rate[1])
-    elif counter:
-        run.counters[counter[1]] = int(counter[2])
+    if found := _RATE.match(line):
+        run.rate = float(found[1])
+    elif found := _COUNTER.match(line):
+        run.counters[found[1]] = int(found[2])
     elif b"eval time =" in line and b" runs " in line:
         found = _RUNS.search(line)
-        return _runs(found, run) if found else "damaged field"
+        return _model_runs(found, run) if found else "damaged field"
     return None
 
 
@@ -140,7 +120,7 @@ def _decoded(found: re.Match[bytes], run: _Run) -> str | None:
     return None
 
 
-def _runs(found: re.Match[bytes], run: _Run) -> str | None:
+def _model_runs(found: re.Match[bytes], run: _Run) -> str | None:
     """Take in a model's own timings, of which the draft's are kept."""
     n, ms, each = int(found["n"]), float(found["ms"]), float(found["each"])
     if n and abs(ms / n - each) > 0.006 + 1e-4 * each:
@@ -150,41 +130,23 @@ def _runs(found: re.Match[bytes], run: _Run) -> str | None:
     return None
 
 
-def _agree(accepted: int | None, drafted: int | None, rate: float | None) -> bool:
-    """Whether counts of drafts agree with the rate, in percent, that is printed below them."""
-    if accepted is None or drafted is None:
-        return True
-    return rate is not None and abs(accepted - rate / 100 * drafted) <= 1e-5 * drafted + 0.01
-
-
-def _truncated(run: _Run) -> list[Diagnosis]:
-    cut = run.unread.get("truncated")
-    return [Diagnosis("truncated", f"{cut} line(s) cut short were not read")] if cut else []
-
-
 def _tool_entry(run: _Run, path: str) -> LogEntry:
     """Summary of llama-speculative: one stream."""
-    found = _truncated(run)
     steps, drafted = run.counters.get(b"n_draft"), run.counters.get(b"n_drafted")
     accepted, predicted = run.counters.get(b"n_accept"), run.counters.get(b"n_predict")
-    tokens = run.decoded[0] if run.decoded else predicted
-    rounds = tokens - accepted if tokens is not None and accepted is not None else 0
-    if not _agree(accepted, drafted, run.rate):
-        rounds, drafted, accepted = 0, None, None
+    tokens, seconds = run.decoded or (predicted, None)
+    if accepted is not None and drafted is not None and not _agree(accepted, drafted, run.rate):
+        drafted = accepted = None
         run.unread[CONTRADICTION] += 1
-    accept = tokens / rounds if tokens and rounds > 0 else None
-    each = drafted / rounds if drafted is not None and rounds > 0 else None
-    seconds = run.decoded[1] if run.decoded else None
-    if steps and each is not None and each < 0.95 * steps:
-        text = f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
-        found.append(Diagnosis("partial_drafting", text))
+    rounds = max(tokens - accepted, 0) if tokens is not None and accepted is not None else 0
+    each = drafted / rounds if drafted is not None and rounds else None
     row = LogRow(
         kind="closed_loop",
         batch_size=1.0,
         concurrency=1.0,
         output_tps=tokens / seconds if tokens and seconds else None,
-        accept_length=accept,
-        round_time_s=seconds / rounds if seconds and rounds > 0 else None,
+        accept_length=tokens / rounds if tokens and rounds else None,
+        round_time_s=seconds / rounds if seconds and rounds else None,
         drafted_per_round=each,
         accept_rate=accepted / drafted if accepted is not None and drafted else None,
         num_requests=1,
@@ -192,21 +154,35 @@ def _tool_entry(run: _Run, path: str) -> LogEntry:
         duration_s=seconds,
         accept_length_scope="run",
     )
-    settings: dict[str, object] = {"algorithm": "STANDALONE"}
-    if steps:
-        settings.update(chain_settings(steps))
     timings: tuple[Timing, ...] = ()
     if run.draft_model:
         n, total_s = run.draft_model
         timings = (Timing("draft", total_s / n, count=n, batch_size=1, name="draft eval"),)
+    settings: dict[str, object] = {"algorithm": "STANDALONE"}
     return LogEntry(
         path=path,
-        format="llamacpp",
+        format=FORMAT.name,
         engine="llama.cpp",
-        settings=settings,
+        settings=settings | (chain_settings(steps) if steps else {}),
         rows=(row,),
         windows=WindowCount(1, 1),
-        diagnoses=tuple(found),
+        diagnoses=(*truncated(run.unread), *partial_drafting(each, steps)),
         unread=dict(+run.unread),
         timings=timings,
     )
+
+
+def _agree(accepted: int, drafted: int, rate: float | None) -> bool:
+    """Whether counts of drafts agree with the rate, in percent, that is printed below them."""
+    return rate is not None and abs(accepted - rate / 100 * drafted) <= 1e-5 * drafted + 0.01
+
+
+FORMAT = Format(
+    name="llamacpp",
+    mark=re.compile(
+        rb"llama_perf_\w|llama_print_timings|^n_(?:drafted|accept) +=|eval time = +\d"
+        rb"|draft acceptance(?: rate)? = ",
+        re.MULTILINE,
+    ),
+    parse=parse,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -29,41 +30,23 @@ _BACKWARDS_S = 1.0
 
 @dataclass(slots=True)
 class Request:
-    """One request; durations in s, times in s since the server began.
+    """One request; durations in s, times in s since the server began."""
 
-    Attributes
-    ----------
-    slot, task
-        Of the server; empty where the log does not say.
-    launched_s, begun_s, closed_s
-        When its slot took it, began with its prompt and let it go.
-    end_s
-        When its timings were printed, which is right after its last token.
-    context_tokens
-        Length of the prompt, what was cached included.
-    prompt_tokens, prompt_s, tokens, eval_s
-        As printed; ``tokens`` counts the first one, which the prefill gives.
-    accepted, drafted, positions
-        Drafts, and P(at least d accepted) over the rounds that drafted.
-    listed
-        Whether it is among the requests of its server; lines of an idle slot name none.
-    """
-
-    slot: bytes = b""
+    slot: bytes = b""  # empty where the log does not say
     task: bytes = b""
-    launched_s: float | None = None
-    begun_s: float | None = None
-    closed_s: float | None = None
-    end_s: float | None = None
-    context_tokens: int | None = None
+    listed: bool = True  # among the requests of its server; lines of an idle slot name none
+    launched_s: float | None = None  # when its slot took it,
+    begun_s: float | None = None  # began with its prompt
+    closed_s: float | None = None  # and let it go
+    end_s: float | None = None  # when its timings were printed, right after its last token
+    context_tokens: int | None = None  # of the prompt, what was cached included
     prompt_tokens: int = 0
     prompt_s: float | None = None
-    tokens: int | None = None
+    tokens: int | None = None  # the first one, which the prefill gives, included
     eval_s: float = 0.0
-    accepted: int | None = None
+    accepted: int | None = None  # drafted tokens
     drafted: int = 0
-    positions: tuple[float, ...] = ()
-    listed: bool = False
+    positions: tuple[float, ...] = ()  # P(at least d accepted) over the rounds that drafted
 
     @property
     def known(self) -> bool:
@@ -105,94 +88,70 @@ class Request:
 
 @dataclass(slots=True)
 class Slots:
-    """Collects the requests of one server, line by line.
+    """Collects the requests of one server, line by line."""
 
-    Attributes
-    ----------
-    requests
-        In the order in which the log first names them.
-    timed_slots
-        Slots that printed timings.
-    unread
-        Reason -> lines that look like measurements and could not be read.
-    now_s
-        The latest time stamp.
-    in_order
-        Whether time never went back: else the log is of more than one server.
-    prompts
-        Tokens, seconds and count of all prefills, those of lost requests too.
-    """
-
-    requests: list[Request] = field(default_factory=list)
-    timed_slots: set[bytes] = field(default_factory=set)
+    requests: list[Request] = field(default_factory=list)  # as the log first names them
+    timed_slots: set[bytes] = field(default_factory=set)  # that printed timings
     unread: Counter[str] = field(default_factory=Counter)
-    now_s: float | None = None
-    in_order: bool = True
-    prompts: tuple[int, float, int] = (0, 0.0, 0)
+    now_s: float | None = None  # the latest time stamp
+    in_order: bool = True  # time never went back: else the log is of more than one server
+    prefills_s: list[float] = field(default_factory=list)  # of all, those of lost requests too
     _by_slot: dict[bytes, Request] = field(default_factory=dict)
     _last: Request | None = None
     _line_s: float | None = None
-    _only_n: int = 0
-    _only_steps: int = 0
-    _conventions: list[tuple[Request, bool, bool]] = field(default_factory=list)
+    # Requests with timings; whether these are of n tokens, and of n - 1.
+    _timed: list[tuple[Request, bool, bool]] = field(default_factory=list)
 
     def read(self, line: bytes) -> None:
         """Take in a line of a slot, or one of timings."""
-        who = _WHO.search(line)
-        if who and b"timing" in line:
-            self.timed_slots.add(who[1])
-        request = self._request(who) if who else self._last
-        time_s = self._line_s = line_time(line) if who else self._line_s
-        if who and time_s is not None:
-            self.in_order &= self.now_s is None or time_s > self.now_s - _BACKWARDS_S
-            self.now_s = max(time_s, self.now_s or 0.0)
-        timing = _TIMING.search(line)
-        if timing:
-            self._timing(timing, request, who, time_s)
+        request = self._last
+        if who := _WHO.search(line):
+            request = self._last = self._request(line, who[1], who[2])
+            self._line_s = line_time(line)
+            if self._line_s is not None:
+                self.in_order &= self.now_s is None or self._line_s > self.now_s - _BACKWARDS_S
+                self.now_s = max(self._line_s, self.now_s or 0.0)
+            if b"timing" in line:
+                self.timed_slots.add(who[1])
+        if timing := _TIMING.search(line):
+            self._timing(timing, request, who)
         elif b"eval time =" in line and b" runs " not in line:
             self.unread["damaged field"] += 1
         elif b"draft acceptance" in line:
-            self._acceptance(_ACCEPTANCE.search(line), request)
+            if reason := _accept(_ACCEPTANCE.search(line), request):
+                self.unread[reason] += 1
         elif request is not None and who:
-            _event(line, request, time_s)
+            _event(line, request, self._line_s)
 
     def finish(self) -> None:
         """Drop timings that do not keep to the convention of the others."""
         steps = self.counts_steps
-        for request, by_n, by_steps in self._conventions:
+        for request, by_n, by_steps in self._timed:
             if not (by_steps if steps else by_n):
                 self.unread[CONTRADICTION] += 1
                 request.tokens = None
-        self._conventions = []
 
     @property
     def counts_steps(self) -> bool:
         """Whether times per token are of n - 1 tokens, as since build 11 thousand or so."""
-        return self._only_steps > self._only_n
+        return sum(by_steps - by_n for _, by_n, by_steps in self._timed) > 0
 
-    def _request(self, who: re.Match[bytes]) -> Request:
-        """Return the request that a line is about, and make it the last one."""
-        slot, task = who[1], who[2]
+    def _request(self, line: bytes, slot: bytes, task: bytes) -> Request:
+        """Return the request that a line is about."""
         request = self._by_slot.get(slot)
-        again = request is not None and request.known and b"| processing task" in who.string
+        again = request is not None and request.known and b"| processing task" in line
         if request is None or request.task != task or again:
-            request = self._new(slot, task, task != b"-1")
-        self._last = request
+            request = self._new(Request(slot, task, listed=task != b"-1"))
         return request
 
-    def _new(self, slot: bytes, task: bytes, listed: bool) -> Request:
-        request = Request(slot, task, listed=listed)
-        if listed:
+    def _new(self, request: Request) -> Request:
+        if request.listed:
             self.requests.append(request)
-            self._by_slot[slot] = request
+            self._by_slot[request.slot] = request
         return request
 
     def _timing(
-        self,
-        found: re.Match[bytes],
-        request: Request | None,
-        who: re.Match[bytes] | None,
-        time_s: float | None,
+        self, found: re.Match[bytes], request: Request | None, who: re.Match[bytes] | None
     ) -> None:
         n, seconds = int(found["n"]), float(found["ms"]) / 1e3
         prompt = b"prompt" in found["what"]
@@ -202,28 +161,15 @@ class Slots:
             self.unread[CONTRADICTION] += 1
             return
         if request is None or not _takes(request, prompt):
-            slot, task = (who[1], who[2]) if who else (b"", b"")
-            request = self._last = self._new(slot, task, True)
+            request = self._last = self._new(Request(*who.groups()) if who else Request())
         if prompt:
             request.prompt_tokens, request.prompt_s = n, seconds
-            tokens, total_s, count = self.prompts
-            self.prompts = tokens + n, total_s + seconds, count + 1
-            request.end_s = time_s
+            request.end_s = self._line_s
+            self.prefills_s.append(seconds)
             return
         request.tokens, request.eval_s = n, seconds
-        request.end_s = time_s if request.end_s is None else request.end_s
-        self._only_n += by_n and not by_steps
-        self._only_steps += by_steps and not by_n
-        self._conventions.append((request, by_n, by_steps))
-
-    def _acceptance(self, found: re.Match[bytes] | None, request: Request | None) -> None:
-        reason = "damaged field"
-        if found:
-            reason = _wrong_acceptance(found, request) or ""
-            if not reason and request is not None:
-                request.accepted, request.drafted = int(found[2]), int(found[3])
-        if reason:
-            self.unread[reason] += 1
+        request.end_s = self._line_s if request.end_s is None else request.end_s
+        self._timed.append((request, by_n, by_steps))
 
 
 def line_time(line: bytes) -> float | None:
@@ -237,7 +183,7 @@ def line_time(line: bytes) -> float | None:
     found = _TIME.search(line[:200])
     if not found:
         return None
-    minutes, seconds, milli, micro = (int(group) for group in found.groups())
+    minutes, seconds, milli, micro = map(int, found.groups())
     return minutes * 60 + seconds + (milli * 1000 + micro) / 1e6
 
 
@@ -248,29 +194,31 @@ def _takes(request: Request, prompt: bool) -> bool:
 
 def _agrees(found: re.Match[bytes], tokens: int) -> bool:
     """Whether the printed time per token and its inverse are of so many tokens."""
-    ms, each, tps = float(found["ms"]), float(found["each"]), found["tps"]
+    ms, each, tps = (float(found[name]) for name in ("ms", "each", "tps"))
     if tokens and abs(ms / tokens - each) > 0.006 + 1e-4 * each:
         return False
     if not tokens and each:
         return int(found["n"]) == 0
-    if not ms or tps == b"inf":
+    if not ms or tps == math.inf:
         return True
     speed = 1e3 * tokens / ms
-    return abs(speed - float(tps)) <= 0.006 + 1e-3 * speed
+    return abs(speed - tps) <= 0.006 + 1e-3 * speed
 
 
-def _wrong_acceptance(found: re.Match[bytes], request: Request | None) -> str | None:
+def _accept(found: re.Match[bytes] | None, request: Request | None) -> str | None:
+    """Give a request its drafts; or return what is wrong with them."""
+    if not found:
+        return "damaged field"
     rate, accepted, drafted = float(found[1]), int(found[2]), int(found[3])
     if not drafted or accepted > drafted or abs(accepted / drafted - rate) > 0.001:
         return CONTRADICTION
-    free = request is not None and request.accepted is None
-    tokens = request.tokens if request is not None and free else None
-    if tokens is None or accepted >= tokens:
+    if request is None or request.accepted is not None or accepted >= (request.tokens or 0):
         return "more drafts accepted than tokens emitted"
     if found[4] and accepted:
         mean = float(found[4])  # 1 + accepted / rounds that drafted, of which each gives a token
-        if mean <= 1.0 or accepted / (mean - 1.0 + 0.006) > tokens:
+        if mean <= 1.0 or accepted / (mean - 1.0 + 0.006) > (request.tokens or 0):
             return CONTRADICTION
+    request.accepted, request.drafted = accepted, drafted
     return None
 
 
@@ -285,6 +233,6 @@ def _event(line: bytes, request: Request, time_s: float | None) -> None:
         request.context_tokens = int(found[1]) if found else request.context_tokens
     elif b"acc per pos" in line:
         found = _POSITIONS.search(line)
-        rates = tuple(float(p) for p in found[1].split(b", ")) if found else ()
+        rates = tuple(map(float, found[1].split(b", "))) if found else ()
         if all(b <= a for a, b in pairwise((1.0, *rates))):
             request.positions = rates

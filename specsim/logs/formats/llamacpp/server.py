@@ -7,33 +7,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specsim.logs.diagnose import partial_drafting
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
-from specsim.logs.llamacpp_facts import Facts
-from specsim.logs.llamacpp_load import Held, held_loads, main_level
-from specsim.logs.llamacpp_requests import Request, Slots
+from specsim.logs.formats.llamacpp.facts import Facts
+from specsim.logs.formats.llamacpp.loads import Timeline
+from specsim.logs.formats.llamacpp.requests import Request, Slots
 from specsim.logs.settings import NO_SPECULATION
-
-FULL_DRAFTS = 0.95
-"""Below this share of the depth, drafts are partial."""
 
 WARM_UP, RAMP, CUT = "warm-up", "ramp or drain", "not finished"
 """Why requests are left out: the first of a cold server; ended under no load that was held; cut
 off, so that the log does not count their tokens."""
 
+_PLAIN = LogRow(kind="closed_loop", accept_length=1.0, accept_length_scope="run")
+
 
 def server_entry(slots: Slots, facts: Facts, path: str, found: Sequence[Diagnosis]) -> LogEntry:
-    """Return the entry of one server.
-
-    Parameters
-    ----------
-    slots, facts
-        What its lines say.
-    path
-        Name for the entry.
-    found
-        Diagnoses so far.
-    """
+    """Return the entry of one server, of what its lines say and the diagnoses so far."""
     slots.finish()
+    known = [r for r in slots.requests if r.known]
     entry = LogEntry(
         path,
         "llamacpp",
@@ -42,35 +33,29 @@ def server_entry(slots: Slots, facts: Facts, path: str, found: Sequence[Diagnosi
         unread=dict(+slots.unread),
         diagnoses=tuple(found),
     )
-    known = [r for r in slots.requests if r.known]
-    if not sum(r.tokens or 0 for r in known) or not sum(r.eval_s for r in known):
+    if not any(r.tokens for r in known) or not any(r.eval_s for r in known):
         return entry
     speculates = any(r.drafted for r in known) or facts.algorithm is not None
     timed = slots.in_order and all(r.end_s is not None for r in known)
     settings = facts.server_settings()
     deepest = max(len(r.positions) for r in known)
-    settings |= facts.all_settings(deepest) if speculates else NO_SPECULATION
-    if timed:
-        settings["log_timestamps"] = True
+    settings |= facts.drafting_settings(deepest) if speculates else NO_SPECULATION
     warm = known[1:] if timed and _is_warm_up(known) else known
     common = _acceptance(warm, facts, slots.counts_steps) if speculates else _PLAIN
     if timed:
+        settings["log_timestamps"] = True
         rows, windows = _timed_rows(slots, known, warm, common, facts)
     else:
-        rows = (_untimed_row(slots, known, common),)
+        rows = [_untimed_row(slots, known, common)]
         windows = WindowCount(len(known), len(known))
-    partial = _partial(warm, common, settings.get("num_steps"))
     return replace(
         entry,
         settings=settings,
-        rows=rows,
+        rows=tuple(rows),
         windows=windows,
-        diagnoses=(*found, *partial),
+        diagnoses=(*found, *_partial(warm, common, settings.get("num_steps"))),
         timings=facts.timings() if speculates else (),
     )
-
-
-_PLAIN = LogRow(kind="closed_loop", accept_length=1.0, accept_length_scope="run")
 
 
 def _is_warm_up(known: Sequence[Request]) -> bool:
@@ -109,12 +94,10 @@ def _survival(requests: Sequence[Request], rounds: int) -> tuple[float, ...] | N
     """
     if any(r.accepted and not r.positions for r in requests):
         return None
-    counts: list[float] = []
+    counts = [0.0] * max((len(r.positions) for r in requests), default=0)
     for r in requests:
         rounds_that_drafted = (r.accepted or 0) / (sum(r.positions) or 1.0)
         for depth, rate in enumerate(r.positions):
-            if depth == len(counts):
-                counts.append(0.0)
             counts[depth] += rate * rounds_that_drafted
     return tuple(min(count / rounds, 1.0) for count in counts) or None
 
@@ -134,24 +117,33 @@ def _timed_rows(
     warm: Sequence[Request],
     common: LogRow,
     facts: Facts,
-) -> tuple[tuple[LogRow, ...], WindowCount]:
+) -> tuple[list[LogRow], WindowCount]:
     """Return a row per load that was held; else what single requests say, without throughput."""
     cold = known[: len(known) - len(warm)]
     requests = [r for r in slots.requests if not any(r is c for c in cold)]
     cut = sum(1 for r in requests if not r.known and r.launched_s is not None)
-    until_s = slots.now_s or 0.0
-    loads = held_loads(requests, until_s, _of_others(known, facts))
-    loads = [load for load in loads if load.requests and load.tokens > 0]
-    level = main_level(requests, until_s)
+    timeline = Timeline.of(requests, slots.now_s or 0.0, _of_others(known, facts))
+    loads = [load for load in timeline.held() if load.requests and load.tokens > 0]
+    level = timeline.main_level()
     if not any(r.launched_s is not None for r in requests):
         # of a log without launches, requests that were cut off are missing, unless all slots show
         all_slots = facts.settings.get("max_running_requests")
         loads = [load for load in loads if load.level == all_slots]
         level = level if level == all_slots else None
-    if loads:
-        rows = tuple(_held_row(load, common) for load in loads)
-    else:
-        rows = (_request_row(warm, common, slots.counts_steps, level),)
+    rows = [_request_row(warm, common, slots.counts_steps, level)] if not loads else []
+    for load in loads:
+        row = _request_row(load.requests, common, True, load.level)
+        rows.append(
+            replace(
+                row,
+                ttft_s=_wait(load.begun),
+                output_len=load.output_len or row.output_len,
+                batch_size=load.busy,
+                output_tps=load.tokens / load.seconds,
+                output_tps_sem=load.error / load.seconds,
+                duration_s=load.seconds,
+            )
+        )
     used = sum(row.windows for row in rows)
     dropped = Counter({WARM_UP: len(cold), RAMP: len(warm) - used, CUT: cut})
     return rows, WindowCount(len(known) + cut, used, dict(+dropped))
@@ -172,29 +164,16 @@ def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None]
     return accepted, None if facts.algorithm == "NGRAM" else verified
 
 
-def _held_row(load: Held, common: LogRow) -> LogRow:
-    row = _request_row(load.requests, common, True, load.level)
-    return replace(
-        row,
-        ttft_s=_wait(load.begun),
-        output_len=load.output_len or row.output_len,
-        batch_size=load.busy,
-        output_tps=load.tokens / load.seconds,
-        output_tps_sem=load.error / load.seconds,
-        duration_s=load.seconds,
-    )
-
-
 def _untimed_row(slots: Slots, known: Sequence[Request], common: LogRow) -> LogRow:
     """Return what timings without a clock say: throughput only where one slot was used."""
     level = 1 if len(slots.timed_slots) <= 1 else None
     row = _request_row(known, common, slots.counts_steps, level)
-    _, prompt_s, prompts = slots.prompts
+    prefills_s = slots.prefills_s
     return replace(
         row,
         batch_size=level,
         output_tps=1 / row.tpot_s if level and row.tpot_s else None,
-        ttft_s=prompt_s / prompts if prompt_s else None,
+        ttft_s=statistics.fmean(prefills_s) if any(prefills_s) else None,
     )
 
 
@@ -208,7 +187,6 @@ def _request_row(
     prompts = [r for r in requests if r.prompt_s is not None]
     inputs = [r.context_tokens or r.prompt_tokens for r in prompts]
     cached = [r.context_tokens - r.prompt_tokens for r in prompts if r.context_tokens]
-    extra = {"input_cached": statistics.fmean(cached)} if any(c > 0 for c in cached) else {}
     return replace(
         common,
         concurrency=level,
@@ -219,7 +197,7 @@ def _request_row(
         num_requests=len(requests),
         input_len=statistics.fmean(inputs) if inputs else None,
         output_len=statistics.fmean(r.tokens or 0 for r in requests),
-        extra=extra,
+        extra={"input_cached": statistics.fmean(cached)} if any(c > 0 for c in cached) else {},
     )
 
 
@@ -230,22 +208,19 @@ def _wait(requests: Sequence[Request]) -> float | None:
         for r in requests
         if r.prompt_s is not None
     ]
-    return statistics.fmean(waits) if waits and any(waits) else None
+    return statistics.fmean(waits) if any(waits) else None
 
 
-def _partial(requests: Sequence[Request], common: LogRow, steps: object) -> tuple[Diagnosis, ...]:
+def _partial(requests: Sequence[Request], common: LogRow, steps: object) -> list[Diagnosis]:
     """Tell whether drafts are shorter than their depth but for the ends of requests.
 
     With r tokens to go at most r - 1 are drafted. A request passes each r with probability
     1 / accept length, so its end costs S (S + 1) / (2 accept length) drafts.
     """
     each, accept = common.drafted_per_round, common.accept_length
-    drafting = [r for r in requests if r.drafted]
-    if not isinstance(steps, int) or each is None or accept is None or not drafting:
-        return ()
+    drafting = sum(1 for r in requests if r.drafted)
+    if not isinstance(steps, int) or not each or accept is None or not drafting:
+        return []
     rounds = sum(r.drafted for r in requests) / each
-    cut_off = len(drafting) * steps * (steps + 1) / (2 * accept)
-    if each + cut_off / rounds >= FULL_DRAFTS * steps:
-        return ()
-    text = f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
-    return (Diagnosis("partial_drafting", text),)
+    at_ends = drafting * steps * (steps + 1) / (2 * accept) / rounds
+    return partial_drafting(each, steps, at_ends)

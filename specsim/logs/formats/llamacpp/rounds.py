@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.logs.llamacpp_requests import Request
+from specsim.logs.formats.llamacpp.requests import Request
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -51,46 +51,35 @@ def with_times(
     Prompts that slots begin with at once are one batch. The first token of a request that the log
     does not count is taken to come after as much time per token of its batch as others took.
     """
-    started = sorted(
-        ((s, r) for r in requests if (s := r.start_s) is not None), key=lambda pair: pair[0]
-    )
-    batches: list[list[tuple[float, Request]]] = []
+    started = [(s, r) for r in requests if (s := r.start_s) is not None]
+    batches: list[list[tuple[Request, float, float]]] = []
     latest_s = -np.inf
-    for start_s, r in started:
-        begun_s = _begun(r, start_s)
+    for start_s, r in sorted(started, key=lambda pair: pair[0]):
+        begun_s = start_s if r.begun_s is None else max(r.begun_s, start_s)
         if begun_s - latest_s > AT_ONCE_S:
             batches.append([])
-        batches[-1].append((start_s, r))
+        batches[-1].append((r, start_s, begun_s))
         latest_s = begun_s
-    known: list[Timed] = []
-    filled_s = filled = 0.0
+    known, others = [], []
+    filled = 0
     for batch in batches:
-        whole = [
-            Timed(r, min(start_s, first_s), min(_begun(r, start_s), first_s), first_s, r.end_s)
-            for start_s, r in batch
-            if r.known and r.end_s is not None and (first_s := r.first_s) is not None
-        ]
-        known += whole
-        filled_s += sum(k.first_s - k.begun_s for k in whole)
-        filled += len(whole) * _prompt_tokens(batch)
-    each_s = filled_s / filled if filled else 0.0
-    unknown = []
-    for batch in batches:
-        for start_s, r in batch:
+        tokens = sum(r.prompt_tokens or r.context_tokens or 1 for r, *_ in batch)
+        for r, start_s, begun_s in batch:
+            first_s = r.first_s
             if not r.known:
-                end_s = max(until_s if r.closed_s is None else r.closed_s, start_s)
-                begun_s = min(_begun(r, start_s), end_s)
-                first_s = min(begun_s + each_s * _prompt_tokens(batch), end_s)
-                unknown.append(Timed(r, start_s, begun_s, first_s, end_s))
+                others.append((r, start_s, begun_s, tokens))
+            elif first_s is not None and r.end_s is not None:
+                times_s = (min(start_s, first_s), min(begun_s, first_s), first_s, r.end_s)
+                known.append(Timed(r, *times_s))
+                filled += tokens
+    each_s = sum(k.first_s - k.begun_s for k in known) / filled if filled else 0.0
+    unknown = []
+    for r, start_s, begun_s, tokens in others:
+        end_s = max(until_s if r.closed_s is None else r.closed_s, start_s)
+        begun_s = min(begun_s, end_s)
+        first_s = min(begun_s + each_s * tokens, end_s)
+        unknown.append(Timed(r, start_s, begun_s, first_s, end_s))
     return tuple(sorted(known, key=lambda k: k.end_s)), tuple(unknown)
-
-
-def _begun(request: Request, start_s: float) -> float:
-    return start_s if request.begun_s is None else max(request.begun_s, start_s)
-
-
-def _prompt_tokens(batch: Sequence[tuple[float, Request]]) -> int:
-    return sum(r.prompt_tokens or r.context_tokens or 1 for _, r in batch)
 
 
 def rounds_gone(known: Sequence[Timed], unknown: Sequence[Timed]) -> Rounds:
@@ -125,11 +114,11 @@ def _first_rate(everyone: Sequence[Timed], times_s: Floats, rate: float) -> Floa
     filling = [t for t in everyone if t.first_s > t.begun_s]
     begin = np.searchsorted(times_s, [t.begun_s for t in filling])
     end = np.searchsorted(times_s, [t.first_s for t in filling])
-    wait_s = np.array([t.first_s - t.begun_s for t in filling], dtype=np.float64)
+    wait_s = np.array([t.first_s - t.begun_s for t in filling])
     count = _spread(np.ones(len(filling)), begin, end, len(times_s))
     total_s = _spread(wait_s, begin, end, len(times_s))
     slow = np.divide(count, total_s, out=np.full(len(count), rate), where=count > 0.5)
-    return np.asarray(np.minimum(slow, rate), dtype=np.float64)
+    return np.minimum(slow, rate)
 
 
 def _spread(value: Floats, begin: Ints, end: Ints, ticks: int) -> Floats:
@@ -137,4 +126,4 @@ def _spread(value: Floats, begin: Ints, end: Ints, ticks: int) -> Floats:
     step = np.zeros(ticks)
     np.add.at(step, begin, value)
     np.subtract.at(step, end, value)
-    return np.asarray(np.cumsum(step)[:-1], dtype=np.float64)
+    return np.cumsum(step)[:-1]
