@@ -20,7 +20,14 @@ import numpy as np
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
-from specsim.decide.load_answer import LoadAnswer, Role, Run, Score, outcome_of, paired_gain
+from specsim.decide.load_answer import (
+    Contender,
+    LoadAnswer,
+    Role,
+    Run,
+    Score,
+    outcome_of,
+)
 from specsim.decide.outlook import Grid
 from specsim.decide.schedule import SWITCH_GAIN, Schedule, Step, best_schedule, chain_plans
 from specsim.decide.wish import Wish, possible_plans
@@ -49,16 +56,6 @@ the highest load are too."""
 
 KEPT = 2
 """Of them, those that are repeated: the best of the first run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """One way to run the server."""
-
-    role: Role
-    name: str
-    plan: RunPlan  # what it is launched with
-    policy: Policy | None = None  # None for a fixed setting
 
 
 def schedule_under_load(
@@ -259,16 +256,14 @@ class _Lab:
         mean = {c: float(np.mean([run.score for run in of_c])) for c, of_c in runs.items()}
         ways = sorted(runs, key=lambda c: (get_args(Role).index(c.role), -mean[c]))
         static = max((c for c in ways if c.role in ("none", "fixed")), key=mean.__getitem__)
-        outcomes = [
-            outcome_of(c.plan, c.policy, c.role, c.name, runs[c], runs[static]) for c in ways
-        ]
-        table = next(of_c for c, of_c in runs.items() if c.role == "table")
-        gain, error = paired_gain(table, runs[static])
+        outcomes = [outcome_of(c, runs[c], runs[static]) for c in ways]
+        table = next(o for o in outcomes if o.role == "table")
+        noise = 0.0 if math.isnan(table.gain_se) else 2.0 * table.gain_se
         label = self.load.label if isinstance(self.load, VaryingLoad) else _trace_label(self.load)
         return LoadAnswer(
             profile=self.profile.name,
             seed=self.wish.seed,
-            repeats=len(table),
+            repeats=len(table.runs),
             load=label,
             score=self.score,
             targets=self.wish.targets,
@@ -279,7 +274,7 @@ class _Lab:
             engine_config=schedule.engine_config,
             flags=schedule.flags,
             kv_pool_share_of_drafter=schedule.kv_pool_share_of_drafter,
-            worth_it=gain > max(0.0 if math.isnan(error) else 2.0 * error, SWITCH_GAIN),
+            worth_it=table.gain > max(noise, SWITCH_GAIN),
             best_static=static.name,
             outcomes=tuple(outcomes),
             notes=(*schedule.notes, *self._notes()),

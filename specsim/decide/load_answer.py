@@ -30,6 +30,16 @@ Score = Literal["goodput", "throughput", "request_time"]
 
 
 @dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to run the server."""
+
+    role: Role
+    name: str  # for people
+    plan: RunPlan  # what it is launched with
+    policy: Policy | None = None  # None for a fixed setting
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """What one simulated run says; seconds, tokens and requests per second."""
 
@@ -132,14 +142,7 @@ class LoadAnswer:
         return next(o for o in self.outcomes if o.name == self.best_static)
 
 
-def outcome_of(
-    plan: RunPlan,
-    policy: Policy | None,
-    role: Role,
-    name: str,
-    runs: Sequence[Run],
-    static: Sequence[Run],
-) -> Outcome:
+def outcome_of(contender: Contender, runs: Sequence[Run], static: Sequence[Run]) -> Outcome:
     """Average the runs of one way, and compare them with those of the best fixed setting."""
     means = {
         f.name: float(np.mean([getattr(run, f.name) for run in runs]))
@@ -150,14 +153,14 @@ def outcome_of(
     shares = [float(np.mean([run.time_share.get(d, 0.0) for run in runs])) for d in depths]
     gain, error = paired_gain(runs, static)
     return Outcome(
-        plan,
-        role=role,
-        name=name,
+        contender.plan,
+        role=contender.role,
+        name=contender.name,
         output_tps_se=standard_error([run.output_tps for run in runs]),
         steps=tuple(map(StepsShare, depths, shares)),
         gain=gain,
         gain_se=error,
-        policy=policy,
+        policy=contender.policy,
         runs=tuple(runs),
         **means,
     )

@@ -114,16 +114,9 @@ class Grid:
         """Solve all cells in closed form; `with_limit` also finds out what binds each."""
         cost, cases = self.cases(profile, at)
         found = solve(cost, cases, with_limit)
-        return Cells(
-            output_tps=found.output_tps.reshape(self.shape),
-            accept_length=found.accept_length.reshape(self.shape),
-            batch_size=found.batch_size.reshape(self.shape),
-            round_s=found.round_s.reshape(self.shape),
-            tpot_s=found.tpot_s.reshape(self.shape),
-            ttft_s=found.ttft_s.reshape(self.shape),
-            limits=found.limit,
-            time=found.time,
-        )
+        names = ("output_tps", "accept_length", "batch_size", "round_s", "tpot_s", "ttft_s")
+        arrays = {name: getattr(found, name).reshape(self.shape) for name in names}
+        return Cells(**arrays, limits=found.limit, time=found.time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -196,7 +197,11 @@ class _Bench:
         def log_length(coordinates: Floats) -> Floats:
             return np.log(grid.solve(self.profile, coordinates).accept_length[:, 0])
 
-        jacobian = self.profile.spread(each(log_length)).jacobian
+        return self._state_rows(log_length)
+
+    def _state_rows(self, function: Callable[[Floats], Floats]) -> Floats:
+        """Differentiate a function of the parameters by the state, (values, state)."""
+        jacobian = self.profile.spread(each(function)).jacobian
         rows = np.zeros((len(jacobian), len(self.now.mean)))
         rows[:, : jacobian.shape[1]] = jacobian
         return rows
@@ -225,15 +230,13 @@ class _Bench:
             parts = [target, time.allreduce_s, draft, time.overhead_s, time.host_s]
             return np.log(np.maximum(np.concatenate(parts), 1e-9))
 
-        jacobian = self.profile.spread(each(phases)).jacobian
-        rows = np.zeros((len(jacobian) + 1, len(self.now.mean)))
-        rows[:-1, : jacobian.shape[1]] = jacobian
-        rows[-1, self.now.parameters - 1] = 1.0
-        noise = np.append(np.full(len(jacobian), TRACE_SD), TRACE_DEPTH_SD)
+        rows = self._state_rows(phases)
+        noise = np.append(np.full(len(rows), TRACE_SD), TRACE_DEPTH_SD)
+        psi = np.eye(len(self.now.mean))[[self.now.parameters - 1]]
         minutes = TRACE_MIN + (0.0 if traced == self.current else RESTART_MIN)
         clients = one.loads[0].concurrency
         how = f"a profiler trace of some rounds with {plan.setting.name} at {clients} clients"
-        return self._weighed("trace", plan, rows, noise, minutes, how)
+        return self._weighed("trace", plan, np.concatenate([rows, psi]), noise, minutes, how)
 
 
 def _six_digits(value: float) -> float:

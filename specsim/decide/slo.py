@@ -59,31 +59,24 @@ def parse_slo(text: str) -> tuple[Target, ...]:
 
 
 def _target(text: str) -> Target:
-    match = re.fullmatch(
-        r"([a-z]+)\s*(?:=|<=)\s*([0-9.]+(?:e-?[0-9]+)?)\s*([a-z]+)(?:@(\w+))?", text
-    )
+    number = r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e-?[0-9]+)?)"
+    match = re.fullmatch(rf"([a-z]+)\s*<?=\s*{number}\s*([a-z]+)(?:@(\w+))?", text)
     if match is None:
         raise InputError(f"target {text!r}", "cannot be read", "write e.g. tpot=20ms,ttft=2s@p99")
-    metric, number, unit, statistic = match.groups()
+    metric, amount, unit, statistic = match.groups("mean")
     metrics: tuple[Metric, ...] = get_args(Metric)
     statistics: tuple[Statistic, ...] = get_args(Statistic)
-    if metric not in metrics:
-        raise UnknownNameError("latency metric", metric, metrics)
-    if unit not in UNITS:
-        raise UnknownNameError(f"unit of {text}", unit, UNITS)
-    if statistic is not None and statistic not in statistics:
-        raise UnknownNameError(f"statistic of {text}", statistic, statistics)
-    try:
-        seconds = float(number) * UNITS[unit]
-    except ValueError:
-        seconds = math.nan
+    for what, word, known in (
+        ("latency metric", metric, metrics),
+        (f"unit of {text}", unit, UNITS),
+        (f"statistic of {text}", statistic, statistics),
+    ):
+        if word not in known:
+            raise UnknownNameError(what, word, known)
+    seconds = float(amount) * UNITS[unit]
     if not 0 < seconds < math.inf:
         raise InputError(f"target {text!r}", "must be a positive time", "write e.g. tpot=20ms")
-    return Target(
-        metrics[metrics.index(metric)],
-        statistics[statistics.index(statistic or "mean")],
-        seconds,
-    )
+    return Target(metrics[metrics.index(metric)], statistics[statistics.index(statistic)], seconds)
 
 
 def meeting(

@@ -6,13 +6,14 @@ A cell that fails is a row with its error, and costs no other cell.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 
 from specsim.curve import Solver
-from specsim.decide.outlook import Grid
+from specsim.decide.outlook import Cells, Grid
 from specsim.engine import RunPlan
 from specsim.errors import InputError, SpecsimError
 from specsim.profile import Profile
@@ -147,16 +148,7 @@ def _solved(task: Sweep, profile: Profile, plans: dict[SpecSetting, RunPlan]) ->
             return task.failed(next(iter(plans)), error)
         return [row for s, plan in plans.items() for row in _solved(task, profile, {s: plan})]
     return [
-        replace(
-            _running(row, plan),
-            output_tps=float(cells.output_tps[i, j]),
-            accept_length=float(cells.accept_length[i, j]),
-            batch_size=float(cells.batch_size[i, j]),
-            round_time_s=float(cells.round_s[i, j]),
-            tpot_s=float(cells.tpot_s[i, j]),
-            ttft_s=float(cells.ttft_s[i, j]),
-            limit=cells.limit(i, j),
-        )
+        _filled(row, plan, partial(_of_cell, cells, i, j), cells.limit(i, j))
         for i, (setting, plan) in enumerate(plans.items())
         for j, row in enumerate(task.blank(setting))
     ]
@@ -173,32 +165,37 @@ def _simulated(
             cost, cases = _grid(task, profile, (plan,)).cases(profile)
             rng = np.random.default_rng(task.seed)
             result = simulate(cost, cases[j], rng=rng, record_rounds=False)
+            rows.append(_filled(blank, plan, partial(getattr, result)))
         except FAILURES as error:
             rows.append(task.failed(setting, error)[j])
-            continue
-        rows.append(
-            replace(
-                _running(blank, plan),
-                output_tps=result.output_tps,
-                accept_length=result.accept_length,
-                batch_size=result.batch_size,
-                round_time_s=result.round_s,
-                tpot_s=result.tpot_s,
-                ttft_s=result.ttft_s,
-            )
-        )
     return rows
+
+
+def _of_cell(cells: Cells, i: int, j: int, name: str) -> float:
+    return float(getattr(cells, name)[i, j])
+
+
+def _filled(
+    row: SweepRow, plan: RunPlan, number: Callable[[str], float], limit: str = ""
+) -> SweepRow:
+    """Fill in what runs, and what a solver says of it by name."""
+    return replace(
+        row,
+        scheduler=plan.setting.scheduler,
+        engine=plan.engine,
+        engine_version=plan.version,
+        output_tps=number("output_tps"),
+        accept_length=number("accept_length"),
+        batch_size=number("batch_size"),
+        round_time_s=number("round_s"),
+        tpot_s=number("tpot_s"),
+        ttft_s=number("ttft_s"),
+        limit=limit,
+    )
 
 
 def _grid(task: Sweep, profile: Profile, plans: tuple[RunPlan, ...]) -> Grid:
     return Grid.of(profile, Question(concurrency=task.concurrency), plans)
-
-
-def _running(row: SweepRow, plan: RunPlan) -> SweepRow:
-    """Fill in what runs."""
-    return replace(
-        row, scheduler=plan.setting.scheduler, engine=plan.engine, engine_version=plan.version
-    )
 
 
 def product_of(axes: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
