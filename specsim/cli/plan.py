@@ -57,7 +57,7 @@ def plan_command(
     with status("weighing measurements"):
         result = plan_measurements(server.profile, wish)
     if as_json:
-        sys.stdout.write(document("specsim.plan/1", result))
+        sys.stdout.write(document("specsim.plan/1", result, digits=6))
         return
     _show(result, server.notes)
 

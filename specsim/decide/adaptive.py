@@ -18,8 +18,6 @@ from typing import get_args
 
 import numpy as np
 
-from specsim.acceptance import accept_table
-from specsim.case import Case
 from specsim.decide.load_answer import (
     Contender,
     LoadAnswer,
@@ -182,18 +180,16 @@ class _Lab:
 
     def run(self, contender: Contender, repeat: int) -> Run:
         """Simulate a contender; all of one repeat see the same numbers."""
-        system, adaptation, plan = self.profile.system(), None, contender.plan
-        acceptance = self.profile.acceptance(self.wish.dataset, self.wish.temperature)
+        adaptation, plan = None, contender.plan
         if contender.policy is not None:
+            acceptance = self.profile.acceptance(self.wish.dataset, self.wish.temperature)
             adaptation = Adaptation.of(contender.policy, self._chain_like(plan), acceptance)
             plan = adaptation.head
-        workload = self.wish.workload(self.profile.setup.workload.workload)
-        case = Case.of(
-            system, plan, accept_table(acceptance, plan.setting), workload, Load(concurrency=1)
-        )
+        one = Grid.of(self.profile, self.wish, (plan,), (Load(concurrency=1),))
+        cost, cases = one.cases(self.profile)
         result = simulate(
-            system.cost,
-            case,
+            cost,
+            cases[0],
             rng=np.random.default_rng(np.random.SeedSequence([self.wish.seed, repeat])),
             trace=self.load if isinstance(self.load, Trace) else None,
             varying=None if isinstance(self.load, Trace) else self.load,

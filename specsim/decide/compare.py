@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import Algorithm, SpecSetting
 from specsim.uncertainty import Interval
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +123,6 @@ class _Side:
         """Return what binds a setting at load j."""
         return self.view.cells.limit(self.place[setting], j) if setting in self.place else None
 
-    def slope(self, setting: SpecSetting, j: int) -> Floats:
-        """Return d ln X / d parameters."""
-        return np.asarray(self.view.jacobian[self.place[setting], j])
-
     def errors(self) -> dict[str, float]:
         """Return the errors of the parameters by name, in the order of the covariance."""
         psi = float(self.view.covariance[-1, -1])
@@ -160,7 +152,7 @@ def _pair(first: _Side, second: _Side, setting: SpecSetting, j: int) -> Pair:
 def _change_sd(first: _Side, second: _Side, setting: SpecSetting, j: int) -> float:
     """Return the error of ln(second / first): parameters that both share move together."""
     sides = (first, second)
-    rows = [side.slope(setting, j) for side in sides]
+    rows = [side.view.jacobian[side.place[setting], j] for side in sides]
     variance = sum(row @ side.view.covariance @ row for row, side in zip(rows, sides, strict=True))
     one, other = first.errors(), second.errors()
     shared = [name for name, sd in one.items() if other.get(name) == sd]

@@ -93,12 +93,7 @@ class Grid:
     def cases(self, profile: Profile, at: Floats | None = None) -> tuple[CostModel, list[Case]]:
         """Return what prices rounds, and all cells, setting by setting.
 
-        Parameters
-        ----------
-        profile
-            The server.
-        at
-            Coordinates of its parameters; its own if None.
+        `at`: coordinates of the profile's parameters, where they are not its own.
         """
         coordinates = profile.coordinates if at is None else at
         system = profile.system(coordinates)
@@ -257,21 +252,12 @@ def load_likeness(loads: Sequence[Load]) -> Floats:
 def setting_likeness(plans: Sequence[RunPlan]) -> Floats:
     """Return the part of (SPECIFIC) that belongs to the settings, (settings, settings)."""
     settings = [plan.setting for plan in plans]
-    place = np.array(
-        [
-            [
-                np.log2(s.num_draft_tokens),
-                np.log2(s.topk),
-                np.log2(s.num_steps + 1),
-                0.5 * (s.scheduler == "overlap"),
-            ]
-            for s in settings
-        ]
-    )
-    distance = place[:, None, :] - place[None, :, :]
-    alike = np.exp(-0.5 * np.square(distance).sum(axis=2))
+    octaves = np.log2([(s.num_draft_tokens, s.topk, s.num_steps + 1) for s in settings])
+    overlaps = np.array([s.scheduler == "overlap" for s in settings])
     drafts = np.array([s.speculates for s in settings])
-    return np.where(drafts[:, None] == drafts[None, :], alike, 0.0)
+    distance = np.square(octaves[:, None] - octaves).sum(axis=2)
+    distance += 0.25 * (overlaps[:, None] != overlaps)
+    return np.where(drafts[:, None] == drafts, np.exp(-0.5 * distance), 0.0)
 
 
 def ratio_sd(covariance: Floats) -> Floats:

@@ -105,7 +105,7 @@ def plan_measurements(profile: Profile, wish: Wish | None = None) -> Measurement
     return MeasurementPlan(
         profile.name,
         levels,
-        _six_digits(now.regret(normal, weights)),
+        now.regret(normal, weights),
         STOP,
         any(m.regret_cut >= STOP for m in ranked),
         tuple(ranked),
@@ -169,7 +169,7 @@ class _Bench:
         cut = worth(self.now, rows, noise, self.normal, self.weights)
         setting = None if plan is None else Planned(plan)
         gpu_minutes = minutes * self.profile.setup.hardware.gpu_count
-        return Measurement(kind, setting, _six_digits(cut), gpu_minutes, cells, how)
+        return Measurement(kind, setting, cut, gpu_minutes, cells, how)
 
     def _worth_a_look(self) -> list[int]:
         """Return no speculation, what runs today and the most promising, each setting once."""
@@ -237,8 +237,3 @@ class _Bench:
         clients = one.loads[0].concurrency
         how = f"a profiler trace of some rounds with {plan.setting.name} at {clients} clients"
         return self._weighed("trace", plan, np.concatenate([rows, psi]), noise, minutes, how)
-
-
-def _six_digits(value: float) -> float:
-    """Round a Monte Carlo mean to what documents show of it."""
-    return float(f"{value:.6g}")

@@ -154,18 +154,9 @@ def chain_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
 def zero_steps_tps(
     cost: CostModel, plan: RunPlan, batches: Sequence[int], context: float
 ) -> Floats:
-    """Decode throughput with the drafter loaded and nothing drafted (ZERO-STEPS), tokens/s.
+    """Return the decode throughput with an idle drafter (ZERO-STEPS), tokens per second.
 
-    Parameters
-    ----------
-    cost
-        Prices rounds.
-    plan
-        Of a chain: its scheduler is kept.
-    batches
-        Running requests.
-    context
-        KV tokens per request.
+    By running requests of `context` KV tokens each, under the scheduler of the plan of a chain.
     """
     batch, idle = np.array(batches, dtype=np.float64), idle_plan(plan)
     time = planned_time(cost, idle, 1.0, batch, batch * context)

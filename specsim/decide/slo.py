@@ -89,19 +89,9 @@ def meeting(
 ) -> Flags:
     """Return which cells are known to meet every target, (settings, loads).
 
-    Means come from the closed form. For percentiles the fastest settings of each load whose means
-    pass are simulated, one after another until one meets every target, and those in `always`.
-
-    Parameters
-    ----------
-    profile, grid, cells
-        The server, the cells and their closed-form solution.
-    targets
-        All must be met.
-    always
-        Settings that are looked at in any case.
-    seed
-        Of the simulation.
+    Means come from the closed form, `cells`. For percentiles the fastest settings of each load
+    whose means pass are simulated, one after another until one meets every target, and in any case
+    those in `always`.
     """
     met = np.ones(grid.shape, dtype=np.bool_)
     for target in targets:

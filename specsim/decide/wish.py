@@ -97,18 +97,9 @@ class Finalists:
 def finalists(
     profile: Profile, wish: Wish, most: int = KEEP, refused_too: bool = True
 ) -> Finalists:
-    """Compare the settings that could win at the loads of a wish.
+    """Compare the settings that could win at the loads of a wish, at most so many.
 
-    Parameters
-    ----------
-    profile
-        The server.
-    wish
-        Loads, candidates, requests.
-    most
-        Settings that are compared.
-    refused_too
-        Whether what runs today is among them although the engine, as asked about, refuses it.
+    What runs today is among them, unless the engine refuses it and `refused_too` is false.
     """
     plans, today = with_current(profile, possible_plans(profile, wish), wish.max_running_requests)
     if today is not None and not (refused_too or plans[today].allowed):
