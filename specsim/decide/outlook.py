@@ -252,11 +252,11 @@ def load_likeness(loads: Sequence[Load]) -> Floats:
 def setting_likeness(plans: Sequence[RunPlan]) -> Floats:
     """Return the part of (SPECIFIC) that belongs to the settings, (settings, settings)."""
     settings = [plan.setting for plan in plans]
-    octaves = np.log2([(s.num_draft_tokens, s.topk, s.num_steps + 1) for s in settings])
-    overlaps = np.array([s.scheduler == "overlap" for s in settings])
+    numbers = [(s.num_draft_tokens, s.topk, s.num_steps + 1) for s in settings]
+    overlaps = [0.5 * (s.scheduler == "overlap") for s in settings]
+    place = np.column_stack([np.log2(numbers), overlaps])
+    distance = np.square(place[:, None] - place).sum(axis=2)
     drafts = np.array([s.speculates for s in settings])
-    distance = np.square(octaves[:, None] - octaves).sum(axis=2)
-    distance += 0.25 * (overlaps[:, None] != overlaps)
     return np.where(drafts[:, None] == drafts, np.exp(-0.5 * distance), 0.0)
 
 
