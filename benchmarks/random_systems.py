@@ -20,7 +20,8 @@ from specsim.decide.recommend import recommend
 from specsim.decide.wish import Wish, possible_plans, promising
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors
-from specsim.profile import FitRecord, Profile, acceptance_name, default_acceptance
+from specsim.profile import FitRecord, Profile, acceptance_name
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.uncertainty import each

@@ -6,11 +6,13 @@ and validation.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +52,7 @@ MODULES = (
 """Modules that people call; the others are inner workings."""
 
 DOCUMENTS = (
-    ("specsim.documents", "CurveDocument", "predict --json"),
+    ("specsim.curve", "Curve", "predict --json"),
     ("specsim.documents", "LogDocument", "read --json"),
     ("specsim.probe.document", "ProbeDocument", "probe"),
 )
@@ -74,7 +76,6 @@ def cli_page() -> str:
     from specsim.cli.main import COMMANDS, run
 
     os.environ["COLUMNS"] = "100"
-    os.environ["TERMINAL_WIDTH"] = "100"
 
     def helped(*words: str) -> str:
         out = io.StringIO()
@@ -95,21 +96,15 @@ def cli_page() -> str:
 
 def json_page() -> str:
     """Return the fields of the JSON documents."""
-    from pydantic import TypeAdapter
-
     parts = [
         "# JSON documents\n",
         "Generated from the models that write and check them. SI units, as the names say; "
         "fractions are fractions; what could not be had is null.\n",
     ]
     for place, name, command in DOCUMENTS:
-        module = importlib.import_module(place)
-        schema = TypeAdapter(getattr(module, name)).json_schema()
+        schema = json_schema(place, name)
         definitions = schema.get("$defs", {})
-        fields = schema["properties"]
-        if "schema" not in fields:  # written around the fields of a dataclass
-            schema["properties"] = fields = {"schema": {"const": module.SCHEMA}, **fields}
-        title = fields["schema"]["const"]
+        title = schema["properties"]["schema"]["const"]
         parts.append(f"## {title}\n\n`specsim {command}`.\n")
         parts.append(_fields(schema))
         for key, part in definitions.items():
@@ -153,6 +148,29 @@ def _words(hint: Any, classes: list[type]) -> str:
         classes.append(hint)
     names = {str: "text", float: "number", int: "whole number", bool: "true or false"}
     return names.get(hint, hint.__name__)
+
+
+def json_schema(place: str, name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a document: of the fields that `documents.document` writes."""
+    from pydantic import TypeAdapter
+
+    module = importlib.import_module(place)
+    schema = TypeAdapter(getattr(module, name)).json_schema()
+    if "schema" not in schema["properties"]:  # written before the fields of a dataclass
+        schema["properties"] = {"schema": {"const": module.SCHEMA}, **schema["properties"]}
+    for part in (schema, *schema.get("$defs", {}).values()):
+        part.setdefault("additionalProperties", False)
+        for field in _unwritten(module, part.get("title", "")):
+            part["properties"].pop(field, None)
+    return schema
+
+
+def _unwritten(module: ModuleType, kind: str) -> list[str]:
+    """Name the fields of a dataclass that no document has."""
+    known = getattr(module, kind, None)
+    if not dataclasses.is_dataclass(known):
+        return []
+    return [f.name for f in dataclasses.fields(known) if not f.metadata.get("json", True)]
 
 
 def _validation_fields() -> list[str]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.case import Case
+from specsim.case import Case, Points, points_of
 from specsim.cost import (
     CostModel,
     RoundTime,
@@ -31,43 +31,32 @@ from specsim.cost import (
     prefill_s,
     round_time,
 )
+from specsim.curve import Limit
 from specsim.engine import padded_batch
-from specsim.points import Points, points_of
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-LIMITS = ("verify", "draft", "allreduce", "prefill", "host", "cap", "kv", "client")
+TERMS: tuple[Limit, ...] = ("verify", "draft", "allreduce", "prefill", "host")
+"""What can be halved; the caps come besides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Results per case, arrays of equal length; times in seconds.
+    """Results per case, arrays of equal length; times in seconds."""
 
-    Parameters
-    ----------
-    output_tps
-        Tokens delivered per second.
-    batch_size
-        Mean running requests.
-    round_s, accept_length
-        Length of a round (or step), tokens emitted per request and round.
-    tpot_s, ttft_s
-        Means over requests.
-    limit
-        The one term whose halving would raise `output_tps` most.
-    time
-        Parts of the round.
-    """
-
-    output_tps: Floats
-    batch_size: Floats
-    round_s: Floats
-    accept_length: Floats
-    tpot_s: Floats
+    output_tps: Floats  # tokens delivered per second
+    batch_size: Floats  # mean running requests
+    round_s: Floats  # length of a round (or step)
+    accept_length: Floats  # tokens emitted per request and round
+    tpot_s: Floats  # mean over requests
     ttft_s: Floats
-    limit: tuple[str, ...]
-    time: RoundTime
+    limit: tuple[Limit, ...]  # the term whose halving would raise `output_tps` most
+    time: RoundTime  # parts of the round
+    tpot_p50_s: Floats | None = None  # percentiles are known to simulations alone
+    tpot_p99_s: Floats | None = None
+    ttft_p50_s: Floats | None = None
+    ttft_p99_s: Floats | None = None
 
     @property
     def draft_s(self) -> Floats:
@@ -247,7 +236,7 @@ def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTi
 
 def _limits(
     points: Points, batch: Floats, time: RoundTime, output: Floats, prefill: Floats
-) -> tuple[str, ...]:
+) -> tuple[Limit, ...]:
     """Name the term whose halving (for caps: doubling) would raise the output most."""
     verify = time.target_s - time.allreduce_s
     drafting = time.draft_s + time.tree_s + time.overhead_s
@@ -264,7 +253,7 @@ def _limits(
     halved = [tps(*np.where(np.arange(5) == term, 0.5, 1.0).tolist()) for term in range(5)]
     which = np.argmax(halved, axis=0)
     capped = (points.clients > batch + 0.5) & ~np.isfinite(points.open_rate)
-    result = []
+    result: list[Limit] = []
     for i, index in enumerate(which):
         if capped[i]:
             result.append("cap" if points.running_cap[i] <= points.pool_cap[i] else "kv")
@@ -273,5 +262,5 @@ def _limits(
         ):
             result.append("client")
         else:
-            result.append(LIMITS[int(index)])
+            result.append(TERMS[int(index)])
     return tuple(result)

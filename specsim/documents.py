@@ -15,15 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from specsim.evidence import Evidence
-from specsim.setting import Algorithm
-
 SIGNIFICANT_DIGITS = 10
 """Of a float in a document: beyond them the order of a sum shows, and bytes must be stable."""
-
-Role = Literal["baseline", "current", "asked", "alternative"]
-Solver = Literal["simulate", "analytic"]
-Limit = Literal["client", "cap", "kv", "verify", "draft", "allreduce", "prefill", "host"]
 
 
 def _nan_is_null(value: object) -> object:
@@ -42,58 +35,6 @@ class Record(BaseModel):
     """What all parts of a document share: strict, frozen, no unknown keys, built on first use."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
-
-
-class CurveRow(Record):
-    """One setting at one load, predicted.
-
-    `speedup` is against the baseline row of the same load; `tpot_s` and `ttft_s` are means over
-    requests; low and high bound the central 90 %. `limit` is the one term whose halving would
-    raise `output_tps` most. A setting that the engine refuses has `allowed` false, its `reason`,
-    and numbers only if asked for as a `what_if`.
-    """
-
-    role: Role
-    algorithm: Algorithm
-    topk: Count
-    num_steps: Count
-    num_draft_tokens: Count
-    scheduler: Literal["sequential", "overlap"]
-    engine: str
-    engine_version: str
-    allowed: bool
-    what_if: bool
-    reason: str | None
-    concurrency: Count
-    input_len: Amount
-    output_len: Amount
-    context_len: Amount
-    output_tps: Amount
-    output_tps_low: Amount
-    output_tps_high: Amount
-    speedup: Amount
-    accept_length: Amount
-    batch_size: Amount
-    round_time_s: Amount
-    tpot_s: Amount
-    tpot_p50_s: Amount
-    tpot_p99_s: Amount
-    ttft_s: Amount
-    ttft_p50_s: Amount
-    ttft_p99_s: Amount
-    evidence: Evidence
-    limit: Limit | None
-
-
-class CurveDocument(Record):
-    """``predict --json``."""
-
-    schema_: Literal["specsim.curve/1"] = Field(default="specsim.curve/1", alias="schema")
-    profile: str
-    seed: Count
-    solver: Solver
-    rows: tuple[CurveRow, ...]
-    notes: tuple[str, ...] = ()
 
 
 class LogWindows(Record):
@@ -230,10 +171,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-Document = CurveDocument | LogDocument
-
-
-def to_json(document: Document) -> str:
+def to_json(document: LogDocument) -> str:
     """Return the document as JSON, the same bytes for the same content.
 
     Keys stand in the order of the models; floats are rounded to 10 significant digits; the text

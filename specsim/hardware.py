@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence, weakest
+from specsim.evidence import Evidence
 from specsim.library import (
     Sourced,
     Table,
@@ -44,7 +44,6 @@ OWN_SOURCE = "setup file"
 USUAL_LINK = "pcie4-x16"
 """Link of GPUs whose table names none, assumed."""
 
-Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8"]
 LinkKind = Literal["pcie", "nvlink", "infinity-fabric", "roce", "infiniband", "ethernet", "none"]
 AllReducePath = Literal["nccl", "custom"]
 
@@ -123,30 +122,17 @@ class Gpu:
         The measured bf16 rate, or 0.75 of the specified one; other types are taken to be as
         efficient as bf16. A type that the GPU lacks runs in bf16 (its weights are unpacked).
         """
+        rates = {
+            "bf16": self.flops_bf16,
+            "fp16": self.flops_bf16,
+            "fp8": self.flops_fp8,
+            "fp4": self.flops_fp4,
+            "int8": self.flops_int8,
+        }
+        if dtype not in rates:
+            raise UnknownNameError("dtype", dtype, rates)
         efficiency = (self.gemm_flops_bf16 or GENERIC_COMPUTE * self.flops_bf16) / self.flops_bf16
-        return efficiency * (self._specified(dtype) or self.flops_bf16)
-
-    def compute_evidence(self, dtype: str = "bf16") -> Evidence:
-        """Evidence of :meth:`compute`."""
-        in_bf16 = dtype in ("bf16", "fp16") or self._specified(dtype) is None
-        return self.evidence_of("gemm_flops_bf16") if in_bf16 else "assumed"
-
-    def _specified(self, dtype: str) -> float | None:
-        match dtype:
-            case "bf16" | "fp16":
-                return self.flops_bf16
-            case "fp8":
-                return self.flops_fp8
-            case "fp4":
-                return self.flops_fp4
-            case "int8":
-                return self.flops_int8
-        raise UnknownNameError("dtype", dtype, get_args(Dtype))
-
-    @property
-    def evidence(self) -> Evidence:
-        """Weakest evidence that a step time rests on: bandwidth and bf16 rate."""
-        return weakest((self.bandwidth_evidence, self.compute_evidence()))
+        return efficiency * (rates[dtype] or self.flops_bf16)
 
     def table(self) -> dict[str, object]:
         """Return the table that :func:`gpu_from_table` reads back to the same GPU."""
@@ -162,15 +148,13 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduceRow:
-    """A piece of an all-reduce curve: `latency_s` + bytes / `bytes_per_s` up to `max_bytes`.
+class AllReducePiece:
+    """One protocol of an all-reduce: `latency_s` + bytes / `bytes_per_s`, up to `max_bytes`.
 
     `bytes_per_s` divides the message, so it already holds the 2(p-1)/p passes of a ring
     (NCCL's "algorithm bandwidth").
     """
 
-    path: AllReducePath
-    gpus: int
     max_bytes: float
     latency_s: float
     bytes_per_s: float
@@ -184,7 +168,8 @@ class Link:
     name: str  # the one that people use
     kind: LinkKind
     bytes_per_s: float  # peak per GPU and direction; 0 for kind none
-    allreduce: tuple[AllReduceRow, ...] = ()  # of one measured host: another may differ by 10x
+    # of one measured host (another may differ by 10x): kernel, GPUs, piece
+    allreduce: tuple[tuple[AllReducePath, int, AllReducePiece], ...] = ()
     allreduce_evidence: Evidence = "assumed"
     allreduce_source: str = ""
     evidence: Evidence = "assumed"  # of bytes_per_s
@@ -200,14 +185,14 @@ class Link:
                 "name the kind of the link",
             )
 
-    def allreduce_rows(self, path: AllReducePath, gpus: int) -> tuple[AllReduceRow, ...]:
+    def allreduce_pieces(self, path: AllReducePath, gpus: int) -> tuple[AllReducePiece, ...]:
         """Pieces of one curve in rising order; empty if it was not measured.
 
-        >>> [round(r.latency_s * 1e6) for r in load_link("pcie5-x16").allreduce_rows("nccl", 2)]
+        >>> [round(r.latency_s * 1e6) for r in load_link("pcie5-x16").allreduce_pieces("nccl", 2)]
         [6, 16]
         """
-        rows = (r for r in self.allreduce if r.path == path and r.gpus == gpus)
-        return tuple(sorted(rows, key=lambda r: r.max_bytes))
+        pieces = (piece for *of, piece in self.allreduce if of == [path, gpus])
+        return tuple(sorted(pieces, key=lambda piece: piece.max_bytes))
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -306,20 +291,19 @@ def link_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) 
     )
 
 
-def _allreduce_row(where: str, row: object) -> AllReduceRow:
+def _allreduce_row(where: str, row: object) -> tuple[AllReducePath, int, AllReducePiece]:
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: allreduce row {row!r}", "is not a table", "write one a row")
     keys = ("gpus", "latency_s", "bytes_per_s")
     check_keys(f"{where}: allreduce", row, ("path", "max_bytes", *keys), keys)
-    path = row.get("path", "nccl")
+    path = one_of(f"{where}: allreduce path", row.get("path", "nccl"), get_args(AllReducePath))
     gpus = positive(where, "gpus", row["gpus"], 1)
     if not gpus.is_integer():
         raise InputError(f"{where}: gpus = {gpus}", "is not a whole number", "count GPUs")
     unbounded = "max_bytes" not in row
-    return AllReduceRow(
-        path=one_of(f"{where}: allreduce path", path, get_args(AllReducePath)),
-        gpus=int(gpus),
+    piece = AllReducePiece(
         max_bytes=float("inf") if unbounded else positive(where, "max_bytes", row["max_bytes"]),
         latency_s=positive(where, "latency_s", row["latency_s"]),
         bytes_per_s=positive(where, "bytes_per_s", row["bytes_per_s"]),
     )
+    return path, int(gpus), piece

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.architecture import (
+    DraftArchitecture,
     ModelArchitecture,
     draft_names,
     load_draft,
@@ -36,6 +37,12 @@ PUBLISHED = {
     "gpt-oss-120b": (116.8, 5.1, 73728),
     "gpt-oss-20b": (20.9, 3.6, 49152),
 }
+
+
+def step_params(draft: DraftArchitecture) -> int:
+    """Parameters one token is multiplied with in a draft forward, head included, fc not."""
+    assert draft.shape is not None
+    return draft.shape.active_params + draft.input_params
 
 
 @pytest.mark.parametrize(("name", "numbers"), PUBLISHED.items())
@@ -136,11 +143,11 @@ DRAFTS = [
 def test_eagle3_drafters(target: str, name: str, step: float, fc: float, kv: int) -> None:
     draft = load_draft(name, load_model(target))
     assert draft.kind == "eagle3"
-    assert draft.params_per_step / 1e6 == pytest.approx(step, abs=0.51)  # printed whole
+    assert step_params(draft) / 1e6 == pytest.approx(step, abs=0.51)  # printed whole
     assert draft.fc_params / 1e6 == pytest.approx(fc, rel=0.005)
     assert draft.shape is not None
     assert draft.shape.kv_bytes_per_token(2) == kv
-    assert (draft.layers, draft.draft_vocab, draft.own_head) == (1, 32000, True)
+    assert (draft.shape.layers, draft.shape.vocab, draft.own_head) == (1, 32000, True)
 
 
 def test_the_founding_drafter() -> None:
@@ -168,8 +175,8 @@ def test_mtp_is_a_layer_of_the_target() -> None:
         + 9 * target.expert_params  # one shared, eight routed
         + 3 * target.hidden  # norms
     )
-    assert draft.params_per_step == layer + 2 * 7168**2 + target.head_params
-    assert draft.draft_vocab == 129280
+    assert step_params(draft) == layer + 2 * 7168**2 + target.head_params
+    assert draft.shape.vocab == 129280
     assert draft.follows_target
     assert not draft.own_head
     assert load_draft("nextn", target) == draft
@@ -181,18 +188,17 @@ def test_eagle_reads_its_projection_in_every_step() -> None:
     draft = load_draft("eagle", load_model("llama-3-8b"))
     assert draft.fc_params == 0
     assert draft.input_params == 2 * 4096**2
-    assert draft.draft_vocab == 128256
+    assert draft.shape.vocab == 128256
     assert not draft.own_head
 
 
 def test_standalone_and_ngram() -> None:
     target = load_model("llama-3.1-8b")
     small = load_draft("meta-llama/Llama-3.2-1B-Instruct", target)
-    assert (small.kind, small.layers, small.id) == ("standalone", 16, "llama-3.2-1b")
-    assert small.params_per_step == load_model("llama-3.2-1b").active_params
+    assert (small.kind, small.shape.layers, small.id) == ("standalone", 16, "llama-3.2-1b")
+    assert step_params(small) == load_model("llama-3.2-1b").active_params
     ngram = load_draft("ngram", target)
-    assert (ngram.kind, ngram.layers, ngram.params_per_step) == ("ngram", 0, 0)
-    assert (ngram.hidden, ngram.draft_vocab) == (0, 0)
+    assert (ngram.kind, ngram.hidden, ngram.shape) == ("ngram", 0, None)
 
 
 def test_drafters_that_do_not_fit_or_exist() -> None:
@@ -263,5 +269,5 @@ def test_active_never_exceeds_total_and_reaches_it_when_all_experts_are_taken(
         **{**shape, "experts": experts, "experts_per_token": experts, "moe_inter": 32}
     )
     assert moe.active_params <= all_taken.active_params
-    assert all_taken.active_params == moe.total_params - moe.embedding_params
+    assert all_taken.active_params == moe.total_params - moe.head_params
     assert moe.moe_layers == layers

@@ -276,7 +276,7 @@ def test_case_deepseek_the_cap_before_the_acceptance() -> None:
     assert asked is not None
     assert asked.points[0].limit == "cap"
     assert asked.points[0].batch_size == pytest.approx(32)
-    assert asked.comparisons[0].gain < 0
+    assert asked.points[0].gain < 0
     today = replace(profile, setup=replace(profile.setup, current=chain))
     advice = recommend(today, Wish((chain,), (100,))).advice
     raised = [a.text for a in advice if a.kind == "raise-max-running-requests"]

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 import specsim
 from specsim.cli.main import COMMANDS, run
-from specsim.cli.progress import progress_bar
-from specsim.documents import CurveDocument
+from specsim.cli.output import progress_bar
+from specsim.curve import Curve
 from specsim.profile import DEFAULT_PROFILE
 from specsim.question import CONCURRENCY
 
@@ -36,12 +37,13 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return out
 
 
-def document(capsys: pytest.CaptureFixture[str], *argv: str) -> CurveDocument:
-    out = printed(capsys, *argv, "--json")
-    return CurveDocument.model_validate_json(out)
+def document(capsys: pytest.CaptureFixture[str], *argv: str) -> Curve:
+    content = json.loads(printed(capsys, *argv, "--json"))
+    assert content.pop("schema") == "specsim.curve/1"
+    return TypeAdapter(Curve).validate_python(content)
 
 
-def settings(found: CurveDocument, role: str = "asked") -> list[tuple[int, int, int]]:
+def settings(found: Curve, role: str = "asked") -> list[tuple[int, int, int]]:
     rows = [r for r in found.rows if r.role == role and r.concurrency == found.rows[0].concurrency]
     return [(row.num_steps, row.topk, row.num_draft_tokens) for row in rows]
 
@@ -245,7 +247,7 @@ def test_progress_shows_on_a_terminal_after_a_while(
 ) -> None:
     stream = Screen() if terminal else io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr("specsim.cli.progress.PATIENCE_S", patience_s)
+    monkeypatch.setattr("specsim.cli.output.PATIENCE_S", patience_s)
     monkeypatch.setenv("TERM", "xterm")
     with progress_bar("simulating") as advance:
         for done in range(3):
@@ -264,7 +266,7 @@ def test_interrupt_and_bug(
 
     broken(KeyboardInterrupt())
     assert run(FOUNDING) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "\n")  # below the terminal's ^C
     broken(ZeroDivisionError("division\nby zero"))
     assert run(FOUNDING) == 1
     told = capsys.readouterr()

@@ -51,7 +51,7 @@ NUMBERS = {
     "--request-rate 0": ("request rate 0", "must be positive"),
     "--request-rate -1": ("request rate -1", ">= 0"),
     "--request-rate nan": ("request rate nan", "finite"),
-    "--max-running-requests 0": ("max_running_requests 0", "at least 1"),
+    "--max-running-requests 0": ("max_running_requests = 0", "at least 1"),
     "--concurrency nan": ("concurrency nan", "--concurrency 1,10,100"),
     "--concurrency 1,2.5": ("concurrency 2.5", "is not a whole number"),
     "--concurrency 1,-3": ("concurrency -3", "is not a whole number"),

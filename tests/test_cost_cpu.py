@@ -134,8 +134,8 @@ def test_a_cpu_launches_nothing() -> None:
     assert overhead_s(cost) == OVERHEAD_S  # sampling, not launches
     draft = cost.draft
     assert draft is not None
-    bytes_s = (draft.step_bytes + draft.head_bytes) / BANDWIDTH
-    flops_s = (draft.flops_per_token + draft.head_flops_per_token) / RATE
+    bytes_s = (draft.step_bytes + draft.part.head_bytes) / BANDWIDTH
+    flops_s = (draft.flops_per_token + draft.part.head_flops_per_token) / RATE
     step = float(draft_forward_s(cost, 1.0, 0.0, 1.0))
     assert step == pytest.approx(bytes_s + flops_s, rel=0.02)  # the floor is 0.2 ms of 17
 
@@ -145,12 +145,14 @@ def test_a_drafter_cut_short_is_shorter() -> None:
     target = load_model("smollm2-135m")
     whole, cut = load_draft("smollm2-135m", target), load_draft("smollm2-135m", target, 10)
     head = target.vocab * target.hidden
-    assert cut.layers == 10
-    assert (cut.params_per_step - head) * 3 == pytest.approx(whole.params_per_step - head, rel=1e-3)
+    assert cut.shape.layers == 10
+    assert (cut.shape.active_params - head) * 3 == pytest.approx(
+        whole.shape.active_params - head, rel=1e-3
+    )
     short = server("f16", quantisation="q4_0", layers=10).cost.draft
     assert short is not None
     # 37.7 MB file: ten layers in 18 bytes per 32 weights, embedding and head one tensor
-    assert short.step_bytes + short.head_bytes == pytest.approx(37.7e6, rel=0.15)
+    assert short.step_bytes + short.part.head_bytes == pytest.approx(37.7e6, rel=0.15)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def test_a_draft_step_reads_the_drafter_once() -> None:
     cost = kimi().cost
     draft = cost.draft
     assert draft is not None
-    read = (draft.step_bytes + draft.head_bytes) / cost.bandwidth
+    read = (draft.step_bytes + draft.part.head_bytes) / cost.bandwidth
     assert read == pytest.approx(173e-6, rel=0.02)
-    messages = float(cost.allreduce_s(1, draft.hidden, draft.layers))
+    messages = float(cost.allreduce_s(1, draft.part.model.hidden, draft.part.model.layers))
     step = float(draft_forward_s(cost, 1, 0.0, 1))
     assert step == pytest.approx(read + DRAFT_FORWARD_S + messages, rel=0.02)
 

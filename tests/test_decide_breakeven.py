@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.acceptance import AcceptTable
+from specsim.acceptance import AcceptTable, at_accept_length
 from specsim.decide.breakeven import blended, break_even, breakeven_accept_length
 from specsim.errors import InputError
 from specsim.predict import predict
 from specsim.profile import load_profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
-from specsim.scenario.apply import solve_level
 from specsim.setting import SpecSetting
 
 
@@ -49,7 +48,8 @@ def test_at_the_break_even_length_the_gain_is_zero() -> None:
     plan = profile.system().plan(SpecSetting.of(1, 3, scheduler="overlap"))
     point = break_even(profile, plan, at(30)).points[0]
     assert point.reachable
-    level = solve_level(profile.acceptance(), plan.setting, point.breakeven_accept_length)
+    needed = point.breakeven_accept_length
+    level = at_accept_length(profile.acceptance(), plan.setting, needed).level
     shift = level - profile.acceptance().level
     first = profile.acceptances[0]
     moved = replace(
@@ -59,7 +59,7 @@ def test_at_the_break_even_length_the_gain_is_zero() -> None:
     curve = predict(moved, Question((plan.setting,), (30,)), solver="analytic")
     asked = curve.of("asked")
     assert asked is not None
-    assert asked.comparisons[0].gain == pytest.approx(0.0, abs=0.02)
+    assert asked.points[0].gain == pytest.approx(0.0, abs=0.02)
 
 
 def test_gain_and_break_even_agree_in_sign() -> None:

@@ -59,7 +59,7 @@ def test_measured_gpus(
     assert gpu.bandwidth == pytest.approx(read_gbs * 1e9)
     assert gpu.flops_bf16 == pytest.approx(spec_tflops * 1e12)
     assert gpu.compute("bf16") == pytest.approx(gemm_tflops * 1e12)
-    assert gpu.bandwidth_evidence == gpu.compute_evidence("bf16") == gpu.evidence == "measured"
+    assert gpu.bandwidth_evidence == gpu.evidence_of("gemm_flops_bf16") == "measured"
     assert gpu.evidence_of("mem_bandwidth") == "published"
     assert "aiconfigurator@095f58a" in gpu.source_of("read_bandwidth")
 
@@ -82,7 +82,7 @@ def test_unmeasured_gpus_get_generic_efficiencies(
     assert gpu.mem_bytes == pytest.approx(gb * 1e9)
     assert gpu.bandwidth == pytest.approx(0.8 * gbs * 1e9)
     assert gpu.compute("bf16") == pytest.approx(0.75 * tflops * 1e12)
-    assert gpu.bandwidth_evidence == gpu.compute_evidence() == "assumed"
+    assert gpu.bandwidth_evidence == gpu.evidence_of("gemm_flops_bf16") == "assumed"
 
 
 def test_the_founding_card_reports_97887_mib() -> None:
@@ -97,9 +97,7 @@ def test_other_types_are_as_efficient_as_bf16_and_missing_ones_run_in_bf16() -> 
     pro, a100 = load_gpu("rtx-pro-6000"), load_gpu("a100-sxm")
     assert pro.compute("fp8") == pytest.approx(398e12 * 935.6 / 467.8)
     assert pro.compute("fp4") == pytest.approx(398e12 * 1871.2 / 467.8)
-    assert pro.compute_evidence("fp8") == "assumed"
     assert a100.compute("fp8") == a100.compute("fp4") == a100.compute("bf16")
-    assert a100.compute_evidence("fp8") == "measured"
     assert a100.compute("fp16") == a100.compute("bf16")
     with pytest.raises(UnknownNameError, match="fp8"):
         pro.compute("fp9")
@@ -137,7 +135,7 @@ def test_links(name: str, gbs: float) -> None:
 
 
 def _allreduce_us(name: str, path: str, gpus: int, size: int) -> float:
-    rows = load_link(name).allreduce_rows("custom" if path == "custom" else "nccl", gpus)
+    rows = load_link(name).allreduce_pieces("custom" if path == "custom" else "nccl", gpus)
     row = next(r for r in rows if size <= r.max_bytes)
     return 1e6 * (row.latency_s + size / row.bytes_per_s)
 
@@ -172,11 +170,11 @@ def test_allreduce_curves_are_complete(name: str) -> None:
     link = load_link(name)
     for path in ("nccl", "custom"):
         for gpus in (2, 4, 8):
-            rows = link.allreduce_rows(path, gpus)
+            rows = link.allreduce_pieces(path, gpus)
             if rows:
                 assert rows[-1].max_bytes == math.inf
                 assert len({r.max_bytes for r in rows}) == len(rows)
-    assert link.allreduce_rows("nccl", 3) == ()
+    assert link.allreduce_pieces("nccl", 3) == ()
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
@@ -198,7 +196,6 @@ def test_a_table_of_ones_own() -> None:
     assert own.evidence_of("mem_bandwidth") == "assumed"
     assert own.source_of("read_bandwidth") == "nvbandwidth"
     assert own.source_of("l2_bytes") == ""
-    assert own.evidence == "assumed"
     assert own.l2_bytes is None
 
 
@@ -249,7 +246,7 @@ def test_files(tmp_path: Path) -> None:
         'kind = "roce"\nbytes_per_s = 25e9\n'
         "[[allreduce]]\ngpus = 2\nlatency_s = 30e-6\nbytes_per_s = 10e9\n"
     )
-    rows = load_link(str(link)).allreduce_rows("nccl", 2)
+    rows = load_link(str(link)).allreduce_pieces("nccl", 2)
     assert [r.max_bytes for r in rows] == [math.inf]
 
 

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from specsim.acceptance import Acceptance
 from specsim.analytic import solve
 from specsim.calibrate.validate import ValidatedRow, Validation
-from specsim.cost import AllReduce, AllReducePiece
+from specsim.cost import AllReduce
 from specsim.curve import Curve
 from specsim.errors import InputError
+from specsim.hardware import AllReducePiece
 from specsim.observations import Observation
 from specsim.profile import Profile, load_profile
 from specsim.report.figure import drawn, new_figure, profile_caption
@@ -25,7 +26,7 @@ from specsim.report.plots_cost import (
     plot_residuals,
 )
 from specsim.report.plots_curve import plot_speedup
-from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, round_parts
+from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, rounds_at
 from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
 from specsim.report.timeline import scheduled_plans, timelines
 from specsim.setting import SpecSetting
@@ -62,7 +63,7 @@ def test_speedup_is_the_curve_s_gain_in_per_cent(axes: Axes, curve: Curve) -> No
     assert labels[0].endswith("(runs today)")
     assert len(labels) == len(curve.series) - 1
     asked = next(line for line in axes.lines if line.get_label() == labels[1])
-    gains = [100 * c.gain for c in curve.series[2].comparisons]
+    gains = [100 * c.gain for c in curve.series[2].points]
     assert list(asked.get_ydata()) == pytest.approx(gains, rel=1e-12)
 
 
@@ -72,24 +73,24 @@ def test_parts_add_up_to_the_round(profile: Profile) -> None:
         profile.system().plan(SpecSetting.none()),
         *scheduled_plans(profile, SpecSetting.of(2, 2)),
     ]
-    parts = round_parts(profile, plans, 30)
+    parts = parts_of(rounds_at(profile, plans, 30))
     point = profile.predict(SpecSetting.of(2, 2), concurrency=[30], solver="analytic")
     asked = point.of("asked")
     assert asked is not None
-    assert parts.round_s[1] == pytest.approx(asked.points[0].round_time_s, rel=1e-9)
-    assert (parts.seconds >= 0).all()
+    assert parts.sum(axis=1)[1] == pytest.approx(asked.points[0].round_time_s, rel=1e-9)
+    assert (parts >= 0).all()
     host = list(PARTS).index("host")
-    assert parts.seconds[1, host] > parts.seconds[2, host]  # overlap hides the CPU
+    assert parts[1, host] > parts[2, host]  # overlap hides the CPU
 
 
 def test_stack_shows_every_part_once(axes: Axes, profile: Profile) -> None:
     plans = scheduled_plans(profile, SpecSetting.of(2, 2))
-    parts = round_parts(profile, plans, 30)
-    plot_round_parts(axes, parts, ["topk=2, v1", "topk=2, v2"], "30 clients")
+    rounds = rounds_at(profile, plans, 30)
+    plot_round_parts(axes, rounds, ["topk=2, v1", "topk=2, v2"], "30 clients")
     units(axes)
     assert len(axes.get_legend_handles_labels()[1]) == len(PARTS)
     tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
-    assert max(tops) == pytest.approx(1e3 * parts.round_s.max(), rel=1e-12)
+    assert max(tops) == pytest.approx(1e3 * rounds.round_s.max(), rel=1e-12)
 
 
 @pytest.mark.parametrize("paints", [[p[1:] for p in PARTS.values()], list(PAINT.values())])
@@ -138,7 +139,7 @@ def test_gain_map_agrees_with_the_curve(axes: Axes, profile: Profile, curve: Cur
     plan = profile.system().plan(SpecSetting.of(2, 2))
     gains = gain_map(profile, plan, (1, 30, 100), rows=5)
     middle = gains.gain[2]  # share 0: the drafter as it is
-    expected = [c.gain for c in curve.series[2].comparisons]
+    expected = [c.gain for c in curve.series[2].points]
     assert middle == pytest.approx(expected, abs=1e-9)
     assert (np.diff(gains.gain, axis=0) >= 0).all()  # a better drafter never hurts here
     plot_gain_map(axes, gains)

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from specsim.architecture import load_draft, load_model, model_names
 from specsim.cli.main import run
 from specsim.errors import InputError
+from specsim.probe import bench
 from specsim.probe import device as devices
-from specsim.probe import stopwatch
+from specsim.probe.bench import MOST_REPEATS, Deadline, Sample, affordable, sample
 from specsim.probe.grid import (
     Layers,
     Point,
@@ -32,7 +33,6 @@ from specsim.probe.grid import (
 from specsim.probe.layers import draw_experts
 from specsim.probe.rates import measure_allreduce, slowest
 from specsim.probe.shapes import draft_shapes, target_shape
-from specsim.probe.stopwatch import MOST_REPEATS, Deadline, Sample, affordable, sample
 from specsim.sharding import shard
 
 # --- shapes: the probe builds what the architecture library prices ---
@@ -77,7 +77,7 @@ def test_drafts_read_what_a_draft_step_reads(name: str) -> None:
     routed = draft.shape.moe_layers * draft.shape.experts * draft.shape.expert_params
     active = draft.shape.moe_layers * draft.shape.experts_per_token * draft.shape.expert_params
     ours = step.around_params + sum(layer.params * count for layer, count in step.groups)
-    assert ours - routed + active == draft.params_per_step
+    assert ours - routed + active == draft.shape.active_params + draft.input_params
     if extend is not None:
         assert extend.around_params - step.around_params == draft.fc_params
 
@@ -141,7 +141,7 @@ def test_contexts_shrink_but_a_kv_point_keeps_its_length() -> None:
     assert fitted_points(points, stack, layer, Layers(4, 2, 32), 0.0, 2, 1024) == ()
 
 
-# --- timing, with a stopwatch that is told what it reads ---
+# --- timing, with a bench that is told what it reads ---
 
 
 class FakeTimer:
@@ -221,7 +221,7 @@ def test_points_that_would_not_fit_are_not_begun() -> None:
 
 
 class FakeCuda:
-    """As much of torch.cuda as the stopwatch uses."""
+    """As much of torch.cuda as the bench uses."""
 
     def __init__(self, fails: bool = False) -> None:
         self.calls: list[str] = []
@@ -281,8 +281,8 @@ def fake_timer(monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> tuple[An
         return SimpleNamespace(fill_=lambda value: cuda.calls.append("cover"))
 
     torch = SimpleNamespace(cuda=cuda, empty=empty, uint8="uint8")
-    monkeypatch.setattr(stopwatch, "import_torch", lambda: torch)
-    timer = stopwatch.CudaTimer(SimpleNamespace(type="cuda"), 300e6)  # type: ignore[arg-type]
+    monkeypatch.setattr(bench, "import_torch", lambda: torch)
+    timer = bench.CudaTimer(SimpleNamespace(type="cuda"), 300e6)  # type: ignore[arg-type]
     assert sizes == [600_000_000]  # twice the cache
     return timer, cuda
 
@@ -293,7 +293,7 @@ def test_a_step_is_warmed_up_beside_then_captured(monkeypatch: pytest.MonkeyPatc
     assert cuda.calls == [
         "side waits",
         "side begins",
-        *["step"] * stopwatch.WARM_UPS,
+        *["step"] * bench.WARM_UPS,
         "side ends",
         "main waits",
         "synchronize",

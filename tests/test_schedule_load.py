@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from policy_cases import with_workload
 from simulation_cases import CHAIN, case_of, llama_sglang
-from typer.main import get_command
 
-from specsim.cli.coercion import PlainCommand
+from specsim.cli.schedule import schedule_command
 from specsim.decide.adaptive import schedule_under_load, simpler_tables
 from specsim.decide.candidates import Limits
 from specsim.decide.load_answer import LoadAnswer, Outcome, Role, paired_gain
@@ -246,10 +243,7 @@ def test_bad_repeats_are_refused() -> None:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    module = import_module("specsim.cli.schedule")
-    app.command("schedule", cls=PlainCommand)(module.schedule_command)
-    get_command(app)(list(words), standalone_mode=False)
+    schedule_command.main(list(words), standalone_mode=False)
     return capsys.readouterr().out
 
 

@@ -46,29 +46,9 @@ class DraftArchitecture:
     source: str = ""
 
     @property
-    def layers(self) -> int:
-        """Decoder layers of one draft forward."""
-        return self.shape.layers if self.shape else 0
-
-    @property
     def hidden(self) -> int:
         """Width."""
         return self.shape.hidden if self.shape else 0
-
-    @property
-    def draft_vocab(self) -> int:
-        """Rows of the LM head that a draft step reads."""
-        return self.shape.vocab if self.shape else 0
-
-    @property
-    def params_per_step(self) -> int:
-        """Parameters one token is multiplied with in a draft forward, head included, fc not.
-
-        >>> target = load_model("kimi-k2.5")
-        >>> round(load_draft("kimi-k2.5-eagle3", target).params_per_step / 1e6)
-        1037
-        """
-        return self.shape.active_params + self.input_params if self.shape else 0
 
 
 def draft_names() -> tuple[str, ...]:

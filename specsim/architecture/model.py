@@ -143,12 +143,7 @@ class ModelArchitecture:
 
     @property
     def head_params(self) -> int:
-        """Parameters of the LM head, read whole in every step."""
-        return self.hidden * self.vocab
-
-    @property
-    def embedding_params(self) -> int:
-        """Parameters of the embedding, of which a step reads a row per token."""
+        """Parameters of the LM head, read whole in every step; the embedding has as many."""
         return self.hidden * self.vocab
 
     @property
@@ -172,7 +167,7 @@ class ModelArchitecture:
         1026.4
         """
         routed = self.moe_layers * self.experts * self.expert_params
-        matrices = self.head_params + (0 if self.tied_embeddings else self.embedding_params)
+        matrices = self.head_params * (1 if self.tied_embeddings else 2)
         return self.dense_params + routed + matrices
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.architecture import load_model
@@ -11,6 +11,7 @@ from specsim.cost.target import PER_REQUEST_S
 from specsim.hardware import gpu_from_table, load_gpu
 from specsim.library import read_library
 from specsim.logs import LogEntry
+from specsim.observations import Observation
 from specsim.server import Setup
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
@@ -25,11 +26,6 @@ BASE_NOISE = 0.03
 LEAST_FLOPS = 1e9
 """A probe that had no time for more than one token has not measured a rate of products."""
 SIXTEEN_BITS = ("bf16", "fp16", "f16")
-
-
-def probes_of(entries: Sequence[LogEntry]) -> list[LogEntry]:
-    """Return the entries that are probes."""
-    return [entry for entry in entries if entry.format == "probe"]
 
 
 def measured_gpu(entry: LogEntry, gpu: str | None) -> dict[str, object]:
@@ -97,7 +93,7 @@ def with_measured_gpu(setup: Setup, entry: LogEntry) -> Setup:
     return replace(setup, hardware=hardware)
 
 
-def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[dict[str, object]], list[str]]:
+def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[Observation], list[str]]:
     """Return plain decode steps as observations, and notes.
 
     A step is the target alone on one GPU in 16 bits: rows come only of a server of which that is a
@@ -109,7 +105,7 @@ def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[dict[str, object]], 
         return [], [f"{entry.path}: step times are not used: {reason}; its hardware rates are"]
     plan = assemble(setup).plan(SpecSetting.none(), what_if=True)
     waits = plan.timeline == "sequential"
-    rows: list[dict[str, object]] = []
+    rows: list[Observation] = []
     hidden = 0
     for row in entry.rows:
         batch, step = round(row.batch_size or 1), row.round_time_s or 0.0
@@ -119,18 +115,15 @@ def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[dict[str, object]], 
             hidden += 1
             continue
         rows.append(
-            {
-                "kind": "steady_decode",
-                "algorithm": "none",
-                "topk": 1,
-                "num_steps": 0,
-                "num_draft_tokens": 1,
-                "concurrency": batch,
-                "context_len": row.extra["context_len"],
-                "round_time_s": step + added,
-                "weight": _weight(row.extra["error"], added / (step + added)),
-                "source": f"{entry.path} (probe, {entry.settings['gpu']})",
-            }
+            Observation(
+                kind="steady_decode",
+                setting=SpecSetting.none(),
+                concurrency=batch,
+                context_len=row.extra["context_len"],
+                round_time_s=step + added,
+                weight=_weight(row.extra["error"], added / (step + added)),
+                source=f"{entry.path} (probe, {entry.settings['gpu']})",
+            )
         )
     notes = [
         f"{entry.path}: {len(rows)} steps of the probe at {IMPLEMENTATION_ERROR:.0%} error each: "

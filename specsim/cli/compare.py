@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import what_if
+from specsim.cli import output
+from specsim.cli.options import argument, command
+from specsim.cli.server import Changes, Server
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.decide.compare import ServerComparison
@@ -16,62 +19,52 @@ if TYPE_CHECKING:
 WIDTH = 110
 
 
-def compare_command(
-    first: Annotated[
-        str, typer.Argument(metavar="A", help="Profile or scenario: shipped name or TOML file.")
-    ],
-    second: Annotated[
-        str | None,
-        typer.Argument(metavar="B", help="The other one; left out, A under --set."),
-    ] = None,
-    config_list: opt.ConfigListOption = None,
-    topk: opt.TopkOption = None,
-    steps: opt.StepsOption = None,
-    draft_tokens: opt.DraftTokensOption = None,
-    concurrency: opt.ConcurrencyOption = None,
-    overrides: what_if.SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.comparison/1.")] = False,
-) -> None:
+@dataclass(frozen=True)
+class Options(Changes):
+    """Which two, and at which loads."""
+
+    first: str = argument("A", shell_complete=opt.profiles)
+    second: str | None = argument("[B]", required=False, shell_complete=opt.profiles)
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    as_json: bool = opt.as_json("specsim.comparison/1")
+
+
+@command("compare", opt.Asked, Options)
+def compare_command(asked: opt.Asked, how: Options) -> None:
     """Show two profiles or scenarios side by side, for the same settings and loads.
+
+    A and B are shipped names or TOML files; without B, A is compared with itself under --set.
 
     Example: specsim compare today.toml faster-link.toml
 
     Example: specsim compare kimi-k2.5-int4-8x-rtx-pro-6000 --set allreduce.latency=*0.5
     """
-    import sys
-
-    from specsim.cli.settings import Defaults, asked_settings
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import compare
-    from specsim.documents import document
-    from specsim.errors import InputError
     from specsim.question import CONCURRENCY, Question
 
-    if second is None and not overrides:
+    if how.second is None and not how.overrides:
         raise InputError("one server", "is compared with nothing", "give a second one, or --set")
-    one = what_if.load_server(first, None)
-    two = what_if.load_server(second or first, overrides)
-    defaults = Defaults(algorithm_of(one.profile) or "EAGLE3")
-    asked = asked_settings(defaults, (topk, steps, draft_tokens), config_list or [], [], [])
-    loads = CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency)
-    result = compare(one.profile, two.profile, Question(asked.settings, loads))
-    if as_json:
+    one, one_notes = Server(how.first, ()).load()
+    two, two_notes = Server(how.second or how.first, how.overrides).load()
+    settings = asked.settings(algorithm_of(one))
+    result = compare(one, two, Question(settings.asked, how.concurrency or CONCURRENCY))
+    if how.as_json:
+        from specsim.documents import document
+
         sys.stdout.write(document("specsim.comparison/1", result))
         return
-    _show(result, (*one.notes, *two.notes, *asked.notes))
+    _show(result, (*one_notes, *two_notes, *settings.notes))
 
 
 def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
-    from textwrap import fill
 
-    from specsim.cli.console import console, table
-
-    out = console(piped_width=WIDTH)
+    out = output.console(WIDTH)
     out.print(f"A: {result.first}", style="bold")
     out.print(f"B: {result.second}", style="bold")
     for setting in dict.fromkeys(pair.setting for pair in result.rows):
         out.print(f"\n{'no speculation' if not setting.speculates else setting.label}")
-        grid = table("clients", "A tok/s (90 %)", "B tok/s (90 %)", "B against A", "limits")
+        grid = output.table("clients", "A tok/s (90 %)", "B tok/s (90 %)", "B against A", "limits")
         for pair in result.rows:
             if pair.setting != setting:
                 continue
@@ -85,7 +78,7 @@ def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
             )
         out.print(grid)
     out.print("\nfastest expected setting by load")
-    grid = table("clients", "A", "tok/s", "B", "tok/s")
+    grid = output.table("clients", "A", "tok/s", "B", "tok/s")
     for best in result.best:
         grid.add_row(
             str(best.concurrency),
@@ -95,8 +88,7 @@ def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
             f"{best.second.output_tps:.0f}",
         )
     out.print(grid)
-    for note in notes:
-        out.print(fill(note, out.width, initial_indent="- ", subsequent_indent="  "))
+    output.print_notes(out, notes)
 
 
 def _tps(value: Interval | None) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import what_if
+from specsim.cli import output
+from specsim.cli.options import command
+from specsim.cli.server import AnyServer
 
 if TYPE_CHECKING:
     from specsim.decide.plan import MeasurementPlan
@@ -17,64 +19,57 @@ WIDTH = 110
 SHOWN = 8
 
 
-def plan_command(
-    profile: what_if.ServerOption = None,
-    concurrency: opt.ConcurrencyOption = None,
-    engine_version: opt.EngineVersionOption = None,
-    input_len: opt.InputLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    dataset: opt.DatasetOption = None,
-    temperature: opt.TemperatureOption = None,
-    mix: what_if.MixOption = None,
-    observations: what_if.MeasuredOption = None,
-    overrides: what_if.SetOption = None,
-    seed: opt.SeedOption = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.plan/1.")] = False,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """For which loads, and what was measured."""
+
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    mix: tuple[tuple[int, float], ...] | None = opt.mix()
+    observations: str | None = opt.measured()
+    seed: int = opt.seed()
+    as_json: bool = opt.as_json("specsim.plan/1")
+
+
+@command("plan", AnyServer, Options)
+def plan_command(server: AnyServer, how: Options) -> None:
     """Rank the next measurements by how much they should cut the regret of the choice.
 
     Example: specsim plan --concurrency 1,30,100
     """
-    import sys
-
-    from specsim.cli.console import status
     from specsim.decide.plan import LOADS, plan_measurements
     from specsim.decide.wish import Wish
-    from specsim.documents import document
 
-    server = what_if.load_server(profile, overrides)
+    profile, notes = server.load()
     wish = Wish(
-        concurrency=LOADS if concurrency is None else opt.parse_concurrency(concurrency),
-        engine_version=engine_version,
-        input_len=input_len,
-        output_len=output_len,
-        dataset=dataset,
-        temperature=temperature,
-        mix=what_if.parse_mix(mix),
-        measured=what_if.measured_settings(observations),
-        seed=seed,
+        concurrency=how.concurrency or LOADS,
+        engine_version=server.engine_version,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        dataset=how.dataset,
+        temperature=how.temperature,
+        mix=how.mix or (),
+        measured=opt.measured_settings(how.observations),
+        seed=how.seed,
     )
-    with status("weighing measurements"):
-        result = plan_measurements(server.profile, wish)
-    if as_json:
+    with output.status("weighing measurements"):
+        result = plan_measurements(profile, wish)
+    if how.as_json:
+        from specsim.documents import document
+
         sys.stdout.write(document("specsim.plan/1", result, digits=6))
         return
-    _show(result, server.notes)
+    _show(result, notes)
 
 
 def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
-    from textwrap import fill
-
-    from specsim.cli.console import console, table
-
-    out = console(piped_width=WIDTH)
+    out = output.console(WIDTH)
     loads = ", ".join(map(str, result.concurrency))
     out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
     out.print(
-        f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
+        f"Options now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
-    grid = table("measurement", "regret cut by", "GPU minutes", "cells")
+    grid = output.table("measurement", "regret cut by", "GPU minutes", "cells")
     for planned in result.measurements[:SHOWN]:
         grid.add_row(
             planned.label,
@@ -94,7 +89,5 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
         lines = [f"Measure {first.how}."]
         if cheap is not first:
             lines.append(f"Most per GPU minute: {cheap.how}.")
-        for line in lines:
-            out.print(fill(line, out.width), soft_wrap=True)
-    for note in notes:
-        out.print(fill(note, out.width, initial_indent="- ", subsequent_indent="  "))
+        output.print_sentences(out, lines)
+    output.print_notes(out, notes)

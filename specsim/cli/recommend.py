@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import what_if
+from specsim.cli import output
+from specsim.cli.options import command, flag, option
+from specsim.cli.server import AnyServer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from specsim.decide.recommendation import LoadChoice, Option, Recommendation
+    from specsim.decide.slo import Target
     from specsim.uncertainty import Interval
 
 WIDTH = 120
@@ -24,122 +27,99 @@ FULL_WIDTH = 110
 SHOWN_TIES = 2
 
 
-def recommend_command(
-    profile: what_if.ServerOption = None,
-    concurrency: opt.ConcurrencyOption = None,
-    max_draft_tokens: Annotated[
-        int, typer.Option("--max-draft-tokens", metavar="N", help="Most tokens verified per round.")
-    ] = 64,
-    max_steps: Annotated[int, typer.Option("--max-steps", metavar="S", help="Deepest draft.")] = 8,
-    max_topk: Annotated[int, typer.Option("--max-topk", metavar="K", help="Widest tree.")] = 8,
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            "--slo", metavar="tpot=20ms,ttft=2s@p99", help="Latency targets: mean, @p50 or @p99."
-        ),
-    ] = None,
-    engine_version: opt.EngineVersionOption = None,
-    any_engine: Annotated[
-        bool, typer.Option("--any-engine", help="Later releases of the engine count too.")
-    ] = False,
-    max_running_requests: opt.MaxRunningOption = None,
-    input_len: opt.InputLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    dataset: opt.DatasetOption = None,
-    temperature: opt.TemperatureOption = None,
-    mix: what_if.MixOption = None,
-    schedule: Annotated[
-        bool,
-        typer.Option("--schedule", help="Also the best number of steps by running batch."),
-    ] = False,
-    gpu_hour_price: Annotated[
-        float | None,
-        typer.Option("--gpu-hour-price", metavar="M", help="Money per GPU and hour."),
-    ] = None,
-    draft_model: Annotated[
-        str | None, typer.Option("--draft-model", metavar="PATH", help="For the launch flags.")
-    ] = None,
-    observations: what_if.MeasuredOption = None,
-    overrides: what_if.SetOption = None,
-    seed: opt.SeedOption = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print specsim.recommendation/1 only.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """Among which settings, at which loads, and by which measure."""
+
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    max_draft_tokens: int = opt.max_draft_tokens()
+    max_steps: int = opt.max_steps()
+    max_topk: int = option("--max-topk", "K", "Widest tree.", opt.whole(), default="8")
+    targets: tuple[Target, ...] | None = opt.slo(
+        "tpot=20ms,ttft=2s@p99", "Latency targets: mean, @p50 or @p99."
+    )
+    any_engine: bool = flag("--any-engine", "Later releases of the engine count too.")
+    max_running_requests: int | None = opt.max_running_requests()
+    mix: tuple[tuple[int, float], ...] | None = opt.mix()
+    schedule: bool = flag("--schedule", "Also the best number of steps by running batch.")
+    gpu_hour_price: float | None = option(
+        "--gpu-hour-price", "M", "Money per GPU and hour.", opt.number()
+    )
+    draft_model: str | None = option("--draft-model", "PATH", "For the launch flags.")
+    observations: str | None = opt.measured()
+    seed: int = opt.seed()
+    as_json: bool = opt.as_json("specsim.recommendation/1")
+
+
+@command("recommend", AnyServer, Options)
+def recommend_command(server: AnyServer, how: Options) -> None:
     """Say which setting to launch at every load, by how much it wins, and how sure that is.
 
     Compares no speculation, chains and trees, whatever the engine's version runs.
 
     Example: specsim recommend --concurrency 1,30,100
     """
-    import sys
-    from dataclasses import replace
-
-    from specsim.cli.console import console, status
     from specsim.decide.candidates import Limits
     from specsim.decide.recommend import recommend
-    from specsim.decide.slo import parse_slo
     from specsim.decide.wish import Wish
-    from specsim.documents import document
     from specsim.question import CONCURRENCY
 
-    server = what_if.load_server(profile, overrides)
+    profile, notes = server.load()
     wish = Wish(
-        concurrency=CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency),
-        limits=Limits(max_draft_tokens, max_steps, max_topk),
-        targets=parse_slo(slo) if slo else (),
-        engine_version=engine_version,
-        any_engine=any_engine,
-        max_running_requests=max_running_requests,
-        input_len=input_len,
-        output_len=output_len,
-        dataset=dataset,
-        temperature=temperature,
-        mix=what_if.parse_mix(mix),
-        measured=what_if.measured_settings(observations),
-        gpu_hour_price=gpu_hour_price,
-        draft_model=draft_model,
-        seed=seed,
+        concurrency=how.concurrency or CONCURRENCY,
+        limits=Limits(how.max_draft_tokens, how.max_steps, how.max_topk),
+        targets=how.targets or (),
+        engine_version=server.engine_version,
+        any_engine=how.any_engine,
+        max_running_requests=how.max_running_requests,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        dataset=how.dataset,
+        temperature=how.temperature,
+        mix=how.mix or (),
+        measured=opt.measured_settings(how.observations),
+        gpu_hour_price=how.gpu_hour_price,
+        draft_model=how.draft_model,
+        seed=how.seed,
     )
-    with status("comparing settings"):
-        answer = recommend(server.profile, wish)
-    answer = replace(answer, notes=(*server.notes, *answer.notes))
-    if as_json:
+    with output.status("comparing settings"):
+        answer = recommend(profile, wish)
+    answer = replace(answer, notes=(*notes, *answer.notes))
+    if how.as_json:
+        from specsim.documents import document
+
         sys.stdout.write(document("specsim.recommendation/1", answer))
         return
-    out = console(piped_width=WIDTH)
+    out = output.console(WIDTH)
     _show(answer, out)
-    if schedule:
+    if how.schedule:
         from specsim.decide.schedule import best_schedule, schedule_lines
 
-        for line in schedule_lines(best_schedule(server.profile, wish)):
-            out.print(line, soft_wrap=True, markup=False)
+        for line in schedule_lines(best_schedule(profile, wish)):
+            out.print(line, soft_wrap=True)
 
 
 def _show(answer: Recommendation, out: Console) -> None:
     """Print the table, sentences, flags and what they rest on."""
-    from textwrap import fill
+    from shlex import quote
 
-    from specsim.cli.console import table
-
-    out.print(f"{answer.profile}: the best setting by load", style="bold", markup=False)
-    grid = table("clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret")
+    out.print(f"{answer.profile}: the best setting by load", style="bold")
+    grid = output.table(
+        "clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret"
+    )
     for choice in answer.loads:
         grid.add_row(*_row(choice, out.width >= FULL_WIDTH))
     out.print(grid)
     if any(choice.tied for choice in answer.loads):
         out.print("~ tied: another setting is not surely slower")
-    for sentence in _sentences(answer):
-        out.print(fill(sentence, out.width), soft_wrap=True, markup=False)
+    output.print_sentences(out, _sentences(answer))
     for launch in answer.launch:
         env = [f"{name}={value}" for name, value in launch.env.items()]
-        words = " ".join([*env, *(_quoted(flag) for flag in launch.flags)])
+        words = " ".join([*env, *(quote(flag) for flag in launch.flags)])
         out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
-        out.print(f"  {words or 'no flags'}", soft_wrap=True, markup=False)
+        out.print(f"  {words or 'no flags'}", soft_wrap=True)
     out.print()
-    for note in answer.notes:
-        lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
-        out.print(lines, soft_wrap=True, markup=False)
+    output.print_notes(out, answer.notes)
 
 
 def _row(choice: LoadChoice, wide: bool) -> tuple[str, ...]:
@@ -191,17 +171,11 @@ def _ties(choices: tuple[LoadChoice, ...]) -> str:
     """Name the settings that are as good somewhere in the band, the best two."""
     tied: dict[str, Option] = {}
     for choice in choices:
-        for option in choice.tied:  # the same setting under another scheduler is no news
-            if option.plan.setting.key != choice.choice.plan.setting.key:
-                tied.setdefault(option.label, option)
+        for other in choice.tied:  # the same setting under another scheduler is no news
+            if other.plan.setting.key != choice.choice.plan.setting.key:
+                tied.setdefault(other.label, other)
     if not tied:
         return ""
     names = list(tied)[:SHOWN_TIES]
     more = f" and {len(tied) - len(names)} more" if len(tied) > len(names) else ""
     return f"; not surely slower somewhere: {'; '.join(names)}{more}"
-
-
-def _quoted(flag: str) -> str:
-    import shlex
-
-    return shlex.quote(flag)

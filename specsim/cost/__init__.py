@@ -1,6 +1,6 @@
 """What a round costs, in seconds; it knows nothing of acceptance."""
 
-from specsim.cost.allreduce import AllReduce, AllReducePiece, fit_allreduce
+from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.cost.draft import draft_forward_s, draft_time
 from specsim.cost.model import CostModel, active_experts, correction_factor, roofline_s
 from specsim.cost.rounds import (
@@ -22,7 +22,6 @@ __all__ = [
     "SCHEDULE_SHARE",
     "SEQUENTIAL",
     "AllReduce",
-    "AllReducePiece",
     "CostModel",
     "RoundTime",
     "TargetTime",

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.errors import InputError
+from specsim.hardware import AllReducePiece
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -36,15 +37,6 @@ PIECE_COST = 0.3
 
 NO_BANDWIDTH_TERM = 1e15
 """Bytes/s of a piece that shows no dependence on size."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllReducePiece:
-    """One protocol: `latency_s` + bytes / `bytes_per_s`, for messages below `max_bytes`."""
-
-    max_bytes: float
-    latency_s: float
-    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)

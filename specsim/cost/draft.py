@@ -54,30 +54,32 @@ def draft_forward_s(
     """
     draft = cost.draft
     t = np.asarray(tokens, dtype=np.float64)
-    if draft is None or draft.layers == 0:
+    if draft is None or draft.part is None:
         return np.zeros_like(t)
+    part = draft.part
+    layers = part.model.layers
     bandwidth = cost.bandwidth
-    rate = cost.flops(draft.dense_dtype)
+    rate = cost.flops(part.dense_dtype)
     weights = draft.step_bytes + (draft.fc_bytes if extend else 0.0)
     flops = draft.flops_per_token + (draft.fc_flops_per_token if extend else 0.0)
     layer = cost.product_s(weights / bandwidth, flops * t / rate, more_than_one(t))
-    touched = active_experts(t, draft.experts, draft.experts_per_token)
-    experts = draft.moe_layers * touched * draft.expert_bytes / bandwidth + (
-        draft.expert_flops_per_token * t / rate
+    touched = active_experts(t, part.experts, part.experts_per_token)
+    experts = part.moe_layers * touched * part.expert_bytes / bandwidth + (
+        part.expert_flops_per_token * t / rate
     )
     drawn = np.asarray(rows, dtype=np.float64)
     head = cost.product_s(
-        draft.head_bytes / bandwidth,
-        draft.head_flops_per_token * drawn / rate,
+        part.head_bytes / bandwidth,
+        part.head_flops_per_token * drawn / rate,
         more_than_one(drawn),
     )
-    cache = draft.kv_bytes_per_token * np.asarray(context_tokens, dtype=np.float64) / bandwidth
-    floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, draft.layers / 4)
+    cache = part.kv_bytes_per_token * np.asarray(context_tokens, dtype=np.float64) / bandwidth
+    floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, layers / 4)
     if cost.draft_eager:
         floor += EAGER_DRAFT_S
     floor *= cost.launch_share
     total: Floats = (
-        layer + experts + head + cache + floor + cost.allreduce_s(t, draft.hidden, draft.layers)
+        layer + experts + head + cache + floor + cost.allreduce_s(t, part.model.hidden, layers)
     )
     return total
 

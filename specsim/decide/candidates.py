@@ -30,19 +30,11 @@ ALGORITHM_OF_DRAFT: dict[str, Algorithm] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far the candidates go.
+    """How far the candidates go."""
 
-    Parameters
-    ----------
-    max_draft_tokens
-        Most tokens verified per request, root included.
-    max_steps, max_topk
-        Deepest draft, widest tree.
-    """
-
-    max_draft_tokens: int = 64
-    max_steps: int = CHAIN_STEPS
-    max_topk: int = TREE_TOPK[-1]
+    max_draft_tokens: int = 64  # most verified per request, root included
+    max_steps: int = CHAIN_STEPS  # deepest draft
+    max_topk: int = TREE_TOPK[-1]  # widest tree
 
     def __post_init__(self) -> None:
         if self.max_draft_tokens < 2:

@@ -23,7 +23,7 @@ from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile
 from specsim.setting import Algorithm, SpecSetting
-from specsim.simulate.gears import idle_plan
+from specsim.simulate.adaptation import idle_plan
 from specsim.simulate.policy import Policy, by_batch
 from specsim.simulate.pricing import planned_time
 from specsim.workload import Load, Workload

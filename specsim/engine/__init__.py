@@ -5,8 +5,6 @@ One file per engine holds all that is known of it, as one record; `ENGINES` list
 
 from __future__ import annotations
 
-import math
-
 from specsim.engine import llama_cpp, sglang, tensorrt_llm, vllm
 from specsim.engine.plan import RunPlan, padded_batch, with_draft_share
 from specsim.engine.rules import Engine, EngineSpec, ScheduleSyntax, at_least
@@ -23,6 +21,7 @@ __all__ = [
     "ScheduleSyntax",
     "at_least",
     "engine_named",
+    "engine_names",
     "kv_capacity",
     "launch_env",
     "launch_flags",
@@ -33,6 +32,11 @@ __all__ = [
 ]
 
 ENGINES: tuple[Engine, ...] = (sglang.ENGINE, vllm.ENGINE, tensorrt_llm.ENGINE, llama_cpp.ENGINE)
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of the engines."""
+    return tuple(engine.name for engine in ENGINES)
 
 
 def engine_named(name: str) -> Engine:
@@ -51,7 +55,7 @@ def engine_named(name: str) -> Engine:
     for engine in ENGINES:
         if engine.name == name.strip().lower():
             return engine
-    raise UnknownNameError("engine", name, [engine.name for engine in ENGINES])
+    raise UnknownNameError("engine", name, engine_names())
 
 
 def plan_run(
@@ -128,7 +132,7 @@ def kv_capacity(
     Parameters
     ----------
     engine, gpu_mem_bytes
-        As in :func:`plan_run`; the engine's `kv_tokens` overrides.
+        As in :func:`plan_run`.
     weight_bytes_per_gpu
         Weights on one GPU.
     kv_bytes_per_token_per_gpu
@@ -141,14 +145,6 @@ def kv_capacity(
     InputError
         If the weights leave no room.
     """
-    if engine.kv_tokens is not None:
-        return engine.kv_tokens
-    if not (math.isfinite(weight_bytes_per_gpu) and weight_bytes_per_gpu >= 0):
-        raise InputError(f"weights {weight_bytes_per_gpu}", "must be >= 0", "give bytes per GPU")
-    if not (math.isfinite(kv_bytes_per_token_per_gpu) and kv_bytes_per_token_per_gpu > 0):
-        raise InputError(
-            f"KV bytes per token {kv_bytes_per_token_per_gpu}", "must be positive", "give bytes"
-        )
     rules = engine_named(engine.name)
     room = rules.kv_room_bytes(engine, gpu_mem_bytes, weight_bytes_per_gpu, algorithm)
     tokens = int(room // kv_bytes_per_token_per_gpu)

@@ -76,25 +76,16 @@ def parse_dtype(name: str) -> Dtype:
 def describe(device: torch.device) -> Device:
     """Return name, memory and cache of a device; the clocks are filled in by whoever reads them."""
     torch = import_torch()
-    if device.type == "cuda":
-        facts = torch.cuda.get_device_properties(device)
-        return Device(
-            kind="cuda",
-            name=facts.name,
-            count=torch.cuda.device_count(),
-            mem_bytes=float(facts.total_memory),
-            cache_bytes=float(getattr(facts, "L2_cache_size", 0) or FALLBACK_CACHE),
-            threads=0,
-            clock_mhz=(),
-            torch=torch.__version__,
-        )
+    cuda = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return Device(
-        kind="cpu",
-        name=_cpu_name(),
-        count=1,
-        mem_bytes=_installed_bytes(),
-        cache_bytes=_cpu_cache(),
-        threads=torch.get_num_threads(),
+        kind="cuda" if cuda else "cpu",
+        name=cuda.name if cuda else _cpu_name(),
+        count=torch.cuda.device_count() if cuda else 1,
+        mem_bytes=float(cuda.total_memory) if cuda else _installed_bytes(),
+        cache_bytes=float(getattr(cuda, "L2_cache_size", 0) or FALLBACK_CACHE)
+        if cuda
+        else _cpu_cache(),
+        threads=0 if cuda else torch.get_num_threads(),
         clock_mhz=(),
         torch=torch.__version__,
     )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specsim.errors import InputError
+from specsim.probe.bench import Sample
 from specsim.probe.document import StepPoint
 from specsim.probe.shapes import LayerShape, StackShape
-from specsim.probe.stopwatch import Sample
 
 CONTEXT = 1024
 """KV tokens of each request, where they are not what is varied."""

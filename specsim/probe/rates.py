@@ -6,19 +6,19 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specsim.probe.bench import Bench, Deadline, Step, affordable, captured, sample
 from specsim.probe.device import import_torch
 from specsim.probe.document import AllReduce, AllReducePoint, Gemm, Rates
-from specsim.probe.layers import Filler
 from specsim.probe.shapes import StackShape
-from specsim.probe.stopwatch import Deadline, Step, Timer, affordable, captured, sample
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 READ_BYTES = 2e9
 """Most that the bandwidth is measured on; a CPU takes less (ten times its cache)."""
@@ -37,36 +37,24 @@ REPEATS = 9
 
 
 def measure_rates(
-    device: torch.device,
-    timer: Timer,
-    fill: Filler,
-    stack: StackShape,
-    *,
-    memory_bytes: float,
-    cache_bytes: float,
-    deadline: Deadline,
-    tokens: Sequence[int] = GEMM_TOKENS,
+    bench: Bench, stack: StackShape, deadline: Deadline, tokens: Sequence[int] = GEMM_TOKENS
 ) -> Rates:
     """Measure bandwidth, products and launches within a deadline.
 
     Parameters
     ----------
-    device, timer, fill
-        Of the device; `fill` knows the number type.
+    bench
+        The device.
     stack
         Whose matrices the products have.
-    memory_bytes, cache_bytes
-        What may be taken, and the last-level cache.
     deadline
         For all of it.
     tokens
         Rows of the products.
     """
-    launch, in_graph = _launches(device, timer, deadline.share(0.1).left_s)
-    most = min(READ_BYTES, memory_bytes / 4)
-    size = most if device.type == "cuda" else min(most, max(10 * cache_bytes, 64e6))
-    read, copy = _bandwidth(device, timer, int(size), deadline.share(0.25).left_s)
-    products = _products(timer, fill, stack, tokens, cache_bytes, memory_bytes, deadline)
+    launch, in_graph = _launches(bench, deadline.share(0.1).left_s)
+    read, copy = _bandwidth(bench, deadline.share(0.25).left_s)
+    products = _products(bench, stack, tokens, deadline)
     streamed = [p.bytes_per_s for p in products if p.tokens <= FEW_TOKENS]
     return Rates(
         read_bytes_per_s=max([read, *streamed]),
@@ -78,28 +66,30 @@ def measure_rates(
     )
 
 
-def _bandwidth(
-    device: torch.device, timer: Timer, size: int, seconds: float
-) -> tuple[float, float]:
+def _bandwidth(bench: Bench, seconds: float) -> tuple[float, float]:
     """Read and copy bandwidth, bytes/s; a copy moves every byte twice."""
     torch = import_torch()
-    source = torch.ones(size // 4, dtype=torch.float32, device=device)
+    size = min(READ_BYTES, bench.memory_bytes / 4)
+    if bench.device.type != "cuda":
+        size = min(size, max(10 * bench.cache_bytes, 64e6))
+    source = torch.ones(int(size) // 4, dtype=torch.float32, device=bench.device)
     target = torch.empty_like(source)
-    samples = sample(timer, [source.sum, lambda: target.copy_(source)], min(seconds, 4.0))
+    steps: list[Step] = [source.sum, lambda: target.copy_(source)]
+    read, copy = sample(bench.timer, steps, min(seconds, 4.0))
     count = source.numel() * 4
-    return count / samples[0].seconds, 2 * count / samples[1].seconds
+    return count / read.seconds, 2 * count / copy.seconds
 
 
-def _launches(device: torch.device, timer: Timer, seconds: float) -> tuple[float, float | None]:
+def _launches(bench: Bench, seconds: float) -> tuple[float, float | None]:
     """Seconds of a small kernel started by the host, and of one in a CUDA graph."""
-    torch = import_torch()
+    torch, device = import_torch(), bench.device
     small = torch.zeros(256, device=device)
 
     def many() -> None:
         for _ in range(LAUNCHES):
             small.add_(1.0)
 
-    (done,) = sample(timer, [many], min(seconds, 1.0))
+    (done,) = sample(bench.timer, [many], min(seconds, 1.0))
     once = done.seconds / LAUNCHES
     if device.type != "cuda":
         return once, None
@@ -114,56 +104,51 @@ def _launches(device: torch.device, timer: Timer, seconds: float) -> tuple[float
 
 
 def _products(
-    timer: Timer,
-    fill: Filler,
-    stack: StackShape,
-    tokens: Sequence[int],
-    cache_bytes: float,
-    memory_bytes: float,
-    deadline: Deadline,
+    bench: Bench, stack: StackShape, tokens: Sequence[int], deadline: Deadline
 ) -> list[Gemm]:
-    """Products with the largest dense matrix of a layer and with the head, copies in turn.
-
-    As many copies of a matrix are multiplied one after the other as the cache cannot hold.
-    """
-    linear = import_torch().nn.functional.linear
+    """Products with the largest dense matrix of a layer and with the head."""
     layer = stack.groups[0][0]
     shapes = [("head", stack.vocab, stack.hidden)]
     if layer.ffn:
         shapes.append(("gate_up", 2 * layer.ffn, layer.hidden))
     found: list[Gemm] = []
     for index, (name, rows, columns) in enumerate(shapes):
-        one = fill(rows, columns)
-        size = one.numel() * one.element_size()
-        room = max(1, int(memory_bytes / 4 / size))
-        copies = [one, *(one.clone() for _ in range(min(room, int(4 * cache_bytes // size))))]
         share = deadline.share(1.0 / (len(shapes) - index))
-        done: list[tuple[int, float]] = []
-        for count in sorted(tokens):
-            wide = count * (rows + columns) * one.element_size()
-            if wide > memory_bytes / 4 or not affordable(count, done, share.left_s):
-                break
-            given = fill(count, columns)
-
-            def run(given: torch.Tensor = given, copies: list[torch.Tensor] = copies) -> None:
-                for matrix in copies:
-                    linear(given, matrix)
-
-            (timed,) = sample(timer, [run], min(POINT_S, share.left_s / 3))
-            done.append((count, timed.seconds))
-            once = timed.seconds / len(copies)
-            found.append(
-                Gemm(
-                    matrix=name,
-                    tokens=count,
-                    inputs=columns,
-                    outputs=rows,
-                    seconds=once,
-                    flops=2.0 * count * rows * columns / once,
-                    bytes_per_s=size / once,
-                )
-            )
+        found += _products_of(bench, name, rows, columns, sorted(tokens), share)
     return found
+
+
+def _products_of(
+    bench: Bench, name: str, rows: int, columns: int, tokens: Sequence[int], deadline: Deadline
+) -> Iterator[Gemm]:
+    """Products with one matrix: as many copies in turn as the cache cannot hold."""
+    linear = import_torch().nn.functional.linear
+    size, most = rows * columns * bench.number_bytes, bench.memory_bytes / 4
+    copies = 1 + min(max(1, int(most / size)), int(4 * bench.cache_bytes // size))
+    matrices = [bench.fill(rows, columns) for _ in range(copies)]
+    done: list[tuple[int, float]] = []
+    for count in tokens:
+        wide = count * (rows + columns) * bench.number_bytes
+        if wide > most or not affordable(count, done, deadline.left_s):
+            return
+        given = bench.fill(count, columns)
+
+        def run(given: Tensor = given) -> None:
+            for matrix in matrices:
+                linear(given, matrix)
+
+        (timed,) = sample(bench.timer, [run], min(POINT_S, deadline.left_s / 3))
+        done.append((count, timed.seconds))
+        once = timed.seconds / copies
+        yield Gemm(
+            matrix=name,
+            tokens=count,
+            inputs=columns,
+            outputs=rows,
+            seconds=once,
+            flops=2.0 * count * rows * columns / once,
+            bytes_per_s=size / once,
+        )
 
 
 def measure_allreduce(

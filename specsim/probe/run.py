@@ -10,7 +10,8 @@ import numpy as np
 
 from specsim.errors import InputError
 from specsim.probe import device as devices
-from specsim.probe.document import AllReduce, Device, Dtype, MoeKind, ProbeDocument, Rates, Stack
+from specsim.probe.bench import Bench, Deadline, affordable, sample
+from specsim.probe.document import Dtype, MoeKind, ProbeDocument, Stack
 from specsim.probe.grid import (
     CONTEXT,
     CONTEXTS,
@@ -27,10 +28,9 @@ from specsim.probe.grid import (
     layers_that_fit,
     target_points,
 )
-from specsim.probe.layers import Filler, Model, Routing, draw_experts, moe_kind, route
+from specsim.probe.layers import Model, Routing, draw_experts, moe_kind, route
 from specsim.probe.rates import GEMM_TOKENS, measure_allreduce, measure_rates
 from specsim.probe.shapes import LayerShape, StackShape
-from specsim.probe.stopwatch import Deadline, Timer, affordable, sample, timer_of
 
 if TYPE_CHECKING:
     import torch
@@ -78,27 +78,10 @@ class _Forward:
     points: tuple[Point, ...]
     share: float
 
-
-@dataclass(slots=True)
-class _Bench:
-    """What all measurements of a run share."""
-
-    device: torch.device
-    timer: Timer
-    fill: Filler
-    request: Request
-    memory_bytes: float
-    cache_bytes: float
-    rng: np.random.Generator
-    progress: Progress
-    total: int  # points
-    done: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def advance(self) -> None:
-        """Count one point."""
-        self.done += 1
-        self.progress(self.done, max(self.total, self.done))
+    @property
+    def steps(self) -> int:
+        """Points over every kind of layer."""
+        return len(self.points) * len(self.shape.groups)
 
 
 def probe(
@@ -132,24 +115,33 @@ def probe(
     before, taken = devices.clock_mhz(device), devices.occupied_bytes(device)
     forwards = _forwards(request)
     with devices.import_torch().inference_mode():
-        bench = _bench(request, device, about, forwards, progress)
+        bench = Bench.of(device, about, request.dtype, request.memory_bytes, request.seed)
+        run = _Run(request, bench, progress, 1 + sum(f.steps for f in forwards))
         devices.heat_up(device, HEAT_S)
-        rates = _rates(bench, deadline.share(RATES_SHARE))
-        stacks = {f.name: _stack(bench, f, deadline.share(f.share)) for f in forwards}
-    after = devices.clock_mhz(device)
+        share = deadline.share(RATES_SHARE)
+        rates = measure_rates(bench, request.target, share, request.gemm_tokens)
+        devices.release(device)
+        run.advance()
+        stacks = {f.name: run.stack(f, deadline.share(f.share)) for f in forwards}
+    after, notes = devices.clock_mhz(device), run.notes
     ranks = request.ranks or (request.tp if 1 < request.tp <= about.count else about.count)
-    allreduce = _allreduce(bench, about.kind, ranks, deadline)
+    allreduce = None
+    try:
+        allreduce = measure_allreduce(about.kind, ranks, max(LEAST_ALLREDUCE_S, deadline.left_s))
+    except Exception as error:  # of torch.distributed; the other measurements stand without it
+        lines = str(error).strip().splitlines()
+        notes.append(f"no all-reduce: {lines[-1][:160] if lines else type(error).__name__}")
     if not stacks["target"].points:
         raise InputError(
             f"{request.seconds:g} s", "do not suffice for one step", "raise --max-seconds"
         )
     if taken > OTHERS_SHARE * about.mem_bytes:
-        bench.notes.append(
+        notes.append(
             f"{taken / 1e9:.1f} GB of the device were taken before: if another process also ran "
             "on it, the times are of both"
         )
     if before and after and abs(after[0] / before[0] - 1) > CLOCK_DRIFT:
-        bench.notes.append(
+        notes.append(
             f"the clock went from {before[0]:.0f} to {after[0]:.0f} MHz: times are of both"
         )
     return ProbeDocument(
@@ -163,7 +155,7 @@ def probe(
         draft=stacks.get("draft"),
         extend=stacks.get("extend"),
         allreduce=allreduce,
-        notes=tuple(dict.fromkeys([*bench.notes, *bench.timer.notes])),
+        notes=tuple(dict.fromkeys([*notes, *bench.timer.notes])),
     )
 
 
@@ -180,141 +172,110 @@ def _forwards(request: Request) -> list[_Forward]:
     return [*found[:-1], replace(found[-1], share=LAST_SHARE)]
 
 
-def _bench(
-    request: Request,
-    device: torch.device,
-    about: Device,
-    forwards: Sequence[_Forward],
-    progress: Progress,
-) -> _Bench:
-    dtype = getattr(devices.import_torch(), devices.DTYPES[request.dtype])
-    free = devices.free_bytes(device)
-    return _Bench(
-        device=device,
-        timer=timer_of(device, about.cache_bytes),
-        fill=Filler(device, dtype, request.seed),
-        request=request,
-        memory_bytes=free if request.memory_bytes is None else min(free, request.memory_bytes),
-        cache_bytes=about.cache_bytes,
-        rng=np.random.default_rng(request.seed),
-        progress=progress,
-        total=1 + sum(len(f.points) * len(f.shape.groups) for f in forwards),
-    )
+@dataclass(slots=True)
+class _Run:
+    """What the forwards of a run share: the bench, random routing, progress, notes."""
 
+    request: Request
+    bench: Bench
+    progress: Progress
+    total: int  # points
+    done: int = 0
+    notes: list[str] = field(default_factory=list)
+    rng: np.random.Generator = field(init=False)
 
-def _rates(bench: _Bench, deadline: Deadline) -> Rates:
-    rates = measure_rates(
-        bench.device,
-        bench.timer,
-        bench.fill,
-        bench.request.target,
-        memory_bytes=bench.memory_bytes,
-        cache_bytes=bench.cache_bytes,
-        deadline=deadline,
-        tokens=bench.request.gemm_tokens,
-    )
-    devices.release(bench.device)
-    bench.advance()
-    return rates
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.request.seed)
 
+    def advance(self) -> None:
+        """Count one point."""
+        self.done += 1
+        self.progress(self.done, max(self.total, self.done))
 
-def _stack(bench: _Bench, forward: _Forward, deadline: Deadline) -> Stack:
-    """Time a forward: each kind of layer by itself, the most frequent with what is around."""
-    stack, request = forward.shape, bench.request
-    routed = any(layer.experts for layer, _ in stack.groups)
-    moe = moe_kind(bench.device, bench.fill.dtype) if routed else None
-    chosen, fitting = _fitted(bench, forward)
-    found: list[dict[Point, Timed]] = []
-    for index, ((layer, _), layers) in enumerate(zip(stack.groups, chosen, strict=True)):
-        part = deadline.share(1.0 / (len(chosen) - index))
-        found.append(_timed(bench, stack, layer, layers, moe, fitting, index == 0, part))
-        devices.release(bench.device)
-    joined = joined_points(chosen, found)
-    for reason, missing in (
-        ("memory", len(forward.points) - len(fitting)),
-        ("time", len(fitting) - len(joined)),
-    ):
-        if missing:
-            bench.notes.append(f"{stack.id}: {missing} points left out for want of {reason}")
-    return Stack(
-        id=stack.id,
-        dtype=request.dtype,
-        tp=request.tp,
-        built=tuple(layers.built for layers in chosen),
-        small=tuple(layers.small for layers in chosen),
-        whole=tuple(layers.whole for layers in chosen),
-        graphs=bench.timer.graphs,
-        moe=moe,
-        points=tuple(joined),
-    )
-
-
-def _fitted(bench: _Bench, forward: _Forward) -> tuple[list[Layers], tuple[Point, ...]]:
-    """Choose how many layers of each kind are built, and the points that fit beside them."""
-    stack, points, request = forward.shape, forward.points, bench.request
-    size, memory = bench.fill.dtype.itemsize, bench.memory_bytes
-    chosen = []
-    for index, (layer, whole) in enumerate(stack.groups):
-        around = stack.around_params * size if index == 0 else 0
-        beside = around + activation_bytes(Point(1, 1, 1), stack, layer, size)
-        layers = layers_that_fit(
-            layer, whole, beside, memory, bench.cache_bytes, size, request.layers
+    def stack(self, forward: _Forward, deadline: Deadline) -> Stack:
+        """Time a forward: each kind of layer by itself, the most frequent with what is around."""
+        stack, bench = forward.shape, self.bench
+        routed = any(layer.experts for layer, _ in stack.groups)
+        moe = moe_kind(bench.device, bench.fill.dtype) if routed else None
+        kinds, points = self._fitting(forward)
+        found = []
+        for index in range(len(kinds)):
+            part = deadline.share(1.0 / (len(kinds) - index))
+            found.append(self._timed(stack, index, kinds[index], moe, points, part))
+            devices.release(bench.device)
+        joined = joined_points(kinds, found)
+        for reason, missing in (
+            ("memory", len(forward.points) - len(points)),
+            ("time", len(points) - len(joined)),
+        ):
+            if missing:
+                self.notes.append(f"{stack.id}: {missing} points left out for want of {reason}")
+        return Stack(
+            id=stack.id,
+            dtype=self.request.dtype,
+            tp=self.request.tp,
+            built=tuple(layers.built for layers in kinds),
+            small=tuple(layers.small for layers in kinds),
+            whole=tuple(layers.whole for layers in kinds),
+            graphs=bench.timer.graphs,
+            moe=moe,
+            points=tuple(joined),
         )
-        left = memory - around - layers.built * layer.params * size
-        points = fitted_points(points, stack, layer, layers, left, size, request.context_len)
-        chosen.append(layers)
-    return chosen, points
 
+    def _fitting(self, forward: _Forward) -> tuple[list[Layers], tuple[Point, ...]]:
+        """Choose how many layers of each kind are built, and the points that fit beside them."""
+        stack, points, bench = forward.shape, forward.points, self.bench
+        size, memory = bench.number_bytes, bench.memory_bytes
+        chosen = []
+        for index, (layer, whole) in enumerate(stack.groups):
+            around = stack.around_params * size if index == 0 else 0
+            beside = around + activation_bytes(Point(1, 1, 1), stack, layer, size)
+            layers = layers_that_fit(
+                layer, whole, beside, memory, bench.cache_bytes, size, self.request.layers
+            )
+            left, base = (
+                memory - around - layers.built * layer.params * size,
+                self.request.context_len,
+            )
+            points = fitted_points(points, stack, layer, layers, left, size, base)
+            chosen.append(layers)
+        return chosen, points
 
-def _timed(
-    bench: _Bench,
-    stack: StackShape,
-    layer: LayerShape,
-    layers: Layers,
-    moe: MoeKind | None,
-    points: Sequence[Point],
-    around: bool,
-    deadline: Deadline,
-) -> dict[Point, Timed]:
-    """Time every point over the layers of one kind."""
-    cache = max((p.batch * layer.seen(p.context_len) for p in points), default=0)
-    model = Model(stack, layer, layers, bench.fill, moe, cache_tokens=cache, around=around)
-    counts = (layers.built, layers.small) if layers.small or around else (layers.built,)
-    found: dict[Point, Timed] = {}
-    done: list[tuple[int, float]] = []
-    for index, point in enumerate(points):
-        bench.advance()
-        if not affordable(point.tokens, done, deadline.left_s):
-            continue
-        routings, touched = _routings(bench, layer, layers.built, point.tokens)
-        steps = [model.step(point, count, routings) for count in counts]
-        seconds = min(POINT_S, deadline.left_s / max(1, (len(points) - index) / 4))
-        samples = sample(bench.timer, steps, seconds)
-        done.append((point.tokens, sum(s.seconds for s in samples)))
-        small = samples[1] if len(samples) > 1 else None
-        found[point] = Timed.of(samples[0], small, layers, touched)
-    return found
+    def _timed(
+        self,
+        stack: StackShape,
+        kind: int,
+        layers: Layers,
+        moe: MoeKind | None,
+        points: Sequence[Point],
+        deadline: Deadline,
+    ) -> dict[Point, Timed]:
+        """Time every point over the layers of one kind."""
+        layer, around = stack.groups[kind][0], kind == 0
+        cache = max((p.batch * layer.seen(p.context_len) for p in points), default=0)
+        model = Model(stack, layer, layers, self.bench.fill, moe, cache_tokens=cache, around=around)
+        counts = (layers.built, layers.small) if layers.small or around else (layers.built,)
+        found: dict[Point, Timed] = {}
+        done: list[tuple[int, float]] = []
+        for index, point in enumerate(points):
+            self.advance()
+            if not affordable(point.tokens, done, deadline.left_s):
+                continue
+            routings, touched = self._routings(layer, layers.built, point.tokens)
+            steps = [model.step(point, count, routings) for count in counts]
+            seconds = min(POINT_S, deadline.left_s / max(1, (len(points) - index) / 4))
+            large, *small = sample(self.bench.timer, steps, seconds)
+            done.append((point.tokens, large.seconds + sum(s.seconds for s in small)))
+            found[point] = Timed.of(large, small[0] if small else None, layers, touched)
+        return found
 
-
-def _routings(
-    bench: _Bench, layer: LayerShape, layers: int, tokens: int
-) -> tuple[list[Routing], float | None]:
-    """Draw each layer's routing; mean experts that are touched."""
-    if not layer.experts:
-        return [], None
-    drawn = [
-        draw_experts(tokens, layer.experts, layer.experts_per_token, bench.rng)
-        for _ in range(layers)
-    ]
-    touched = float(np.mean([len(np.unique(one)) for one in drawn]))
-    return [route(one, layer.experts, bench.device) for one in drawn], touched
-
-
-def _allreduce(bench: _Bench, kind: str, ranks: int, deadline: Deadline) -> AllReduce | None:
-    """Time the all-reduce; a note where it fails: the other measurements stand without it."""
-    try:
-        return measure_allreduce(kind, ranks, max(LEAST_ALLREDUCE_S, deadline.left_s))
-    except Exception as error:  # whatever a process of torch.distributed dies of
-        lines = str(error).strip().splitlines()
-        bench.notes.append(f"no all-reduce: {lines[-1][:160] if lines else type(error).__name__}")
-        return None
+    def _routings(
+        self, layer: LayerShape, layers: int, tokens: int
+    ) -> tuple[list[Routing], float | None]:
+        """Draw each layer's routing; mean experts that are touched."""
+        if not layer.experts:
+            return [], None
+        each = layer.experts_per_token
+        drawn = [draw_experts(tokens, layer.experts, each, self.rng) for _ in range(layers)]
+        touched = float(np.mean([len(np.unique(one)) for one in drawn]))
+        return [route(one, layer.experts, self.bench.device) for one in drawn], touched

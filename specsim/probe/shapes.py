@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from specsim.architecture import DraftArchitecture, ModelArchitecture
 from specsim.errors import InputError
@@ -42,22 +43,32 @@ class LayerShape:
         return 2 * self.kv_heads * self.head_dim
 
     @property
-    def attention_params(self) -> int:
-        """Weights of the attention's projections."""
-        if self.latent:
-            up_q = (self.q_rank or self.inputs) * self.heads * (self.nope + self.rope)
-            down = self.inputs * (self.q_rank + self.kv_rank + self.rope)
-            up_kv = self.heads * self.kv_rank * (self.nope + self.value)
-            return up_q + down + up_kv + self.heads * self.value * self.hidden
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the layer's weights, all experts included."""
         inner = self.heads * self.head_dim
-        query = inner * (2 if self.gate else 1) + 2 * self.kv_heads * self.head_dim
-        return query * self.inputs + inner * self.hidden
+        found: dict[str, tuple[int, ...]] = {"norm": (self.hidden,), "ffn_norm": (self.hidden,)}
+        if self.latent:
+            found["down"] = (self.q_rank + self.kv_rank + self.rope, self.inputs)
+            found["up_q"] = (self.heads * (self.nope + self.rope), self.q_rank or self.inputs)
+            found["absorb"] = (self.heads, self.nope, self.kv_rank)
+            found["expand"] = (self.heads, self.kv_rank, self.value)
+            found["out"] = (self.hidden, self.heads * self.value)
+        else:
+            query = inner * (2 if self.gate else 1)
+            found["qkv"] = (query + 2 * self.kv_heads * self.head_dim, self.inputs)
+            found["out"] = (self.hidden, inner)
+        if self.ffn:
+            found["up"], found["back"] = (2 * self.ffn, self.hidden), (self.hidden, self.ffn)
+        if self.experts:
+            found["router"] = (self.experts, self.hidden)
+            found["expert_up"] = (self.experts, 2 * self.expert_ffn, self.hidden)
+            found["expert_back"] = (self.experts, self.hidden, self.expert_ffn)
+        return found
 
     @property
     def params(self) -> int:
-        """Weights of the layer, all experts included."""
-        routed = self.experts * (self.hidden + 3 * self.hidden * self.expert_ffn)
-        return self.attention_params + 3 * self.hidden * self.ffn + routed + 2 * self.hidden
+        """Weights of the layer."""
+        return sum(map(prod, self.weights.values()))
 
     def seen(self, context_len: int) -> int:
         """Tokens of the cache that attention reads."""
@@ -80,9 +91,20 @@ class StackShape:
         return self.groups[0][0].hidden
 
     @property
+    def around(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights outside of the layers that a forward reads whole."""
+        found: dict[str, tuple[int, ...]] = {
+            "norm": (self.hidden,),
+            "head": (self.vocab, self.hidden),
+        }
+        if self.front:
+            found["front"] = (self.hidden, self.front)
+        return found
+
+    @property
     def around_params(self) -> int:
-        """Weights outside of the layers that a forward reads whole: head, front, last norm."""
-        return self.hidden * (self.vocab + self.front + 1)
+        """Weights outside of the layers."""
+        return sum(map(prod, self.around.values()))
 
 
 def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:

@@ -10,8 +10,7 @@ from pathlib import Path
 import log_samples as logs
 import pytest
 import result_samples as results
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from specsim.cli.read import CSV_COLUMNS, read_command
 from specsim.documents import LogDocument
@@ -22,9 +21,7 @@ LOG = logs.STARTUP + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    app = typer.Typer()
-    app.command("read")(read_command)
-    return CliRunner().invoke(app, list(arguments), input=stdin, env={"COLUMNS": "120"})
+    return CliRunner().invoke(read_command, list(arguments), input=stdin, env={"COLUMNS": "120"})
 
 
 @pytest.fixture

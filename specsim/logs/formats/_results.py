@@ -15,9 +15,9 @@ from typing import Any
 
 from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import Unread, number, table, text, whole
 from specsim.logs.settings import algorithm_name, chain_settings
-from specsim.logs.sglang_facts import settings_of_args
 
 SLACK = 0.01
 """Relative difference that rounding of a printed result explains."""

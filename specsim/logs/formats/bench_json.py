@@ -22,9 +22,9 @@ from specsim.logs.formats._results import (
     serving,
     with_unread,
 )
+from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import Unread, json_values, number, table, text, whole
 from specsim.logs.settings import NO_SPECULATION
-from specsim.logs.sglang_facts import settings_of_args
 from specsim.logs.source import Source
 
 _DETAILS = re.compile(

@@ -161,7 +161,7 @@ class Slots:
             self.unread[CONTRADICTION] += 1
             return
         if request is None or not _takes(request, prompt):
-            request = self._last = self._new(Request(*who.groups()) if who else Request())
+            request = self._last = self._new(Request(who[1], who[2]) if who else Request())
         if prompt:
             request.prompt_tokens, request.prompt_s = n, seconds
             request.end_s = self._line_s

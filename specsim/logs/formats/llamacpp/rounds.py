@@ -126,4 +126,5 @@ def _spread(value: Floats, begin: Ints, end: Ints, ticks: int) -> Floats:
     step = np.zeros(ticks)
     np.add.at(step, begin, value)
     np.subtract.at(step, end, value)
-    return np.cumsum(step)[:-1]
+    np.cumsum(step, out=step)
+    return step[:-1]

@@ -1,4 +1,4 @@
-"""Times of steps on a device: stopwatches, time limits, repeats and medians."""
+"""The bench that all is measured on: stopwatch, random tensors, memory, time limits, medians."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from specsim.probe.device import import_torch
+from specsim.probe.device import DTYPES, free_bytes, import_torch
+from specsim.probe.document import Device, Dtype
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 Step = Callable[[], object]
 
@@ -20,6 +22,11 @@ WARM_UPS = 3
 COVER_BYTES = 256e6
 """Written before each timed run: it clears the L2, and while it runs (60-100 us) the host gets
 ahead, so that the launch of a graph is not in its time."""
+
+
+BLOCK = 1 << 20
+"""Random numbers that are drawn; larger tensors repeat them."""
+WEIGHT_SD = 0.02
 
 
 class Timer(Protocol):
@@ -113,9 +120,52 @@ def captured(step: Step, device: torch.device) -> tuple[Step, str | None]:
     return graph.replay, None
 
 
-def timer_of(device: torch.device, cache_bytes: float) -> Timer:
-    """Return the stopwatch of a device."""
-    return CudaTimer(device, cache_bytes) if device.type == "cuda" else CpuTimer()
+class Filler:
+    """Makes tensors of random numbers, quickly: one random block, repeated."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int) -> None:
+        torch = import_torch()
+        self._torch, self.device, self.dtype = torch, device, dtype
+        generator = torch.Generator().manual_seed(seed)
+        block = torch.randn(BLOCK, generator=generator) * WEIGHT_SD
+        self._block = block.to(device=device, dtype=dtype)
+
+    def __call__(self, *shape: int) -> Tensor:
+        """Return a tensor of that shape."""
+        result: Tensor = self._torch.empty(shape, dtype=self.dtype, device=self.device)
+        flat = result.view(-1)
+        whole = flat.numel() // BLOCK * BLOCK
+        flat[:whole].view(-1, BLOCK).copy_(self._block.expand(whole // BLOCK, BLOCK))
+        flat[whole:].copy_(self._block[: flat.numel() - whole])
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A device with a stopwatch, a source of tensors, and how much memory may be taken."""
+
+    device: torch.device
+    timer: Timer
+    fill: Filler
+    number_bytes: int  # of a weight, an activation and a cached number
+    memory_bytes: float
+    cache_bytes: float  # last level
+
+    @classmethod
+    def of(
+        cls,
+        device: torch.device,
+        about: Device,
+        dtype: Dtype,
+        memory_bytes: float | None,
+        seed: int,
+    ) -> Bench:
+        """Set up a device; without a bound, most of the free memory may be taken."""
+        cache, free = about.cache_bytes, free_bytes(device)
+        timer = CudaTimer(device, cache) if device.type == "cuda" else CpuTimer()
+        fill = Filler(device, getattr(import_torch(), DTYPES[dtype]), seed)
+        memory = free if memory_bytes is None else min(free, memory_bytes)
+        return cls(device, timer, fill, fill.dtype.itemsize, memory, cache)
 
 
 class Deadline:

@@ -1,78 +1,53 @@
-"""One GPU's share of a model; the conventions are those of :mod:`specsim.sharding`."""
+"""What one GPU of a server holds, reads and computes: bytes and FLOPs after parallelism.
+
+Conventions, the same for every field here:
+
+- `tp` counts all GPUs that hold one copy of the model. `dp` is data-parallel attention within them
+  (SGLang's meaning; vLLM's tp x dp is our tp): attention is split over tp/dp GPUs, everything
+  else over tp. `ep` is how many groups the experts are dealt out to.
+- Numbers "per token" are per token of the whole server's batch, averaged over its GPUs: with
+  dp = 8 a GPU sees an eighth of the tokens, and that eighth is already in the number.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from specsim.architecture import ModelArchitecture
+from specsim.architecture import DraftArchitecture, DraftKind, ModelArchitecture
 from specsim.errors import InputError
 from specsim.quantisation import BF16_BYTES, Quantisation, kv_dtype_bytes, load_quantisation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedModel:
-    """One GPU's share of a model.
-
-    Parameters
-    ----------
-    model, quantisation
-        What is sharded, and the scheme of its weights.
-    tp, dp, ep
-        Degrees of parallelism (conventions of :mod:`specsim.sharding`).
-    dense_bytes
-        Weights that every step reads whole on one GPU, all layers: attention, dense FFN, shared
-        experts, router, norms. Without the head.
-    expert_bytes
-        Bytes on one GPU per routed expert of one MoE layer, averaged over GPUs: N active experts
-        in a layer read N * expert_bytes. With ep > 1 an expert lies whole on fewer GPUs
-        (`experts_per_gpu` of them on each), which the average already holds.
-    experts_per_gpu
-        Experts of one layer that lie (whole or split) on one GPU.
-    moe_layers, experts, experts_per_token
-        As in the model.
-    head_bytes
-        LM head on one GPU (vocabulary-parallel).
-    kv_bytes_per_token, kv_dtype_bytes
-        KV cache of one token on one GPU, all layers, and bytes per number.
-    state_bytes_per_request
-        Linear-attention state of one request on one GPU.
-    flops_per_token, head_flops_per_token
-        FLOPs of one token in what `dense_bytes` holds, and in the head.
-    expert_flops_per_token
-        FLOPs of one token in its routed experts, all MoE layers.
-    attention_flops_per_pair
-        FLOPs per (query token, KV token) pair, all layers.
-    weight_bytes_total
-        One copy of the model: the checkpoint's size.
-    weight_bytes_per_gpu
-        Memory for weights on one GPU, embedding included.
-    dense_dtype, expert_dtype
-        Number types the GEMMs run in (`Gpu.compute`).
-    """
+    """One GPU's share of a model."""
 
     model: ModelArchitecture
-    quantisation: str
+    quantisation: str  # scheme of its weights
     tp: int
     dp: int
     ep: int
+    # Weights that every step reads whole, all layers: attention, dense FFN, shared experts, router,
+    # norms. Without the head.
     dense_bytes: float
+    # Per routed expert of one MoE layer, averaged over GPUs: N active experts in a layer read
+    # N * expert_bytes. With ep > 1 an expert lies whole on fewer GPUs, which the average holds.
     expert_bytes: float
-    experts_per_gpu: float
-    moe_layers: int
+    moe_layers: int  # as in the model, like the next two
     experts: int
     experts_per_token: int
-    head_bytes: float
-    kv_bytes_per_token: float
-    kv_dtype_bytes: float
-    state_bytes_per_request: float
-    flops_per_token: float
+    head_bytes: float  # LM head (vocabulary-parallel)
+    kv_bytes_per_token: float  # KV cache of one token, all layers
+    kv_dtype_bytes: float  # bytes per number in it
+    state_bytes_per_request: float  # linear-attention state of one request
+    flops_per_token: float  # in what dense_bytes holds
     head_flops_per_token: float
-    expert_flops_per_token: float
-    attention_flops_per_pair: float
-    weight_bytes_total: float
-    weight_bytes_per_gpu: float
-    dense_dtype: str
+    expert_flops_per_token: float  # in its routed experts, all MoE layers
+    attention_flops_per_pair: float  # of a query token and a KV token, all layers
+    weight_bytes_total: float  # one copy of the model: the checkpoint's size
+    weight_bytes_per_gpu: float  # memory for weights, embedding included
+    dense_dtype: str  # number types that the GEMMs run in (`Gpu.compute`)
     expert_dtype: str
 
     @property
@@ -149,7 +124,6 @@ def shard(
         ep=ep,
         dense_bytes=dense,
         expert_bytes=expert,
-        experts_per_gpu=model.experts / ep,
         moe_layers=model.moe_layers,
         experts=model.experts,
         experts_per_token=model.experts_per_token,
@@ -169,6 +143,85 @@ def shard(
         weight_bytes_per_gpu=(dense + model.moe_layers * model.experts * expert + head + embedding),
         dense_dtype=scheme.dense_dtype,
         expert_dtype=scheme.expert_dtype,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedDraft:
+    """One GPU's share of a drafter; per forward, all its layers."""
+
+    draft: DraftArchitecture
+    part: ShardedModel | None = None  # its layers and head; None for ngram, all zero then
+    step_bytes: float = 0.0  # weights that every forward reads, without head and routed experts
+    flops_per_token: float = 0.0  # in them
+    fc_bytes: float = 0.0  # read besides, once per extend: EAGLE-3's projection of target features
+    fc_flops_per_token: float = 0.0
+    weight_bytes_per_gpu: float = 0.0  # its own: not the target's head and embedding
+
+    @property
+    def kind(self) -> DraftKind:
+        """Kind of the drafter."""
+        return self.draft.kind
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """KV cache of one token."""
+        return 0.0 if self.part is None else self.part.kv_bytes_per_token
+
+
+def shard_draft(
+    draft: DraftArchitecture,
+    target: ModelArchitecture,
+    quantisation: str = "native",
+    tp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    kv_dtype: str = "bf16",
+    draft_quantisation: str | None = None,
+) -> ShardedDraft:
+    """Split a drafter over the target's GPUs.
+
+    The projections in front of the layers (EAGLE-3's fc, EAGLE's and MTP's 2*hidden -> hidden)
+    are whole on every rank, as SGLang and vLLM build them.
+
+    Parameters
+    ----------
+    draft, target
+        Shapes; `draft` was loaded for `target`.
+    quantisation
+        Scheme of the TARGET's weights, which an MTP layer shares.
+    tp, dp, ep, kv_dtype
+        As in :func:`shard`.
+    draft_quantisation
+        Scheme of the drafter's weights, where it is not its own published one.
+
+    Examples
+    --------
+    >>> from specsim.architecture import load_draft, load_model
+    >>> kimi = load_model("kimi-k2.5")
+    >>> eagle = shard_draft(load_draft("kimi-k2.5-eagle3", kimi), kimi, "int4-experts", tp=1)
+    >>> f"{(eagle.step_bytes + eagle.part.head_bytes) / 1e9:.2f} GB"
+    '2.07 GB'
+    """
+    if draft.shape is None:
+        return ShardedDraft(draft=draft)
+    own = draft_quantisation or "native"
+    if draft.follows_target and draft_quantisation is None:
+        own = scheme_for(target, quantisation).id
+    part = shard(draft.shape, own, tp, dp, ep, kv_dtype)
+    size = load_quantisation(part.quantisation).dense
+    step, fc = part.dense_bytes + draft.input_params * size, draft.fc_params * size
+    head = part.head_bytes if draft.own_head else 0.0
+    embeds = draft.kind == "standalone" and not draft.shape.tied_embeddings
+    experts = part.moe_layers * part.experts * part.expert_bytes
+    return ShardedDraft(
+        draft=draft,
+        part=part,
+        step_bytes=step,
+        flops_per_token=part.flops_per_token + 2 * draft.input_params / dp,
+        fc_bytes=fc,
+        fc_flops_per_token=2 * draft.fc_params / dp,
+        weight_bytes_per_gpu=step + fc + head + (part.head_bytes if embeds else 0.0) + experts,
     )
 
 

@@ -1,0 +1,168 @@
+"""One SGLang server: its lines as columns of windows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specsim.logs.columns import floats, seconds
+from specsim.logs.formats.sglang.accept_rate import AcceptRate
+from specsim.logs.formats.sglang.facts import Facts
+from specsim.logs.formats.sglang.lines import (
+    COLUMNS,
+    Layout,
+    parse_prefill_line,
+    parse_ranks,
+    prefill_versions,
+)
+from specsim.logs.windows import Windows
+
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats
+
+BATCH = 4096
+"""Lines that are turned into columns at once."""
+UNLIKE = "unlike its neighbours"
+"""Why a well-formed line with other fields than the lines around it is not read."""
+MAX_LINE = 4096
+"""No more of a damaged line is looked at."""
+PASTE_GAP_S = 30.0
+"""In a paste, a label and a gap like this begin another run."""
+
+Row = tuple[bytes, ...]
+"""Time stamp, text with the rank, ``True`` after a prefill, values of `COLUMNS`: as printed."""
+
+
+class Server:
+    """The lines of one server.
+
+    Attributes
+    ----------
+    layout
+        Of the first decode line; None without any.
+    facts, unread, label
+        What is known of the server beside its windows.
+    stamp
+        Time of the last decode line.
+    prefills, prompt, version_hint
+        Prefill lines; their sums of sequences, new and cached tokens; versions that print them.
+    """
+
+    def __init__(self, samples: int = 0) -> None:
+        self.layout: Layout | None = None
+        self.facts = Facts()
+        self.windows = Windows(parse_ranks, max_samples=samples)
+        self.rate = AcceptRate()
+        self.unread: Counter[str] = Counter()
+        self.label = ""
+        self.stamp = b""
+        self.prefills = 0
+        self.prompt = np.zeros(3)
+        self.version_hint = ""
+        self._samples = samples
+        self._rows: list[Row] = []
+        self._last_tokens = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether batches of this server were seen."""
+        return bool(self._rows or self.windows.read or self.prefills)
+
+    @property
+    def drafts_nothing(self) -> bool:
+        """Whether no fact tells of speculation."""
+        return self.facts.settings.get("algorithm") in (None, "none")
+
+    def add(self, row: Row) -> None:
+        """Add a decode line."""
+        self._rows.append(row)
+        self.stamp = row[0] or self.stamp
+        if len(self._rows) >= BATCH:
+            self.flush(final=False)
+
+    def prefill(self, line: bytes) -> None:
+        """Count a prefill line."""
+        found = parse_prefill_line(line)
+        if found is None:
+            self.unread["damaged prefill line"] += 1
+        else:
+            self.prompt += found
+            self.version_hint = self.version_hint or prefill_versions(line)
+        self.prefills += 1
+
+    def not_read(self, line: bytes, reason: str) -> None:
+        """Count a decode line that could not be read; the ranks that it names are known."""
+        self.unread[reason] += 1
+        for piece in line[:MAX_LINE].split(b"[20")[1:]:
+            self.windows.ranks.see(piece[17 : piece.find(b"] ") + 2])
+
+    def forget_single_line(self) -> None:
+        """Take back a decode line if nothing else is known: the lines after it are unlike it."""
+        if len(self._rows) == 1 and not self.windows.read and not self.facts.started:
+            self._rows = []
+            self.unread[UNLIKE] += 1
+
+    def jumps_back(self, stamp: bytes, values: tuple[bytes, ...]) -> bool:
+        """Whether a line after a label in a paste is of another run."""
+        now, before = seconds([stamp, self.stamp])
+        tokens = COLUMNS.index("tokens")
+        last = self._rows[-1][3 + tokens] if self._rows else self._last_tokens
+        fewer = float(values[tokens] or "nan") < float(last or "nan")
+        return bool(now - before > PASTE_GAP_S or now < before or fewer)
+
+    def restarted(self) -> Server:
+        """Return a server like this one, whose windows are not known yet."""
+        other = Server(self._samples)
+        other.layout, other.label = self.layout, self.label
+        other.facts.settings = dict(self.facts.settings)
+        return other
+
+    def flush(self, final: bool) -> None:
+        """Turn the collected lines into windows."""
+        rows, self._rows = self._rows, []
+        empty: list[tuple[bytes, ...]] = [()] * (3 + len(COLUMNS))
+        stamps, ranks, prefill, *texts = zip(*rows, strict=True) if rows else empty
+        self._last_tokens = rows[-1][3 + COLUMNS.index("tokens")] if rows else self._last_tokens
+        printed = {name: floats(column) for name, column in zip(COLUMNS, texts, strict=True)}
+        if self.layout and not self.layout.prints("accept") and self.drafts_nothing:
+            printed["accept"][:] = 1.0
+            self.windows.accept_quantum = 0.0
+        good = self._plausible(printed)
+        self.rate.see(printed["accept"][good], printed["rate"][good])
+        drafted = np.isfinite(printed["accept"])
+        lines = {
+            "time_s": seconds(stamps),
+            "running": printed["running"],
+            "queue": printed["queue"],
+            "usage": printed["usage"],
+            "output_tps": printed["tps"],
+            "emitted": np.where(drafted, printed["running"] * printed["accept"], 0.0),
+            "rounds": np.where(drafted, printed["running"], 0.0),  # equally many in each window
+            "graph": printed["graph"],
+            "prefill": floats(prefill),
+        }
+        self.windows.started = self.facts.started
+        read = {name: column[good] for name, column in lines.items()}
+        unranked = self.windows.add(read, list(compress(ranks, good)), final)
+        if unranked:
+            self.unread["no rank"] += unranked
+
+    def _plausible(self, printed: dict[str, Floats]) -> Flags:
+        """Numbers that no server prints make the line unread."""
+        steps = self.facts.settings.get("num_steps")
+        most = steps + 1.005 if isinstance(steps, int) and not self.drafts_nothing else np.inf
+        faults = {
+            "accept length below 1": printed["accept"] < 1,
+            "accept length above num_steps + 1": printed["accept"] > most,
+            "accept rate above 1": printed["rate"] > 1,
+            "token usage above 1": printed["usage"] > 1.01,
+        }
+        good = np.ones(len(printed["accept"]), dtype=bool)
+        for reason, where in faults.items():
+            if (where & good).any():
+                self.unread[reason] += int((where & good).sum())
+            good &= ~where
+        return good

@@ -1,0 +1,144 @@
+"""vLLM server logs, V0 to 0.33: throughput and drafting lines, configuration.
+
+vLLM prints every ten seconds: a line with the throughput of each engine, and under it, if anything
+was drafted, a line with the drafting of the same interval.
+"""
+
+from __future__ import annotations
+
+import re
+
+from specsim.logs.columns import runs_back
+from specsim.logs.entry import LogEntry
+from specsim.logs.format import Format
+from specsim.logs.formats.vllm.entry import server_entry
+from specsim.logs.formats.vllm.facts import ANY_FACT
+from specsim.logs.formats.vllm.lines import (
+    ENGINE_MARK,
+    OLD_SPEC_MARK,
+    SPEC_MARK,
+    V0Line,
+    parse_engine_line,
+    parse_prefix,
+    parse_spec_line,
+)
+from specsim.logs.formats.vllm.server import Server
+from specsim.logs.paste import label_of, separates
+from specsim.logs.source import Source
+
+BACKWARDS_S = 120.0
+"""Time that jumps back by more than this begins another run."""
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read the log of one or more vLLM servers.
+
+    Another process id, a start-up line, time that runs backwards or a label in a paste begins a
+    new entry.
+    """
+    reader = _Reader(samples)
+    for line in source.lines():
+        if ENGINE_MARK in line:
+            reader.throughput(line)
+        elif SPEC_MARK in line or OLD_SPEC_MARK in line:
+            reader.drafting(line)
+        elif b"HTTP/1." in line:
+            reader.server.other_lines |= reader.server.is_open
+        else:
+            reader.other(line)
+    for server in reader.servers:
+        server.flush(final=True)
+    return [server_entry(server, source.path) for server in reader.servers]
+
+
+class _Reader:
+    """Hands lines to servers; those of a file are told apart by process id."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self.server = Server(samples)
+        self.servers = [self.server]
+        self.by_pid: dict[bytes, Server] = {}
+        self.boundary = False  # whether what separates two runs in a paste came last
+        self.label = ""
+        self.last: tuple[bytes, bytes, Server | None] = (b"", b"", None)
+
+    def throughput(self, line: bytes) -> None:
+        """Read a throughput line."""
+        engine = parse_engine_line(line)
+        if isinstance(engine, str):
+            self.server.unread[engine] += 1
+        else:
+            stamp = self._place(line)
+            self.server.add_engine(engine, stamp)
+
+    def drafting(self, line: bytes) -> None:
+        """Read a drafting line of any version."""
+        spec = parse_spec_line(line)
+        self.server.mentions_drafting = True
+        if isinstance(spec, str):
+            self.server.unread[spec] += 1
+            return
+        stamp = self._place(line)
+        if isinstance(spec, V0Line):
+            self._cumulative(spec)
+        else:
+            self.server.add_spec(spec, stamp)
+
+    def _cumulative(self, line: V0Line) -> None:
+        """Counters since the start: the last line says all; smaller ones are another server's."""
+        last = self.server.v0
+        if last and (line.emitted < last.emitted or line.num_steps != last.num_steps):
+            self._start()
+        self.server.v0 = line
+
+    def _place(self, line: bytes) -> bytes:
+        """Find the server of a line by what stands before its message; return its time."""
+        head = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
+        same_head, stamp, home = self.last
+        if head == same_head and self.server is home and not self.boundary:
+            return stamp
+        stamp, pid = parse_prefix(head)
+        if pid in self.by_pid:
+            self.server = self.by_pid[pid]
+        elif pid and self.server in self.by_pid.values():
+            self._start()
+        labelled = self.boundary and self.label and self.server.is_open
+        if labelled or runs_back(stamp, self.server.stamp, BACKWARDS_S):
+            self._start()
+        if pid:
+            self.by_pid[pid] = self.server
+        self.server.label = self.server.label or self.label
+        self.label, self.boundary, self.last = "", False, (head, stamp, self.server)
+        return stamp
+
+    def _start(self) -> None:
+        """Begin another server."""
+        self.server.flush(final=True)
+        self.server = Server(self.samples)
+        self.servers.append(self.server)
+
+    def other(self, line: bytes) -> None:
+        """Read a line of another kind."""
+        if ANY_FACT.search(line):
+            starts = b"vLLM API server version" in line or b"with config: " in line
+            if starts and self.server.is_open:
+                self._start()
+                self.by_pid = {}
+            self.server.facts.learn(line)
+        label = label_of(line)
+        self.label = label or self.label
+        self.boundary |= bool(label) or separates(line)
+        self.server.other_lines |= self.server.is_open
+        self.server.mentions_drafting |= b"metrics.py" in line or b"Per-position" in line
+
+
+FORMAT = Format(
+    name="vllm_log",
+    mark=re.compile(
+        rb"Avg generation throughput: |SpecDecoding metrics: |Speculative metrics: "
+        rb"|vLLM API server version|LLM engine \(v\d"
+    ),
+    parse=parse,
+    remedy="give a log that has 'Avg generation throughput' lines of a busy server",
+)
