@@ -19,7 +19,8 @@ from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_l
 from specsim.decide.recommend import Wish, possible_plans, promising, recommend
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors
-from specsim.profile import FitRecord, Profile, acceptance_name, default_acceptance
+from specsim.profile import FitRecord, Profile, acceptance_name
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.uncertainty import each

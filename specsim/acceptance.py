@@ -52,6 +52,9 @@ RANK_MASS = (0.28, 0.13, 0.08)
 MOST_MASS = 0.85
 """Most that all siblings take of what the first choice leaves; times at most 1.11 of (ACC-6)."""
 
+MOST_LEVEL = 15.0
+"""Log-odds within which a level is sought."""
+
 CONTEXTS = 127
 """Lattice points per request quantile; prime, so that every lattice coordinate is a permutation."""
 
@@ -301,6 +304,46 @@ def sibling_share(accept_prob: Floats) -> Floats:
     """
     share: Floats = accept_prob / (accept_prob + 0.2) * (0.8 / 0.6)
     return share
+
+
+def at_accept_length(
+    acceptance: Acceptance, setting: SpecSetting, accept_length: float
+) -> Acceptance:
+    """Move the level until `setting` has the given accept length (bisection).
+
+    >>> chain = SpecSetting.of(1, 3)
+    >>> moved = at_accept_length(Acceptance(), chain, 2.4)
+    >>> round(accept_table(moved, chain).accept_length, 6)
+    2.4
+
+    Raises
+    ------
+    InputError
+        If no level gives it: it must lie strictly between 1 and min(S, n - 1) + 1.
+    """
+    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
+    if not 1.0 < accept_length < most:
+        raise InputError(
+            f"accept length {accept_length:g}",
+            f"cannot be had: {setting.label} emits between 1 and {most} tokens per round",
+            "give the mean tokens per round, bonus included",
+        )
+
+    def reached(level: float) -> float:
+        return accept_table(replace(acceptance, level=level), setting).accept_length
+
+    low, high = -MOST_LEVEL, MOST_LEVEL
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reached(middle) < accept_length else (low, middle)
+    level = (low + high) / 2
+    if abs(reached(level) - accept_length) > 1e-3:
+        raise InputError(
+            f"accept length {accept_length:g}",
+            f"cannot be had by {setting.label} (nearest {reached(level):.2f})",
+            "give another setting or length",
+        )
+    return replace(acceptance, level=level, source="accept length as stated")
 
 
 def rank_mass(topk: int, scale: float = 1.0) -> Floats:

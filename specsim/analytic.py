@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.case import Case
+from specsim.case import Case, Points, points_of
 from specsim.cost import (
     CostModel,
     RoundTime,
@@ -33,7 +33,6 @@ from specsim.cost import (
 )
 from specsim.curve import Limit
 from specsim.engine import padded_batch
-from specsim.points import Points, points_of
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats

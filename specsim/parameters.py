@@ -76,6 +76,11 @@ class Row:
     set_as: tuple[str, ...] = ()  # its keys of --set beside its name; the first is the written one
     of_software: bool = False  # keeps its value on other hardware, with the prior's error
 
+    @property
+    def reset_by(self) -> set[str]:
+        """The parts of the setup that reset it."""
+        return set(self.resets.split())
+
     def on(self, facts: Facts) -> Prior | None:
         """Return the prior on a server; None where it has no such parameter."""
         return self.prior(facts) if callable(self.prior) else self.prior

@@ -137,6 +137,19 @@ class Parameter:
         return self.at(place - half), self.at(place + half)
 
     @property
+    def texts(self) -> tuple[str, str]:
+        """The value and the prior's median, each with its central 90 %.
+
+        >>> Parameter("host", "log", 1.0, 0.5, 0.9, 0.02).texts
+        ('0.9 (0.871 to 0.93)', '1 (0.439 to 2.28)')
+        """
+        (least, most), (low, high) = self.stated, self.prior_interval
+        return (
+            f"{self.value:.3g} ({least:.3g} to {most:.3g})",
+            f"{self.prior_median:.3g} ({low:.3g} to {high:.3g})",
+        )
+
+    @property
     def driven(self) -> Literal["data", "prior"]:
         """``data`` if the observations at least halved the prior's variance."""
         return "data" if self.sd < 0.71 * self.prior_sd else "prior"

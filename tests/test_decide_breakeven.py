@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.acceptance import AcceptTable
+from specsim.acceptance import AcceptTable, at_accept_length
 from specsim.decide.breakeven import (
     best_chain,
     blended,
@@ -25,7 +25,6 @@ from specsim.predict import predict
 from specsim.profile import load_profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
-from specsim.scenario.apply import solve_level
 from specsim.setting import SpecSetting
 
 
@@ -74,7 +73,7 @@ def test_at_the_break_even_length_the_gain_is_zero() -> None:
     plan = profile.system().plan(SpecSetting.of(1, 3, scheduler="overlap"))
     point = break_even(profile, plan, [30]).points[0]
     assert point.reachable
-    level = solve_level(profile.acceptance(), plan.setting, point.accept_length)
+    level = at_accept_length(profile.acceptance(), plan.setting, point.accept_length).level
     shift = level - profile.acceptance().level
     first = profile.acceptances[0]
     moved = replace(

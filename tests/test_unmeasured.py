@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from specsim.acceptance import accept_table
+from specsim.acceptance import accept_table, at_accept_length
 from specsim.cli.main import run
 from specsim.errors import InputError
-from specsim.profile import at_accept_length, default_acceptance, uncalibrated_profile
+from specsim.profile.uncalibrated import default_acceptance, uncalibrated_profile
 from specsim.server import setup_from_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting

@@ -11,7 +11,7 @@ from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
 from specsim.calibrate.residuals import workload_of
 from specsim.observations import Observation
-from specsim.profile import Profile, valued
+from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
 
@@ -140,7 +140,7 @@ def poor_trees(result: FitResult) -> list[str]:
 
 def described(parameter: Parameter) -> tuple[str, str, str, str, str]:
     """Name, value and prior with their 90 %, what drives it, source: one row of a table."""
-    value, prior = valued(parameter)
+    value, prior = parameter.texts
     driven = f"{parameter.driven}{'' if parameter.fitted else ', held'}"
     return parameter.name, value, prior, driven, parameter.source
 

@@ -54,7 +54,8 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     from specsim.calibrate.report import markdown
     from specsim.calibrate.sources import read_sources
     from specsim.observations import write_observations
-    from specsim.profile import save_profile, write_text
+    from specsim.profile import save_profile
+    from specsim.textfile import write_text
 
     output.check_plot(how.plot)
     output.check_file("--output", how.target)

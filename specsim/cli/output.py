@@ -161,7 +161,7 @@ def check_plot(plot: str | None) -> None:
 
 def write_file(name: str, content: str) -> None:
     """Write a file, whole or not at all, and say so on stderr."""
-    from specsim.profile import write_text
+    from specsim.textfile import write_text
 
     write_text(Path(name), content)
     sys.stderr.write(f"wrote {name}\n")
@@ -169,8 +169,8 @@ def write_file(name: str, content: str) -> None:
 
 def write_plot(plot: str, figure: Figure) -> None:
     """Write a figure in the format of the file's name, and say so on stderr."""
-    from specsim.profile import write_bytes
     from specsim.report.figure import drawn, plot_format
+    from specsim.textfile import write_bytes
 
     write_bytes(Path(plot), drawn(figure, plot_format(plot)))
     sys.stderr.write(f"wrote {plot}\n")

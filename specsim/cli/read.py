@@ -61,7 +61,7 @@ def read_command(how: Options) -> None:
     JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst; - is standard input.
     """
     from specsim.logs import log_document, read_file, require_usable
-    from specsim.profile import write_text
+    from specsim.textfile import write_text
 
     if how.as_json and how.as_csv:
         raise InputError("--json --csv", "exclude each other", "choose one")

@@ -40,9 +40,9 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
     from specsim.observations import read_observations
-    from specsim.profile import write_text
     from specsim.question import CONCURRENCY, Question
     from specsim.report.html import report_html
+    from specsim.textfile import write_text
 
     output.check_file("--output", how.page, ".html", ".htm")
     profile, notes = server.load(asked)

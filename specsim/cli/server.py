@@ -147,7 +147,7 @@ class AnyServer(Described, Server):
         """Build the profile from the library, and say what was assumed."""
         from specsim.calibrate.log_setup import Known, build_setup
         from specsim.engine import engine_named
-        from specsim.profile import uncalibrated_profile
+        from specsim.profile.uncalibrated import uncalibrated_profile
         from specsim.server import read_setup
 
         notes = ["nothing was measured on this server: library physics with wide errors"]

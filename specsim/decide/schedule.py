@@ -24,7 +24,7 @@ from specsim.engine import RunPlan, parse_version
 from specsim.errors import InputError
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
-from specsim.simulate.gears import idle_plan
+from specsim.simulate.adaptation import idle_plan
 from specsim.simulate.policy import Policy, by_batch
 from specsim.simulate.pricing import planned_time
 from specsim.workload import Load, Workload

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from specsim.acceptance import Acceptance
-from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
+from specsim.errors import FormatError, SpecsimError, UnknownNameError
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_from_shipped, setup_to_mapping
-from specsim.textfile import read_text
+from specsim.textfile import read_text, write_text
 from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
@@ -196,36 +195,3 @@ def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile; a failure leaves an existing file as it was."""
     write_text(Path(path), profile_to_toml(profile))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text as :func:`write_bytes` does."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write through a temporary file in the same folder, then rename.
-
-    Raises
-    ------
-    InputError
-        If the folder does not exist or cannot be written to.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be written ({error.strerror})", "choose another path"
-        ) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise InputError(
-            str(path), f"cannot be written ({error.strerror})", "choose another path"
-        ) from error

@@ -24,7 +24,7 @@ from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
-    from specsim.simulate.result import SimulationResult
+    from specsim.simulate import SimulationResult
 
 LANES = {
     "clients": "waiting clients",
@@ -297,7 +297,7 @@ def _steps(result: SimulationResult, phases: Records, rounds: Records, first: in
         lane="step",
         round=first + np.arange(len(rounds)),
         batch=rounds["batch"],
-        tokens=rounds["batch"] * result.pricer.plan.setting.num_draft_tokens,
+        tokens=rounds["batch"] * result.pricers[0].plan.setting.num_draft_tokens,
         accepted=rounds["accepted"],
     )
     same = {name: alone[name] for name in ("phase", "round", "batch", "tokens")}

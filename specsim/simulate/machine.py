@@ -6,14 +6,10 @@ every round takes its lane for its time, and what overlaps comes from who waits 
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import simpy
 
 from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL, RoundTime
-
-Steps = Generator[simpy.Event, Any, None]
+from specsim.simulate.arrivals import Steps
 
 
 class Machine:

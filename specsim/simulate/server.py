@@ -13,6 +13,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,19 +21,31 @@ import simpy
 
 from specsim.case import Case
 from specsim.server.system import ADMITTED_OUTPUT_SHARE
+from specsim.simulate.adaptation import GearChoice
+from specsim.simulate.arrivals import Steps
 from specsim.simulate.demand import Demand
-from specsim.simulate.gears import Gearbox
-from specsim.simulate.log import Life, Log, PrefillStep, Prompt, Retraction, Segment, Stretch
-from specsim.simulate.machine import Machine, Steps
+from specsim.simulate.machine import Machine
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
+from specsim.simulate.records import Life, Log, Segment, Stretch, Tables
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-Pieces = list[tuple[Prompt, int]]
-
 SLACK = 1e-6
 """Tokens by which a sum of reservations may exceed the pool: rounding."""
+
+
+@dataclass(slots=True)
+class Prompt:
+    """A prompt in prefill."""
+
+    request: int
+    done: int  # tokens in the cache
+    left: int  # tokens still to compute
+
+
+Pieces = list[tuple[Prompt, int]]
+"""What a step computes: so many tokens of each prompt."""
 
 
 class Server:
@@ -46,14 +59,16 @@ class Server:
         Plan, KV pool and workload.
     demand
         What requests are like.
-    rounds, prefill
-        Prices.
+    pricers
+        Prices of rounds, one for each gear; without a policy there is one.
+    choice
+        Chooses the gear of each round; None where no policy runs.
+    prefill
+        Prices of prefill steps.
     goal, among_first
         Stop after `goal` completions of requests numbered below `among_first`.
     by_round
         Whether every round is played phase by phase on the machine.
-    gearbox
-        Chooses the setting of each round, where a policy does; None is the case's own setting.
     """
 
     def __init__(
@@ -61,18 +76,20 @@ class Server:
         env: simpy.Environment,
         case: Case,
         demand: Demand,
-        rounds: RoundPricer,
+        pricers: tuple[RoundPricer, ...],
+        choice: GearChoice | None,
         prefill: PrefillPricer,
         goal: int,
         among_first: float = math.inf,
         by_round: bool = False,
-        gearbox: Gearbox | None = None,
     ) -> None:
-        self.env, self.demand, self.rounds, self.prefill = env, demand, rounds, prefill
+        self.env, self.demand, self.pricers, self.prefill = env, demand, pricers, prefill
         self.plan, self.pool = case.plan, case.pool_tokens
         self.held = case.plan.reserved_tokens_per_request
         self.left, self.among_first, self.by_round = goal, among_first, by_round
-        self.gearbox = gearbox
+        self.choice = choice
+        self.gear = choice.gear if choice else 0
+        self.switches = 0
         self.machine = Machine(env)
         self.log = Log()
         self.lives: list[Life] = []
@@ -94,7 +111,17 @@ class Server:
         self.process = self.env.process(self._serve())
         return self.process
 
-    # Clients' side
+    def tables(self) -> Tables:
+        """Return the records of a run that has ended."""
+        for request in self.batch:
+            life = self.lives[request]
+            run = min(life.rounds, self.round - life.first_round)
+            self.log.segments.append(Segment(request, life.first_round, run, life.offset))
+        waiting = [*self.queue, *(prompt.request for prompt in self.prompts)]
+        kv = self.kv[: self.round]
+        return Tables.of(self.log, self.lives, self.demand, kv, waiting)
+
+    # --- the clients' side
 
     def submit(self, answered: simpy.Event | None = None) -> int:
         """Take the next request of the demand at this moment, and return its number."""
@@ -109,21 +136,23 @@ class Server:
             self.process.interrupt()
         return request
 
-    def begin_with(self, count: int) -> int:
-        """Start with up to `count` requests in progress, and return how many fit."""
+    def begin_with(self, count: int) -> list[simpy.Event]:
+        """Start with up to `count` requests in progress, as many as fit; returns their answers."""
+        answers: list[simpy.Event] = []
         self.demand.in_progress(count)
         for request in range(count):
             if not self._fits(request):
                 self.demand.forget_after(request)
-                return request
-            self._issue(0.0, None)
+                break
+            answers.append(self.env.event())
+            self._issue(0.0, answers[-1])
             life = self.lives[request]
             life.admitted_s = life.first_token_s = 0.0
             life.in_progress = True
             life.given = self.demand.given[request]
             self.reserved += self._need(request)
             self._join(request)
-        return count
+        return answers
 
     def _issue(self, arrival_s: float, answered: simpy.Event | None) -> int:
         request = len(self.lives)
@@ -131,7 +160,7 @@ class Server:
         self.lives.append(Life(arrival_s, answered=answered))
         return request
 
-    # Admission
+    # --- admission
 
     def _need(self, request: int) -> float:
         """Tokens of the pool that admission reserves (System.kv_tokens_per_request)."""
@@ -177,7 +206,7 @@ class Server:
         self.prompts.append(prompt)
         return prompt
 
-    # Scheduler
+    # --- scheduler
 
     def _serve(self) -> Steps:
         while self.left > 0:
@@ -202,43 +231,39 @@ class Server:
             yield self.env.timeout(max(0.0, self.clock - self.env.now))
         running = len(self.batch) + len(self.prompts)
         ready = self._advance(pieces)
-        step = PrefillStep(start, self.clock, running, len(ready), tokens, pairs, mixed=False)
+        step = (start, self.clock, running, len(ready), tokens, pairs, False)
         self.log.prefills.append(step)
         yield from self._settle(ready)
 
     def _decode(self, pieces: Pieces) -> Steps:
         if self.kv[self.round] > self._room():
             self._make_room()
-        batch, start, box = len(self.batch), self.clock, self.gearbox
-        swap_s, gear = 0.0, 0
-        if box is not None:
-            swap_s, self.rounds, gear = box.choose(self), box.pricer, box.gear
+        batch, start = len(self.batch), self.clock
+        swap_s = self._choose_gear()
+        pricer = self.pricers[self.gear]
         last = self.round + 1 if pieces or self.by_round else self._next_change()
-        if box is not None:
-            last = min(last, self.round + box.horizon)
         kv = self.kv[self.round : last]
         extra, tokens, pairs = self._prefill_s(pieces, mixed=True) if pieces else (0.0, 0, 0.0)
         if self.by_round:
-            exact = self.rounds.exact(float(batch), float(kv[0]))
+            exact = pricer.exact(float(batch), float(kv[0]))
             yield from self.machine.hold(self.machine.cpu, swap_s)
-            yield from self.machine.round(exact, self.rounds.timeline, extra)
+            yield from self.machine.round(exact, pricer.timeline, extra)
             bounds = np.array([start, self.env.now])
         else:
             bounds = np.empty(len(kv) + 1)
             bounds[0] = start
-            bounds[1:] = self.rounds.round_s(batch, kv)
+            bounds[1:] = pricer.round_s(batch, kv)
             bounds[1] += extra + swap_s
             bounds = yield from self._run(bounds.cumsum())
         self.clock = float(bounds[-1])
         self.round += len(bounds) - 1
         running = batch + len(self.prompts)
-        self.log.stretches.append(Stretch(bounds, batch, running, extra, gear))
-        if box is not None:
-            box.observe(self, len(bounds) - 1)
+        self.log.stretches.append(Stretch(bounds, batch, running, extra, self.gear))
+        if self.choice is not None and self.choice.follows:
+            self.choice.observe(self._accepted(len(bounds) - 1))
         ready = self._advance(pieces)
         if pieces:
-            begin = self.clock - extra
-            step = PrefillStep(begin, self.clock, running, len(ready), tokens, pairs, mixed=True)
+            step = (self.clock - extra, self.clock, running, len(ready), tokens, pairs, True)
             self.log.prefills.append(step)
         yield from self._settle(ready)
 
@@ -255,8 +280,10 @@ class Server:
         return bounds
 
     def _next_change(self) -> int:
-        """Round before which the batch stays as it is: an end, or the pool overflows."""
+        """Round before which nothing changes: a request ends, the gear may, the pool overflows."""
         last = self.ends[0][0]
+        if self.choice is not None:
+            last = min(last, self.round + self.choice.horizon)
         room = self._room()
         if self.kv[last - 1] > room and len(self.batch) > 1:
             fits = int(np.searchsorted(self.kv[self.round : last], room, side="right"))
@@ -271,27 +298,22 @@ class Server:
     def _make_room(self) -> None:
         """Throw requests out of a pool that overflows, from the back; the last one stays."""
         while len(self.batch) > 1 and self.kv[self.round] > self._room():
-            victim = next((r for r in reversed(self.batch) if self._unfinished(r)), None)
+            victim = next((r for r in reversed(self.batch) if self.round < self.lives[r].end), None)
             if victim is None:
                 return
             self._retract(victim)
 
-    def _unfinished(self, request: int) -> bool:
-        life = self.lives[request]
-        return self.round < life.first_round + life.rounds
-
     def _retract(self, request: int) -> None:
         life, demand = self.lives[request], self.demand
         done = self.round - life.first_round
-        end = life.first_round + life.rounds
-        self.add_course(request, self.round, end, -1, done)
+        self._add_course(request, self.round, life.end, -1, done)
         self.log.segments.append(Segment(request, life.first_round, done, life.offset))
         tokens = demand.tokens[request][life.offset : life.offset + done]
         life.given += int(tokens.sum())
         life.offset += done
         life.retractions += 1
         whole = demand.input_len[request] + life.given
-        self.log.retractions.append(Retraction(self.clock, request, whole))
+        self.log.retractions.append((self.clock, request, whole))
         self.reserved -= self._need(request)
         del self.batch[request]
         self.ends = [e for e in self.ends if e[1] != request]
@@ -336,15 +358,17 @@ class Server:
     def _join(self, request: int) -> None:
         """Let a request whose prompt is complete decode from the next round on."""
         life, demand = self.lives[request], self.demand
-        if self.gearbox is not None:
-            self.gearbox.fit(self, request)
+        if demand.gear[request] != self.gear:
+            need = demand.output_len[request] - life.given
+            left = demand.change_gear(request, self.gear, life.offset, need)
+            demand.rounds[request] = life.offset + left
         life.first_round = self.round
         life.last_token_s = self.clock
         life.rounds = self._rounds_left(request) if life.retractions else demand.rounds[request]
         lag = self.plan.finish_lag_rounds
         end = self.round + life.rounds
-        self.lengthen(end + lag)
-        self.add_course(request, self.round, end, 1, 0)
+        self._lengthen(end + lag)
+        self._add_course(request, self.round, end, 1, 0)
         self.batch[request] = None
         if life.rounds + lag == 0:
             self._finish(request)
@@ -358,12 +382,12 @@ class Server:
         emitted = np.cumsum(demand.tokens[request][life.offset :], dtype=np.int64)
         return int(np.searchsorted(emitted, need)) + 1 if need > 0 else 0
 
-    def lengthen(self, last: int) -> None:
+    def _lengthen(self, last: int) -> None:
         """Let the sums of KV tokens reach to round `last`."""
         if last >= len(self.kv):
             self.kv = np.concatenate([self.kv, np.zeros(last)])
 
-    def add_course(self, request: int, first: int, end: int, sign: int, skip: int) -> None:
+    def _add_course(self, request: int, first: int, end: int, sign: int, skip: int) -> None:
         """Add (or take away) a request's KV tokens in rounds first .. end and while it lags."""
         life, demand = self.lives[request], self.demand
         at = life.offset + skip
@@ -376,6 +400,50 @@ class Server:
         if lag:
             whole = demand.input_len[request] + demand.output_len[request]
             self.kv[end : end + lag] += sign * whole
+
+    def _choose_gear(self) -> float:
+        """Let the policy choose the gear of the next round; returns what changing takes, s."""
+        if self.choice is None:
+            return 0.0
+        self.choice.look(len(self.batch), self.round)
+        if self.choice.gear == self.gear:
+            return 0.0
+        self.gear = self.choice.gear
+        self.ends = [(self._shift(request), request) for request in self.batch]
+        heapq.heapify(self.ends)
+        if self.round == 0:
+            return 0.0
+        self.switches += 1
+        return self.choice.policy.switch_s
+
+    def _shift(self, request: int) -> int:
+        """Let a running request emit in the new gear from now on; returns when it leaves."""
+        life, demand, now = self.lives[request], self.demand, self.round
+        lag, done, end = self.plan.finish_lag_rounds, now - life.first_round, life.end
+        if now < end:
+            self._add_course(request, now, end, -1, done)
+            at = life.offset + done
+            emitted = int(demand.tokens[request][life.offset : at].sum())
+            need = demand.output_len[request] - life.given - emitted
+            life.rounds = done + demand.change_gear(request, self.gear, at, need)
+            end = life.end
+            self._lengthen(end + lag)
+            self._add_course(request, now, end, 1, done)
+        return end + lag
+
+    def _accepted(self, rounds: int) -> list[float]:
+        """Drafts accepted per request, of each of the last rounds."""
+        first = self.round - rounds
+        total, requests = np.zeros(rounds), np.zeros(rounds)
+        for request in self.batch:
+            life = self.lives[request]
+            active = min(self.round, life.end) - first  # not while it lags
+            if active > 0:
+                at = life.offset + first - life.first_round
+                total[:active] += self.demand.tokens[request][at : at + active]
+                requests[:active] += 1
+        accepted: list[float] = (total / np.maximum(requests, 1.0) - 1.0).clip(0.0).tolist()
+        return accepted
 
     def _finish(self, request: int) -> None:
         life = self.lives[request]

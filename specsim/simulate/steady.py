@@ -16,13 +16,8 @@ from specsim.case import Case
 from specsim.metrics import REQUEST_DTYPE
 from specsim.simulate.demand import Streams, running_quantiles
 from specsim.simulate.pricing import RoundPricer
-from specsim.simulate.result import (
-    PREFILL_DTYPE,
-    RETRACTION_DTYPE,
-    ROUND_DTYPE,
-    Deliveries,
-    SimulationResult,
-)
+from specsim.simulate.records import PREFILL_DTYPE, RETRACTION_DTYPE, ROUND_DTYPE, Deliveries
+from specsim.simulate.summary import SimulationResult
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -148,6 +143,6 @@ def _result(
         ttft_s=math.nan,
         ttft_p50_s=math.nan,
         ttft_p99_s=math.nan,
-        pricer=pricer,
+        pricers=(pricer,),
         deliveries=Deliveries.none(),
     )
