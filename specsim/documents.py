@@ -6,30 +6,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from typing import Any
 
 SIGNIFICANT_DIGITS = 10
 """Of a float in a document: beyond them the order of a sum shows, and bytes must be stable."""
-
-
-def _nan_is_null(value: object) -> object:
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Number = Annotated[Finite | None, BeforeValidator(_nan_is_null)]
-Amount = Annotated[
-    Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(_nan_is_null)
-]
-Count = Annotated[int, Field(ge=0)]
-
-
-class Record(BaseModel):
-    """What all parts of a document share: strict, frozen, no unknown keys, built on first use."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
 
 def document(
@@ -73,16 +53,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value
-
-
-def to_json(document: BaseModel) -> str:
-    """Return the document as JSON, the same bytes for the same content.
-
-    Keys stand in the order of the models; floats are rounded to 10 significant digits; the text
-    is ASCII, so that no locale changes it, and ends with a newline.
-    """
-    content = _rounded(document.model_dump(by_alias=True))
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def _rounded(value: Any, digits: int = SIGNIFICANT_DIGITS) -> Any:
