@@ -28,6 +28,8 @@ EXTRAS = {
 }
 """Optional packages, and what each is for."""
 
+REINSTALL = "reinstall specsim-llm"
+
 NAMESAKE = "specsim"
 """A distribution of another field that fills the same folder; ours is specsim-llm."""
 
@@ -66,7 +68,7 @@ def doctor_command(how: Options) -> None:
         out = output.console(100)
         out.print(f"specsim {__version__}, Python {python}", style="bold")
         rows = [
-            *((name, has or "missing", "" if has else "reinstall") for name, has in needed.items()),
+            *((name, has or "missing", "" if has else REINSTALL) for name, has in needed.items()),
             *((name, has or "-", _optional(name, has)) for name, has in extras.items()),
         ]
         out.print(output.table("package", "version", "", rows=rows))
