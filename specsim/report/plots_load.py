@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 SHOWN: dict[Score, tuple[str, str]] = {
     "throughput": ("output_tps", "output (tokens/s, all requests together)"),
-    "goodput": ("good_rps", "requests that meet the targets (1/s)"),
-    "request_time": ("request_s", "mean time of a request, shorter is better (s)"),
+    "goodput": ("goodput_rps", "requests that meet the targets (1/s)"),
+    "request_time": ("request_time_s", "mean time of a request, shorter is better (s)"),
 }
 """What is drawn where ways are compared by a score: field of a run, words with unit."""
 
@@ -40,7 +40,7 @@ def outcomes_figure(answer: LoadAnswer) -> Figure:
     targets = "".join(f" Target: {target.label}." for target in answer.targets)
     times = f"{answer.repeats} time{'s' * (answer.repeats > 1)}"
     caption = (
-        f"Profile {answer.profile}, {answer.schedule.engine} {answer.schedule.version}; simulated "
+        f"Profile {answer.profile}, {answer.engine} {answer.engine_version}; simulated "
         f"{times} (seed {answer.seed}).{targets} Whiskers: one standard error; all see the same "
         "requests, so differences are surer than that."
     )
@@ -62,8 +62,8 @@ def plot_outcomes(axes: Axes, answer: LoadAnswer) -> Axes:
     name, words = SHOWN[answer.score]
     ends = []
     for row, outcome in enumerate(answer.outcomes):
-        colour, hatch = PAINT[outcome.contender.role]
-        value, error = outcome.mean(name), outcome.error(name)
+        colour, hatch = PAINT[outcome.role]
+        value, error = getattr(outcome, name), outcome.error(name)
         error = 0.0 if math.isnan(error) else error
         axes.barh(
             row, value, 0.7, xerr=error or None, color=colour, hatch=hatch, edgecolor="black",
@@ -74,9 +74,8 @@ def plot_outcomes(axes: Axes, answer: LoadAnswer) -> Axes:
             textcoords="offset points", va="center", fontsize=8,
         )  # fmt: skip
         ends.append(value + error)
-    best = answer.best_static
     labels = [
-        f"{o.contender.name} (best fixed)" if o is best else o.contender.name
+        f"{o.name} (best fixed)" if o.name == answer.best_static else o.name
         for o in answer.outcomes
     ]
     frame(axes, answer.load, words, "", grid="x")
