@@ -134,6 +134,13 @@ class AcceptTable:
         emitted[:, :-1] -= self.survival[:, 1:]
         return emitted
 
+    @property
+    def pooled_survival(self) -> Floats:
+        """P(at least d drafts accepted), d = 1..S, over all rounds, as an engine counts them."""
+        rounds = 1.0 / self.per_request
+        survival: Floats = rounds @ self.survival[:, 1:] / rounds.sum()
+        return survival
+
     def mean_rounds(self, tokens: float) -> float:
         """Mean rounds until a request has emitted `tokens`, the last round's surplus included.
 

@@ -73,7 +73,7 @@ class Row:
     bounds: tuple[float, float] | None = None  # None: five standard deviations about the median
     default: float = 1.0  # where a profile does not have it
     unit: str = "factor"
-    set_as: tuple[str, ...] = ()  # its keys of --set beside its name; the first is the written one
+    set_as: tuple[str, ...] = ()  # its keys of --set beside its name
     of_software: bool = False  # keeps its value on other hardware, with the prior's error
 
     @property
@@ -194,7 +194,7 @@ COST: dict[str, Row] = {
         _allreduce(0),
         resets="link count allreduce",
         source="host spread 10x [@rtx6kpro-allreduce]",
-        set_as=("allreduce.latency", "allreduce.alpha"),
+        set_as=("allreduce.latency",),
     ),
     "allreduce_bandwidth": Row(
         _allreduce(1),

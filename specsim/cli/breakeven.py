@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, option
 from specsim.cli.server import AnyServer
 from specsim.errors import InputError
@@ -26,10 +26,10 @@ class Options(opt.Requests):
     words: tuple[str, ...] = opt.words()
     concurrency: tuple[int, ...] | None = opt.concurrency()
     round_ms: float | None = option(
-        "--round-ms", "MS", "Without a profile: time of one round.", values.number()
+        "--round-ms", "MS", "Without a profile: time of one round.", opt.number()
     )
     step_ms: float | None = option(
-        "--step-ms", "MS", "And of one step without speculation.", values.number()
+        "--step-ms", "MS", "And of one step without speculation.", opt.number()
     )
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.breakeven/1")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import argument, command, file, option
 from specsim.cli.server import Described
 
@@ -32,7 +32,7 @@ class Options(opt.Lengths):
         "--bootstrap",
         "N",
         "Check the stated errors against fits to this many draws of the runs, e.g. 50.",
-        values.whole(2),
+        opt.whole(2),
     )
     as_json: bool = opt.as_json("specsim.fit/1")
 

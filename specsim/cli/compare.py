@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import argument, command
 from specsim.cli.server import Changes, Server
 from specsim.errors import InputError
@@ -23,8 +23,8 @@ WIDTH = 110
 class Options(Changes):
     """Which two, and at which loads."""
 
-    first: str = argument("A", shell_complete=values.profiles)
-    second: str | None = argument("[B]", required=False, shell_complete=values.profiles)
+    first: str = argument("A", shell_complete=opt.profiles)
+    second: str | None = argument("[B]", required=False, shell_complete=opt.profiles)
     concurrency: tuple[int, ...] | None = opt.concurrency()
     as_json: bool = opt.as_json("specsim.comparison/1")
 

@@ -24,7 +24,7 @@ class Options(opt.Requests):
     """For which loads, and what was measured."""
 
     concurrency: tuple[int, ...] | None = opt.concurrency()
-    mix: tuple[tuple[int, float], ...] = opt.mix()
+    mix: tuple[tuple[int, float], ...] | None = opt.mix()
     observations: str | None = opt.measured()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.plan/1")
@@ -45,7 +45,7 @@ def plan_command(server: AnyServer, how: Options) -> None:
         workload=how.workload(profile.setup.workload.workload),
         dataset=how.dataset,
         temperature=how.temperature,
-        mix=how.mix,
+        mix=how.mix or (),
         measured=opt.measured_settings(how.observations),
         seed=how.seed,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, file, flag, option
 from specsim.errors import InputError
 
@@ -30,28 +30,26 @@ class Options:
     )
     draft: str | None = file("--draft", "Drafter: e.g. eagle3, a library id or TOML file.", "ID")
     gpu: str | None = file("--gpu", "GPU to check the device's name against.", "ID")
-    tp: int = option(
-        "--tp", "N", "Measure one GPU's share of so many.", values.whole(1), default="1"
-    )
+    tp: int = option("--tp", "N", "Measure one GPU's share of so many.", opt.whole(1), default="1")
     device: str = option("--device", "auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
     dtype: str = option("--dtype", "bf16|fp16|fp32", "Of weights and cache.", default="bf16")
     max_seconds: float = option(
-        "--max-seconds", "S", "Stop after so long.", values.number(1), default="300"
+        "--max-seconds", "S", "Stop after so long.", opt.number(1), default="300"
     )
     max_memory_gb: float | None = option(
-        "--max-memory-gb", "GB", "Default: most of what is free.", values.number(0.001)
+        "--max-memory-gb", "GB", "Default: most of what is free.", opt.number(0.001)
     )
     layers: int = option(
-        "--layers", "N", "Layers to build and scale up from.", values.whole(1, 256), default="4"
+        "--layers", "N", "Layers to build and scale up from.", opt.whole(1, 256), default="4"
     )
     tokens: tuple[int, ...] | None = option(
-        "--tokens", "1,2,4,...", "Default: 1 to 1024.", values.concurrency
+        "--tokens", "1,2,4,...", "Default: 1 to 1024.", opt.parse_concurrency
     )
     context_len: int = option(
-        "--context-len", "N", "KV tokens per request.", values.whole(1, 1 << 20), default="1024"
+        "--context-len", "N", "KV tokens per request.", opt.whole(1, 1 << 20), default="1024"
     )
     contexts: tuple[int, ...] | None = option(
-        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", values.concurrency
+        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", opt.parse_concurrency
     )
     seed: int = opt.seed()
     as_json: bool = flag("--json", "Print specsim.probe/1 too.")

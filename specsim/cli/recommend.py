@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, flag, option
 from specsim.cli.server import AnyServer
 
@@ -33,16 +33,16 @@ class Options(opt.Requests):
     concurrency: tuple[int, ...] | None = opt.concurrency()
     max_draft_tokens: int = opt.max_draft_tokens()
     max_steps: int = opt.max_steps()
-    max_topk: int = option("--max-topk", "K", "Widest tree.", values.whole(), default="8")
+    max_topk: int = option("--max-topk", "K", "Widest tree.", opt.whole(), default="8")
     targets: tuple[Target, ...] | None = opt.slo(
         "tpot=20ms,ttft=2s@p99", "Latency targets: mean, @p50 or @p99."
     )
     any_engine: bool = flag("--any-engine", "Later releases of the engine count too.")
     max_running_requests: int | None = opt.max_running_requests()
-    mix: tuple[tuple[int, float], ...] = opt.mix()
+    mix: tuple[tuple[int, float], ...] | None = opt.mix()
     schedule: bool = flag("--schedule", "Also the best number of steps by running batch.")
     gpu_hour_price: float | None = option(
-        "--gpu-hour-price", "M", "Money per GPU and hour.", values.number()
+        "--gpu-hour-price", "M", "Money per GPU and hour.", opt.number()
     )
     draft_model: str | None = option("--draft-model", "PATH", "For the launch flags.")
     observations: str | None = opt.measured()
@@ -72,7 +72,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
         workload=how.workload(profile.setup.workload.workload),
         dataset=how.dataset,
         temperature=how.temperature,
-        mix=how.mix,
+        mix=how.mix or (),
         measured=opt.measured_settings(how.observations),
         gpu_hour_price=how.gpu_hour_price,
         draft_model=how.draft_model,

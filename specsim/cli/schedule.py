@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, option
 from specsim.cli.server import AnyServer
 
@@ -39,7 +39,7 @@ class Options(opt.Requests):
         "--load",
         "ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
         "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
-        values.parsed("specsim.simulate", "parse_load"),
+        opt.library("specsim.simulate", "parse_load"),
         default="ramp:1..64@600s",
     )
     max_draft_tokens: int = opt.max_draft_tokens()
@@ -49,7 +49,7 @@ class Options(opt.Requests):
     )
     max_running_requests: int | None = opt.max_running_requests()
     repeats: int = option(
-        "--repeats", "R", "Runs with other random numbers.", values.whole(), default="4"
+        "--repeats", "R", "Runs with other random numbers.", opt.whole(), default="4"
     )
     seed: int = opt.seed()
     plot: str | None = opt.plot()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from specsim.cli.values import check_name
+from specsim.cli.options import check_name
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.setting import Algorithm, Scheduler, SpecSetting, parse_algorithm
 

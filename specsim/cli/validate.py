@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import argument, command, option
 from specsim.cli.server import Measured
 
@@ -28,7 +28,7 @@ class Options:
         "--leave-out",
         "setting|concurrency",
         "Refit without each in turn.",
-        values.one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
+        opt.one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
     )
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.validation/1")

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from specsim.engine import engine_names
+from specsim.engine import ENGINES
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import Gpu, gpu_from_table, load_gpu
 from specsim.library import is_file
@@ -74,8 +74,8 @@ def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup")
             raise FormatError(f"{origin}: [{name}]", "is missing", f"add a section [{name}]")
     sections = {name: _section(name, mapping[name], origin) for name in SECTIONS if name in mapping}
     engine = sections["engine"].name
-    if engine not in engine_names():
-        raise UnknownNameError(f"{origin}: [engine] name", engine, engine_names())
+    if engine not in ENGINES:
+        raise UnknownNameError(f"{origin}: [engine] name", engine, ENGINES)
     part = "[current]"
     try:
         if "current" in sections:

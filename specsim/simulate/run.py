@@ -44,7 +44,6 @@ def simulate(
     rng: np.random.Generator,
     requests: int | None = None,
     warmup: int | None = None,
-    round_by_round: bool = False,
     record_rounds: bool = True,
     trace: Trace | None = None,
     varying: VaryingLoad | None = None,
@@ -73,8 +72,6 @@ def simulate(
     warmup
         Completions (open loop: arrivals) before the window; by default a quarter of the batch
         (open loop: a tenth of `requests`), for the start is already met in a long run.
-    round_by_round
-        Play every round phase by phase on GPU, CPU and link: slow, with the same records.
     record_rounds
         Whether the result keeps the tables of rounds and prefill steps.
     trace
@@ -97,7 +94,7 @@ def simulate(
     for name, value, least in (("requests", requests, 1), ("warmup", warmup, 0)):
         if value is not None and value < least:
             raise InputError(f"{name} {value}", f"must be at least {least}", "leave it out")
-    run = _Run(cost, case, Streams.of(rng), round_by_round, adaptation)
+    run = _Run(cost, case, Streams.of(rng), adaptation)
     load = case.load
     if varying is not None and varying.unit == "clients":
         until = partial(_until, varying.duration_s)
@@ -112,7 +109,7 @@ def simulate(
                 "a policy", "has nothing to choose at a held batch", "simulate its setting there"
             )
         pricer = RoundPricer.of(cost, case.plan, case.table.accept_length, held_batch(case))
-        return steady_decode(case, run.streams, pricer, requests, round_by_round, record_rounds)
+        return steady_decode(case, run.streams, pricer, requests, record_rounds)
     if load.kind == "open_loop":
         count = OPEN_REQUESTS if requests is None else requests
         first = count // 10 if warmup is None else warmup
@@ -134,7 +131,6 @@ class _Run:
     cost: CostModel
     case: Case
     streams: Streams
-    by_round: bool
     adaptation: Adaptation | None = None
 
     def closed_loop(self, completions: int) -> Server:
@@ -210,7 +206,6 @@ class _Run:
             PrefillPricer(self.cost, plan.setting.speculates),
             goal,
             among_first,
-            self.by_round,
         )
 
 

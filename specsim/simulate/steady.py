@@ -43,7 +43,6 @@ def steady_decode(
     streams: Streams,
     pricer: RoundPricer,
     requests: int | None,
-    exact: bool,
     record_rounds: bool,
 ) -> SimulationResult:
     """Simulate windows one after another.
@@ -56,8 +55,6 @@ def steady_decode(
         Randomness and prices.
     requests
         Requests to hold, all windows together; None for `REQUEST_ROUNDS` of them times rounds.
-    exact
-        Whether to price every round by the full formula.
     record_rounds
         Whether the result keeps the rounds.
     """
@@ -77,9 +74,7 @@ def steady_decode(
         each = tokens.sum(axis=0)
         grown = np.cumsum(each) - each if window_s else np.zeros(most)
         kv = batch * context + grown
-        length = (
-            pricer.exact(np.full(most, batch), kv).round_s if exact else (pricer.round_s(batch, kv))
-        )
+        length = pricer.round_s(batch, kv)
         last = most
         if window_s:
             last = min(most, 1 + int(np.searchsorted(np.cumsum(length), window_s)))

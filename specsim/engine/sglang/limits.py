@@ -6,9 +6,8 @@ has it. Line numbers are of ``sglang/srt`` (S/).
 
 from __future__ import annotations
 
-from specsim.engine.rules import MIB, EngineSpec
+from specsim.engine.rules import MIB, EngineSpec, parse_version
 from specsim.engine.sglang.rulings import V2_ONLY_FROM
-from specsim.engine.version import parse_version
 from specsim.setting import Algorithm, SpecSetting
 
 GIB_MIB = 1024
