@@ -49,6 +49,18 @@ class Interval:
         """
         return cls(value, value * math.exp(-Z90 * sd), value * math.exp(Z90 * sd))
 
+    @classmethod
+    def of_change(cls, log_ratio: float, sd: float) -> Interval:
+        """Return a ratio less 1 from its logarithm.
+
+        >>> Interval.of_change(0.0, 0.0)
+        Interval(value=0.0, low=0.0, high=0.0)
+        """
+        half = Z90 * sd
+        return cls(
+            math.expm1(log_ratio), math.expm1(log_ratio - half), math.expm1(log_ratio + half)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
