@@ -17,7 +17,7 @@ from specsim.calibrate.validate import ValidatedRow, Validation
 from specsim.cli import main
 from specsim.curve import Curve
 from specsim.observations import Observation
-from specsim.profile import Profile, load_profile
+from specsim.profile import DEFAULT_PROFILE, Profile, load_profile
 from specsim.report.answer import answer
 from specsim.report.html import report_html
 from specsim.setting import SpecSetting

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from phase_machine import PhaseServer
-from policy_cases import BURSTS, MIXED, RAMP, adaptation, run
+from policy_cases import BURSTS, MIXED, RAMP, adaptation, run, with_workload
 from simulation_cases import CHAIN, CHAIN_V1, case_of, kimi, llama, llama_sglang
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
 from specsim.decide.candidates import Limits
-from specsim.decide.recommend import Wish
 from specsim.decide.schedule import SWITCH_GAIN, best_schedule, chain_plans
+from specsim.decide.wish import Wish
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import load_profile
@@ -152,10 +152,10 @@ def test_hysteresis_does_not_flap() -> None:
 @pytest.mark.parametrize("clients", [2, 8, 24])
 def test_on_a_stationary_load_the_table_is_as_good_as_the_best_fixed(clients: int) -> None:
     """Within the noise of both (two standard errors) and what is not told apart (SWITCH_GAIN)."""
-    profile = load_profile()
+    workload = Workload(Lengths(1000, 0.3), Lengths(300, 0.5))
+    profile = with_workload(load_profile(), workload)
     wish = Wish(limits=Limits(max_draft_tokens=6, max_steps=4), engine_version="0.5.23")
-    system, workload = profile.system(), Workload(Lengths(1000, 0.3), Lengths(300, 0.5))
-    wish = replace(wish, workload=workload)
+    system = profile.system()
     drafts = chain_plans(profile, wish)[1:]
     acceptance = profile.acceptance()
 

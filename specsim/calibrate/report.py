@@ -99,7 +99,7 @@ def warnings(result: FitResult) -> list[str]:
 
 
 def poor_trees(result: FitResult) -> list[str]:
-    """Name trees that were accepted less than their drafter could give (PHYSICS 1.7).
+    """Name trees that were accepted less than their drafter could give [@specbundle].
 
     A tree holds the chain of its depth, so where an engine verifies it rightly and the drafter
     knows what it is sure of, its accept length is at least the chain's; a drafter whose confidence

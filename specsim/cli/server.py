@@ -61,7 +61,7 @@ class Described:
     gpu: str | None = file("--gpu", "Its GPUs: library id or TOML file.", "ID|FILE")
     gpu_count: int | None = option("--gpu-count", "N", "GPUs. Default: --tp.", whole(1))
     tp: int | None = option("--tp", "N", "Tensor-parallel GPUs.", whole(1))
-    link: str | None = option("--link", "ID", "Link between the GPUs.")
+    link: str | None = file("--link", "Link between the GPUs: library id or TOML file.", "ID|FILE")
     allreduce: str | None = option("--allreduce", "A", "nccl, custom, fused or symmetric.")
     quantisation: str | None = option("--quantisation", "Q", "Weight format, e.g. fp8.")
     draft: str | None = file("--draft", "Drafter: library id or TOML file.", "ID|FILE")

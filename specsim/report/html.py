@@ -55,10 +55,9 @@ def report_html(
 
     Parameters
     ----------
-    profile
-        The server.
-    curve
-        Closed loops over one load or more; its numbers stand in the file as its document has them.
+    profile, curve
+        The server, and closed loops over one load or more; the numbers of the curve stand in the
+        file as its document has them.
     commands
         Command lines that make it again.
     validation

@@ -37,17 +37,7 @@ def plot_accept_length(
 
     Thin lines are the drafter's bound: the same drafter, knowing its own accept probabilities
     (confidence shift 0), picks the best nodes of the same pool.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    acceptance
-        Of the drafter.
-    num_steps
-        Depth S.
-    topk, tokens
-        What to draw; tokens beyond a tree's capacity are left out.
+    Tokens beyond a tree's capacity are left out.
     """
     calibrated = replace(acceptance, confidence_shift=0.0)
     for i, k in enumerate(topk):
@@ -93,13 +83,6 @@ class DrawnTree:
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     """Build the tree of a context whose accept probabilities are the mean ones at every depth.
 
-    Parameters
-    ----------
-    acceptance
-        Of the drafter: alpha of each depth, siblings' mass, confidence shift.
-    setting
-        topk, depth and verified tokens.
-
     Raises
     ------
     InputError
@@ -118,13 +101,6 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     """Draw the pool from left to right: verified nodes filled, the others hollow.
 
     The number in a node is the probability that the whole path to it is accepted, per cent.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    drawn
-        From :func:`typical_tree`.
 
     Raises
     ------

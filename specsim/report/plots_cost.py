@@ -97,15 +97,7 @@ def gain_map(
 
 
 def plot_gain_map(axes: Axes, gains: GainMap) -> Axes:
-    """Draw lines of equal gain over load and accept length; where it loses is shaded.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    gains
-        From :func:`gain_map`.
-    """
+    """Draw lines of equal gain over load and accept length; where it loses is shaded."""
     x, y, percent = list(gains.concurrency), gains.accept_length, 100.0 * gains.gain
     fig.load_ticks(axes, x)  # before the labels, which are put where the lines are on the screen
     axes.set_xlim(x[0], x[-1])
@@ -141,10 +133,8 @@ def plot_allreduce(
 
     Parameters
     ----------
-    axes
-        Where.
-    cost
-        Of the server, with its fitted multipliers.
+    axes, cost
+        Where, and of which server, with its fitted multipliers.
     measured
         (bytes, seconds) of a table, drawn as circles.
     sizes
@@ -208,15 +198,7 @@ def _bytes(size: float) -> str:
 
 
 def plot_residuals(axes: Axes, validation: Validation) -> Axes:
-    """Draw the error of each cell with its 90 % interval, over what was measured.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    validation
-        Predictions beside measurements.
-    """
+    """Draw the error of each cell with its 90 % interval, over what was measured."""
     from matplotlib.ticker import NullFormatter, ScalarFormatter
 
     styles: dict[str, fig.Style] = {}

@@ -31,14 +31,8 @@ def throughput_figure(
 ) -> Figure:
     """Draw output tokens/s over load: a line and its 90 % band per setting.
 
-    Parameters
-    ----------
-    curve
-        What to draw.
-    request_rate
-        Of an open loop, 1/s.
-    measured
-        Measured cells; those that `measured_cells` finds for a setting are drawn in its colour.
+    The measured cells that `measured_cells` finds for a setting are drawn in its colour;
+    `request_rate` is that of an open loop, 1/s.
     """
     axis = load_axis(curve, request_rate)
     cells = measured_cells(curve, measured, request_rate)
@@ -64,14 +58,7 @@ def throughput_figure(
 def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
     """Draw the gain over no speculation over load, per cent, with 90 % bands.
 
-    Parameters
-    ----------
-    axes
-        Where.
-    curve
-        What; its baseline is the zero line.
-    request_rate
-        Of an open loop, 1/s.
+    The curve's baseline is the zero line; `request_rate` is that of an open loop, 1/s.
     """
     axis = load_axis(curve, request_rate)
     axes.axhline(0.0, color="black", linewidth=1.2)
@@ -93,15 +80,6 @@ def measured_cells(
 
     A cell belongs where setting and kind of load are the same, and so are scheduler, engine
     version and lengths if it states them. At one load, cells of other loads are left out.
-
-    Parameters
-    ----------
-    curve
-        Predictions.
-    measured
-        Cells of any settings and loads.
-    request_rate
-        Of an open loop, 1/s.
     """
     loads = load_axis(curve, request_rate).values
     found = []

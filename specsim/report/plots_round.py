@@ -45,19 +45,7 @@ PARTS = {
 def rounds_at(
     profile: Profile, plans: Sequence[RunPlan], concurrency: int, workload: Workload | None = None
 ) -> Solution:
-    """Solve plans at one load in closed form.
-
-    Parameters
-    ----------
-    profile
-        The server.
-    plans
-        How settings run.
-    concurrency
-        Clients in flight.
-    workload
-        Instead of the profile's.
-    """
+    """Solve plans at one load in closed form; a workload is taken instead of the profile's."""
     system, acceptance = profile.system(), profile.acceptance()
     work = workload or profile.setup.workload.workload
     load = Load("closed_loop", concurrency)
@@ -89,16 +77,7 @@ def parts_of(solution: Solution) -> Floats:
 def plot_round_parts(axes: Axes, rounds: Solution, names: Sequence[str], title: str = "") -> Axes:
     """Stack where the time of each round goes, with its length and its price per token.
 
-    Parameters
-    ----------
-    axes
-        Where.
-    rounds
-        From :func:`rounds_at`.
-    names
-        Of its plans.
-    title
-        Above the plot.
+    `rounds` are those of :func:`rounds_at`, and `names` those of its plans.
     """
     places, ms = range(len(names)), 1e3 * parts_of(rounds)
     tops, emitted = ms.cumsum(axis=1), rounds.accept_length * rounds.batch_size

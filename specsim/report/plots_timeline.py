@@ -39,15 +39,7 @@ NOTE = "The target's all-reduces are spread over its layers; they are drawn as o
 
 
 def timeline_figure(shown: Sequence[Timeline], caption: str = "") -> Figure:
-    """Draw timelines one above the other on one time axis.
-
-    Parameters
-    ----------
-    shown
-        What to draw.
-    caption
-        Profile, evidence and what else a reader must know.
-    """
+    """Draw timelines one above the other on one time axis; the caption says what they rest on."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -72,15 +64,7 @@ def timeline_figure(shown: Sequence[Timeline], caption: str = "") -> Figure:
 
 
 def plot_timeline(axes: Axes, timeline: Timeline) -> Axes:
-    """Draw the lanes of one timeline, milliseconds from left to right.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    timeline
-        What; at most its first `DRAWN_ROUNDS` rounds.
-    """
+    """Draw the lanes of the first `DRAWN_ROUNDS` rounds, milliseconds from left to right."""
     spans = _drawn(timeline)
     end_ms = spans["end_ns"].max() / 1e6
     lanes = [lane for lane in reversed(LANES) if lane in spans["lane"]]

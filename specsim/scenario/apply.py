@@ -21,11 +21,11 @@ from specsim.profile import FitRecord, Profile, acceptance_name, level_name
 from specsim.profile.uncalibrated import default_acceptance
 from specsim.scenario.override import (
     ACCEPT_LENGTH,
-    PARAMETERS,
     SETUP,
     SETUP_COUNT,
     SETUP_TEXT,
     Override,
+    parameter_keys,
 )
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import assemble
@@ -76,7 +76,7 @@ def apply_overrides(profile: Profile, overrides: Iterable[Override]) -> Applied:
     setup = _changed_setup(profile.setup, changes, notes)
     result = profile if setup == profile.setup else _moved(profile, setup, notes)
     for change in changes:
-        if change.key in PARAMETERS:
+        if change.key in parameter_keys():
             result = _with_parameter(result, change)
         elif change.key == ACCEPT_LENGTH:
             result = _with_accept_length(result, change, notes)
@@ -222,7 +222,7 @@ def _fit_record(fit: FitRecord, groups: set[str]) -> FitRecord:
 
 def _with_parameter(profile: Profile, change: Override) -> Profile:
     """Set or multiply a parameter; its error stays."""
-    name = PARAMETERS[change.key]
+    name = parameter_keys()[change.key]
     names = [p.name for p in profile.parameters]
     if name not in names:
         raise InputError(

@@ -48,12 +48,6 @@ SETUP_NUMBER = {
 
 SETUP = SETUP_TEXT | SETUP_COUNT | SETUP_NUMBER
 
-ROWS = COST | {name: row for name, row in ACCEPTANCE.items() if name != "accept_level"}
-PARAMETERS = {
-    key: name for name, row in ROWS.items() for key in (name, *row.set_as[:1]) if key not in SETUP
-}
-"""Keys that change a parameter of the profile, and its name; ``draft`` is the drafter."""
-
 ACCEPT_LENGTH = "accept_length"
 
 ALIASES = {
@@ -70,13 +64,21 @@ ALIASES = {
     "context_len": "context",
     "isl": "input_len",
     "osl": "output_len",
-    **{alias: row.set_as[0] for row in ROWS.values() for alias in row.set_as[1:]},
+    "allreduce.alpha": "allreduce.latency",
 }
+"""Other words for a key."""
+
+
+def parameter_keys() -> dict[str, str]:
+    """Keys that change a parameter of the profile, and its name; ``draft`` is the drafter."""
+    rows = COST | {name: row for name, row in ACCEPTANCE.items() if name != "accept_level"}
+    keys = {key: name for name, row in rows.items() for key in (name, *row.set_as)}
+    return {key: name for key, name in keys.items() if key not in SETUP}
 
 
 def override_keys() -> tuple[str, ...]:
     """Return every key that an override may have."""
-    return tuple(sorted({*SETUP, *PARAMETERS, ACCEPT_LENGTH}))
+    return tuple(sorted({*SETUP, *parameter_keys(), ACCEPT_LENGTH}))
 
 
 @dataclass(frozen=True, slots=True)
