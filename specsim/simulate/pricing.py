@@ -34,7 +34,7 @@ from specsim.cost import (
     prefill_s,
     round_time,
 )
-from specsim.cost.draft import overhead_s
+from specsim.cost.forward import overhead_s
 from specsim.engine import RunPlan, padded_batch
 
 if TYPE_CHECKING:
