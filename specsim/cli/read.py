@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +59,7 @@ def read_command(how: Options) -> None:
     The format is found by content: SGLang, vLLM, TensorRT-LLM, llama.cpp, Prometheus, benchmark
     JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst; - is standard input.
     """
-    from specsim.logs import log_document, read_file, require_usable
+    from specsim.logs import log_json, read_file, require_usable
     from specsim.textfile import write_text
 
     if how.as_json and how.as_csv:
@@ -72,7 +71,7 @@ def read_command(how: Options) -> None:
         require_usable(found)
         entries += found
     if how.as_json:
-        text = json.dumps(log_document(entries), indent=2, allow_nan=False) + "\n"
+        text = log_json(entries)
     elif how.as_csv:
         text = csv_text(entries)
     elif how.target is not None:
@@ -155,9 +154,9 @@ def _show(entries: Sequence[LogEntry], out: Console) -> None:
 
 
 def _settings_text(entry: LogEntry) -> str:
-    from specsim.logs.document import settings_document
+    from specsim.logs.document import stated_settings
 
-    stated = {k: v for k, v in settings_document(entry).items() if v is not None}
+    stated = {k: v for k, v in stated_settings(entry).items() if v is not None}
     inferred = entry.settings.get("inferred")
     marks = set(inferred) if isinstance(inferred, list) else set()
     return ", ".join(
