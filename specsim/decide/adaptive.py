@@ -280,7 +280,7 @@ class _Lab:
     def _notes(self) -> Iterator[str]:
         """Say what is assumed."""
         yield "changing the steps takes no time: assumed, engines swap prepared graphs"
-        workload = self.wish.workload(self.profile.setup.workload.workload)
+        workload = self.wish.workload(self.profile.setup.workload)
         if workload.evidence == "assumed" and not isinstance(self.load, Trace):
             yield (
                 f"prompt and answer lengths are assumed: {workload.input_len.mean:g} and "
