@@ -53,7 +53,7 @@ MODULES = (
 
 DOCUMENTS = (
     ("specsim.curve", "Curve", "predict --json"),
-    ("specsim.documents", "LogDocument", "read --json"),
+    ("specsim.logs.document", "LogDocument", "read --json"),
     ("specsim.probe.document", "ProbeDocument", "probe"),
 )
 
