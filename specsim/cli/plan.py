@@ -66,7 +66,7 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
     loads = ", ".join(map(str, result.concurrency))
     out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
     out.print(
-        f"Options now is expected to lose {100 * result.regret:.1f} % of the throughput "
+        f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
     grid = output.table("measurement", "regret cut by", "GPU minutes", "cells")
