@@ -360,7 +360,7 @@ def rank_mass(topk: int, scale: float = 1.0) -> Floats:
     [0.28, 0.13, 0.08]
     """
     beyond = [RANK_MASS[-1] * (4.0 / r) ** 1.5 for r in range(5, topk + 1)]
-    mass = scale * np.array([*RANK_MASS, *beyond], dtype=np.float64)[: topk - 1]
+    mass = scale * np.array([*RANK_MASS, *beyond], np.float64)[: topk - 1]
     capped: Floats = mass * (MOST_MASS / max(float(mass.sum()), MOST_MASS))
     return capped
 
@@ -373,7 +373,7 @@ def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:
         last * acceptance.decay ** (d - len(acceptance.accept_prob))
         for d in range(len(given) + 1, num_steps + 1)
     ]
-    return np.minimum(np.array([*given, *beyond], dtype=np.float64), 1.0)
+    return np.minimum(np.array([*given, *beyond], np.float64), 1.0)
 
 
 def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
@@ -391,7 +391,7 @@ def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
         if np.abs(step).max() < 1e-13:
             break
     mu[alpha <= 1e-9], mu[alpha >= 1 - 1e-9] = -_LARGE, _LARGE
-    return np.asarray(mu, dtype=np.float64)
+    return mu
 
 
 @lru_cache(maxsize=8)

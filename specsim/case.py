@@ -109,10 +109,10 @@ def points_of(cases: Sequence[Case]) -> Points:
     loads = [c.load for c in cases]
 
     def of_case(value: Callable[[Case], float]) -> Floats:
-        return np.array([value(c) for c in unlike], dtype=np.float64)[place]
+        return np.array([value(c) for c in unlike], np.float64)[place]
 
     steady = np.array([load.kind == "steady_decode" for load in loads], dtype=np.bool_)
-    requests = np.array([load.num_requests or np.nan for load in loads], dtype=np.float64)
+    requests = np.array([load.num_requests or np.nan for load in loads], np.float64)
     output = of_case(lambda c: c.workload.output_len.mean)
     output_cv = of_case(lambda c: c.workload.output_len.cv)
     input_len = of_case(lambda c: c.workload.input_len.mean)
@@ -139,7 +139,7 @@ def points_of(cases: Sequence[Case]) -> Points:
         running_cap=of_case(lambda c: c.plan.running_cap),
         pool_cap=_admitted(pool_cap, output_cv, steady),
         # clients that never send a request are none
-        clients=np.fmin(np.array([load.concurrency for load in loads], dtype=np.float64), requests),
+        clients=np.fmin(np.array([load.concurrency for load in loads], np.float64), requests),
         input_new=input_len - of_case(lambda c: c.workload.input_cached),
         input_len=input_len,
         output=output,

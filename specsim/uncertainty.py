@@ -213,8 +213,9 @@ class Spread:
     @property
     def sd(self) -> Floats:
         """Standard deviation of ln X per row."""
-        variance = np.einsum("ij,jk,ik->i", self.jacobian, self.covariance, self.jacobian)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.model_error**2))
+        variance: Floats = np.einsum("ij,jk,ik->i", self.jacobian, self.covariance, self.jacobian)
+        total: Floats = np.sqrt(np.maximum(variance, 0.0) + self.model_error**2)
+        return total
 
     def ratio_sd(self, first: int, second: int) -> float:
         """Return the standard deviation of ln(X_first / X_second)."""
@@ -225,7 +226,7 @@ class Spread:
         """Share of each parameter in the parameters' variance of a row (correlations split)."""
         parts = self.jacobian[row] * (self.covariance @ self.jacobian[row])
         total = float(parts.sum())
-        return np.asarray(parts / total if total > 0 else np.zeros_like(parts))
+        return parts / total if total > 0 else np.zeros_like(parts)
 
 
 def spread(

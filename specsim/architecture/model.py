@@ -272,8 +272,8 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     if name.endswith(".json") or ("/" in name and Path(name, "config.json").is_file()):
         from specsim.architecture.hf_config import table_of_config  # the library needs none
 
-        id, table = table_of_config(name, quantisation)
-        return model_from_table(table, id)
+        id, config = table_of_config(name, quantisation)
+        return model_from_table(config, id)
     remedy = "give the path of its config.json, or of a TOML table"
     id, table = look_up("models", name, remedy)
     return model_from_table(table, id)

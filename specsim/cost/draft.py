@@ -53,7 +53,7 @@ def draft_forward_s(
         Whether the target's features are projected first (EAGLE-3's fc).
     """
     draft = cost.draft
-    t = np.asarray(tokens, dtype=np.float64)
+    t = np.asarray(tokens, np.float64)
     if draft is None or draft.part is None:
         return np.zeros_like(t)
     part = draft.part
@@ -67,13 +67,13 @@ def draft_forward_s(
     experts = part.moe_layers * touched * part.expert_bytes / bandwidth + (
         part.expert_flops_per_token * t / rate
     )
-    drawn = np.asarray(rows, dtype=np.float64)
+    drawn = np.asarray(rows, np.float64)
     head = cost.product_s(
         part.head_bytes / bandwidth,
         part.head_flops_per_token * drawn / rate,
         more_than_one(drawn),
     )
-    cache = part.kv_bytes_per_token * np.asarray(context_tokens, dtype=np.float64) / bandwidth
+    cache = part.kv_bytes_per_token * np.asarray(context_tokens, np.float64) / bandwidth
     floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, layers / 4)
     if cost.draft_eager:
         floor += EAGER_DRAFT_S
@@ -100,33 +100,22 @@ def draft_time(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Price what speculation adds to a round, arrays broadcast.
 
-    Parameters
-    ----------
-    cost
-        The system.
-    batch, topk, width
-        Requests B, branches k, verified tokens n of each; n = 1 means no speculation: no time.
-    draft_forwards
-        S - 1 (0 also for drafters without a model).
-    extend_tokens
-        Tokens of the draft extend, all requests together; 0 for none.
-    context_tokens
-        Tokens in the KV cache, all requests together.
+    Counts are those of :func:`specsim.cost.round_time`.
 
     Returns
     -------
     draft_s, tree_s, overhead_s, extend_s
         Seconds; zero without speculation.
     """
-    b = np.asarray(batch, dtype=np.float64)
-    n = np.asarray(width, dtype=np.float64)
+    b = np.asarray(batch, np.float64)
+    n = np.asarray(width, np.float64)
     speculates = n > 1
     scale = np.where(speculates, cost.parameters["draft"], 0.0)
-    tokens = b * np.asarray(topk, dtype=np.float64)
-    steps = np.asarray(draft_forwards, dtype=np.float64) * draft_forward_s(
+    tokens = b * np.asarray(topk, np.float64)
+    steps = np.asarray(draft_forwards, np.float64) * draft_forward_s(
         cost, tokens, context_tokens, tokens
     )
-    extended = np.asarray(extend_tokens, dtype=np.float64)
+    extended = np.asarray(extend_tokens, np.float64)
     extend = np.where(
         extended > 0, draft_forward_s(cost, extended, context_tokens, b, extend=True), 0.0
     )

@@ -57,19 +57,10 @@ def attention_s(
     T = bytes * reads * hypot(1, fill / rows) / bandwidth, against FLOPs on the roofline, with
     reads = 1 + (n - 1) kv_reads per request and rows = batch * reads: an attention kernel whose
     query rows are virtual sequences reads the cache n times, and few rows cannot fill the GPU.
-
-    Parameters
-    ----------
-    cost
-        The system.
-    batch, width
-        Requests, and query rows n of each.
-    context_tokens
-        Tokens in the KV cache, all requests together.
     """
     p, target = cost.parameters, cost.target
-    b, n = np.asarray(batch, dtype=np.float64), np.asarray(width, dtype=np.float64)
-    kv = np.asarray(context_tokens, dtype=np.float64)
+    b, n = np.asarray(batch, np.float64), np.asarray(width, np.float64)
+    kv = np.asarray(context_tokens, np.float64)
     context = kv / np.where(b > 0, b, 1.0)
     per_request = _kv_read_bytes(cost, context)
     reads = 1.0 + (n - 1.0) * p["kv_reads"]
@@ -79,7 +70,7 @@ def attention_s(
     share = CPU_ATTENTION_EFFICIENCY if cost.gpu.is_cpu else ATTENTION_EFFICIENCY
     rate = cost.flops("bf16") * share
     own = cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
-    return np.asarray(own * cost.walked(b), dtype=np.float64)
+    return own * cost.walked(b)
 
 
 def _kv_read_bytes(cost: CostModel, context: Floats) -> Floats:
@@ -104,28 +95,14 @@ def target_time(
 ) -> TargetTime:
     """Price one target forward, arrays broadcast against each other (TARGET).
 
-    Parameters
-    ----------
-    cost
-        The system.
-    batch
-        Running requests B.
-    width
-        Tokens per request n; 1 without speculation.
-    context_tokens
-        Tokens in the KV cache, all requests together.
-    padded
-        Requests that the captured graph computes; `batch` if None. Padding rows cost dense work
-        and messages, but route to the experts of one token.
-    eager
-        Whether the forward runs without a CUDA graph: launches then bound it from below.
-    draft_share
-        Share of its rounds in which a request has a draft to verify; `width` is a mean over all.
+    Counts are those of :func:`specsim.cost.round_time`. Padding rows cost dense work and messages,
+    but route to the experts of one token; without a CUDA graph (`eager`) launches bound the
+    forward from below; `width` is a mean over all requests, of which `draft_share` have a draft.
     """
     p, target = cost.parameters, cost.target
-    b = np.asarray(batch, dtype=np.float64)
-    n = np.asarray(width, dtype=np.float64)
-    tokens = (b if padded is None else np.asarray(padded, dtype=np.float64)) * n
+    b = np.asarray(batch, np.float64)
+    n = np.asarray(width, np.float64)
+    tokens = (b if padded is None else np.asarray(padded, np.float64)) * n
     alone = 1.0 - more_than_one(b)
     several = np.where(n > 1.0, 1.0 - alone * (1.0 - np.asarray(draft_share)), 1.0 - alone)
     factor = correction_factor(p, b * n)

@@ -82,7 +82,7 @@ class Profile:
     def covariance(self) -> Floats:
         """Posterior covariance of the coordinates."""
         sd = np.array([p.sd / p.prior_sd for p in self.parameters])
-        return np.asarray(np.array(self.correlation) * np.outer(sd, sd), dtype=np.float64)
+        return np.array(self.correlation) * np.outer(sd, sd)
 
     def spread(self, log_output: Callable[[Floats], Floats]) -> Spread:
         """Differentiate ln(throughput), given at many coordinates at once, at the values."""
