@@ -54,17 +54,13 @@ MODULES = (
 DOCUMENTS = (
     ("specsim.curve", "Curve", "predict --json"),
     ("specsim.documents", "LogDocument", "read --json"),
+    ("specsim.decide.recommendation", "Recommendation", "recommend --json"),
+    ("specsim.decide.breakeven", "BreakEvens", "breakeven --json"),
+    ("specsim.decide.compare", "ServerComparison", "compare --json"),
+    ("specsim.decide.plan", "MeasurementPlan", "plan --json"),
+    ("specsim.decide.load_answer", "LoadAnswer", "schedule --json"),
     ("specsim.probe.document", "ProbeDocument", "probe"),
 )
-
-ANSWERS = (
-    ("specsim.recommendation/1", "specsim.decide.recommendation.Recommendation", "recommend"),
-    ("specsim.breakeven/1", "specsim.decide.breakeven.BreakEvens", "breakeven"),
-    ("specsim.comparison/1", "specsim.decide.compare.ServerComparison", "compare"),
-    ("specsim.plan/1", "specsim.decide.plan.MeasurementPlan", "plan"),
-    ("specsim.schedule/1", "specsim.decide.load_answer.LoadAnswer", "schedule"),
-)
-"""Documents that are dataclasses, written as they are."""
 
 
 def cli_page() -> str:
@@ -102,6 +98,9 @@ def json_page() -> str:
         "fractions are fractions; what could not be had is null.\n",
     ]
     for place, name, command in DOCUMENTS:
+        if is_dataclass(getattr(importlib.import_module(place), name)):
+            parts += _dataclass_parts(place, name, command)
+            continue
         schema = json_schema(place, name)
         definitions = schema.get("$defs", {})
         title = schema["properties"]["schema"]["const"]
@@ -111,16 +110,14 @@ def json_page() -> str:
             if "properties" in part:
                 text = " ".join(part.get("description", "").split())
                 parts.append(f"### {key} ({title})\n\n{text}\n\n{_fields(part)}")
-    for title, path, command in ANSWERS:
-        parts += _dataclass_parts(title, path, command)
     return "\n".join([*parts, *_validation_fields()])
 
 
-def _dataclass_parts(title: str, path: str, command: str) -> list[str]:
+def _dataclass_parts(place: str, name: str, command: str) -> list[str]:
     """Return the fields of a dataclass and of every dataclass in it."""
-    module, _, name = path.rpartition(".")
-    classes = [getattr(importlib.import_module(module), name)]
-    parts = [f"## {title}\n\n`specsim {command} --json`.\n"]
+    module = importlib.import_module(place)
+    title, classes = module.SCHEMA, [getattr(module, name)]
+    parts = [f"## {title}\n\n`specsim {command}`.\n"]
     for part in classes:  # grows
         hints = get_type_hints(part)
         shown = [f.name for f in fields(part) if f.metadata.get("json", True)]

@@ -54,9 +54,10 @@ def plan_command(server: AnyServer, how: Options) -> None:
     with output.status("weighing measurements"):
         result = plan_measurements(profile, wish)
     if how.as_json:
+        from specsim.decide.plan import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.plan/1", result, digits=6))
+        sys.stdout.write(document(SCHEMA, result, digits=6))
         return
     _show(result, notes)
 
