@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
@@ -59,7 +59,12 @@ def console(piped_width: int | None = None, stderr: bool = False) -> Console:
     return result
 
 
-def table(*columns: str, left: Iterable[int] = (0,), wrap: bool = False) -> Table:
+def table(
+    *columns: str,
+    rows: Iterable[Sequence[str]] = (),
+    left: Iterable[int] = (0,),
+    wrap: bool = False,
+) -> Table:
     """Return a table; columns are flush right but for those numbered in `left`."""
     from rich import box
     from rich.table import Table
@@ -67,6 +72,8 @@ def table(*columns: str, left: Iterable[int] = (0,), wrap: bool = False) -> Tabl
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
         grid.add_column(column, justify="left" if i in left else "right", no_wrap=not wrap)
+    for row in rows:
+        grid.add_row(*row)
     return grid
 
 

@@ -14,9 +14,8 @@ from specsim.errors import InputError
 
 if TYPE_CHECKING:
     import torch
-    from rich.table import Table
 
-    from specsim.probe.document import ProbeDocument, Stack
+    from specsim.probe.document import ProbeDocument
     from specsim.probe.run import Request
 
 
@@ -153,31 +152,19 @@ def _show(document: ProbeDocument) -> None:
         f"{target.id}, {target.dtype}, tp {target.tp}: {target.built} of {target.whole} layers "
         f"timed, {'CUDA graphs' if target.graphs else 'no CUDA graphs'}"
     )
-    grid = output.table("step", "batch", "tokens each", "context", "ms", "+-")
-    for name, stack in (
-        ("target", target),
-        ("draft step", document.draft),
-        ("draft extend", document.extend),
-    ):
-        _steps(grid, name, stack)
-    out.print(grid)
+    stacks = {"target": target, "draft step": document.draft, "draft extend": document.extend}
+    steps = [
+        (
+            *(name, str(p.batch), str(p.width), str(p.context_len)),
+            *(f"{p.seconds * 1e3:.3f}", f"{p.error:.1%}"),
+        )
+        for name, stack in stacks.items()
+        for p in (() if stack is None else stack.points)
+    ]
+    out.print(output.table("step", "batch", "tokens each", "context", "ms", "+-", rows=steps))
     if document.allreduce is not None:
-        reduce = output.table("all-reduce bytes", "us")
-        for point in document.allreduce.points:
-            reduce.add_row(str(point.size_bytes), f"{point.seconds * 1e6:.1f}")
-        out.print(reduce)
+        points = document.allreduce.points
+        times = [(str(p.size_bytes), f"{p.seconds * 1e6:.1f}") for p in points]
+        out.print(output.table("all-reduce bytes", "us", rows=times))
     for note in document.notes:
         out.print(f"note: {note}")
-
-
-def _steps(grid: Table, name: str, stack: Stack | None) -> None:
-    """Add the rows of one kind of forward."""
-    for point in () if stack is None else stack.points:
-        grid.add_row(
-            name,
-            str(point.batch),
-            str(point.width),
-            str(point.context_len),
-            f"{point.seconds * 1e3:.3f}",
-            f"{point.error:.1%}",
-        )

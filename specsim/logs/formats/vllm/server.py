@@ -29,24 +29,7 @@ _NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(ENGINE)), (b"",) * len(DRAFTING)
 
 
 class Server:
-    """The lines of one server.
-
-    Attributes
-    ----------
-    facts, unread, label
-        What is known of the server beside its windows.
-    stamp
-        Time of the last line.
-    other_lines
-        Whether lines of other kinds follow throughput lines: a log that was filtered for
-        throughput lines says nothing of speculation by not mentioning it.
-    mentions_drafting
-        Whether any line, read or not, is of drafting.
-    v0
-        The last counters of a V0 engine.
-    preemptions, engines
-        Sum of what throughput lines say; the most engines that one of them is the sum of.
-    """
+    """The lines of one server."""
 
     def __init__(self, samples: int = 0) -> None:
         self.facts = Facts()
@@ -54,12 +37,14 @@ class Server:
         self.drafting = Drafting()
         self.unread: Counter[str] = Counter()
         self.label = ""
-        self.stamp = b""
+        self.stamp = b""  # time of the last line
+        # Whether lines of other kinds follow: a log that was filtered for throughput lines says
+        # nothing of speculation by not mentioning it.
         self.other_lines = False
-        self.mentions_drafting = False
-        self.v0: V0Line | None = None
-        self.preemptions = 0
-        self.engines = 1
+        self.mentions_drafting = False  # in any line, read or not
+        self.v0: V0Line | None = None  # the last counters of a V0 engine
+        self.preemptions = 0  # that throughput lines tell of
+        self.engines = 1  # the most that one line is the sum of
         self._rows: list[Values] = []
 
     @property
@@ -67,19 +52,23 @@ class Server:
         """Whether measurements of this server were seen."""
         return bool(self._rows or self.windows.read or self.drafting.lines or self.v0)
 
+    def add(self, row: Values) -> None:
+        """Add an interval: its time, the name of the engine, values of `ENGINE` and `DRAFTING`."""
+        self._rows.append(row)
+        self.mentions_drafting |= row[-1] != b""
+        self.stamp = row[0] or self.stamp
+        if len(self._rows) >= BATCH:
+            self.flush(final=False)
+
     def add_engine(self, line: EngineLine, stamp: bytes) -> None:
         """Add a throughput line."""
         self.engines = max(self.engines, line.engines)
         self.preemptions += line.preemptions
-        self._rows.append((stamp, line.name, *line.values, *_NO_DRAFTING))
-        self.stamp = stamp or self.stamp
-        if len(self._rows) >= BATCH:
-            self.flush(final=False)
+        self.add((stamp, line.name, *line.values, *_NO_DRAFTING))
 
     def add_spec(self, values: Values, stamp: bytes) -> None:
         """Add a drafting line: it belongs to the throughput line above it."""
         last = self._rows[-1] if self._rows else None
-        self.mentions_drafting = True
         if last and last[_HEAD:] == _NO_DRAFTING and stamp in (b"", last[0]):
             self._rows[-1] = (*last[:_HEAD], *values)
         else:
