@@ -95,7 +95,7 @@ def json_page() -> str:
     """Return the fields of the JSON documents."""
     parts = [
         "# JSON documents\n",
-        "Generated from the models that write and check them. SI units, as the names say; "
+        "Generated from the types that are written. SI units, as the names say; "
         "fractions are fractions; what could not be had is null.\n",
     ]
     for place, name, command in DOCUMENTS:
