@@ -76,10 +76,11 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     if how.plot is not None:
         _draw(profile, curves, how.plot, how)
     if how.as_json:
+        from specsim.decide.breakeven import SCHEMA
         from specsim.documents import document
 
         found = BreakEvens(profile.name, tuple(curves))
-        sys.stdout.write(document("specsim.breakeven/1", found))
+        sys.stdout.write(document(SCHEMA, found))
         return
     _show(profile.name, curves, (*notes, *settings.notes))
 

@@ -18,14 +18,7 @@ from typing import get_args
 
 import numpy as np
 
-from specsim.decide.load_answer import (
-    Contender,
-    LoadAnswer,
-    Role,
-    Run,
-    Score,
-    outcome_of,
-)
+from specsim.decide.load_answer import Contender, LoadAnswer, Role, Run, Score, outcome_of
 from specsim.decide.outlook import Grid
 from specsim.decide.schedule import SWITCH_GAIN, Schedule, Step, best_schedule, chain_plans
 from specsim.decide.wish import Wish, possible_plans
