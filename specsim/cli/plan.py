@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command
-from specsim.cli.server import AnyServer
+from specsim.cli.options import AnyServer, command
 
 if TYPE_CHECKING:
+    from specsim.cli.settings import measured_settings
     from specsim.decide.plan import MeasurementPlan
 
 WIDTH = 110
@@ -48,7 +48,7 @@ def plan_command(server: AnyServer, how: Options) -> None:
         dataset=how.dataset,
         temperature=how.temperature,
         mix=how.mix or (),
-        measured=opt.measured_settings(how.observations),
+        measured=measured_settings(how.observations),
         seed=how.seed,
     )
     with output.status("weighing measurements"):

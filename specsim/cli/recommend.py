@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, flag, option
-from specsim.cli.server import AnyServer
+from specsim.cli.options import AnyServer, command, flag, option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from specsim.cli.settings import measured_settings
     from specsim.decide.recommendation import LoadChoice, Option, Recommendation
     from specsim.decide.slo import Target
     from specsim.uncertainty import Interval
@@ -77,7 +77,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
         dataset=how.dataset,
         temperature=how.temperature,
         mix=how.mix or (),
-        measured=opt.measured_settings(how.observations),
+        measured=measured_settings(how.observations),
         gpu_hour_price=how.gpu_hour_price,
         draft_model=how.draft_model,
         seed=how.seed,
