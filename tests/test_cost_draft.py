@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from servers import kimi, llama
 
 from specsim.cost import AllReduce, draft_forward_s, draft_time
-from specsim.cost.draft import DRAFT_FORWARD_S, EXTEND_S, OVERHEAD_S, TREE_PER_TOKEN_S, TREE_S
+from specsim.cost.forward import DRAFT_FORWARD_S, EXTEND_S, OVERHEAD_S, TREE_PER_TOKEN_S, TREE_S
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.architecture import load_model
+from specsim.cost.forward import PER_REQUEST_S
 from specsim.cost.rounds import HOST_PER_REQUEST_S, HOST_S
-from specsim.cost.target import PER_REQUEST_S
 from specsim.hardware import gpu_from_table, load_gpu
 from specsim.library import read_library
 from specsim.logs import LogEntry

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specsim.cost.draft import draft_forward_s, draft_time
+from specsim.cost.forward import TargetTime, draft_forward_s, draft_time, target_time
 from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts, more_than_one
-from specsim.cost.target import TargetTime, target_time
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats

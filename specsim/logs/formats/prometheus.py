@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount, measures
 from specsim.logs.format import Format
-from specsim.logs.formats._results import CONTRADICTION, check
-from specsim.logs.json_values import Unread
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
+from specsim.logs.unread import CONTRADICTION, OUT_OF_RANGE, TRUNCATED, Unread, check
 
 _NAME = rb"(?P<engine>sglang|vllm)[:_](?P<name>[a-zA-Z_]\w{0,120})"
 _PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
@@ -180,7 +179,7 @@ def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
     """Read a sample of a series that was not seen before, or whose value is written oddly."""
     if not line.endswith((b"\n", b"\r")):
         dump.cut = True
-        dump.unread["truncated"] += 1
+        dump.unread[TRUNCATED] += 1
     elif _START.match(line):
         try:
             series = _sample(line, dump)
@@ -205,7 +204,7 @@ def _sample(line: bytes, dump: _Dump) -> _Series | None:
     if not _RELEVANT.match(name):
         return None
     value = float(found["value"])
-    check(value >= 0 and math.isfinite(value), "a number is out of range")
+    check(value >= 0 and math.isfinite(value), OUT_OF_RANGE)
     if b"model_name" in labels:
         dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
