@@ -215,6 +215,7 @@ measured = partial(
     file,
     "--observations",
     "observations.csv that the profile was fitted to: which settings were measured.",
+    read=typed("measured_settings"),
 )
 solver = partial(
     option,

@@ -229,7 +229,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# --- loads, shares, seeds
+# --- loads, shares, seeds, what was measured
 
 
 def parse_concurrency(text: str) -> tuple[int, ...]:
@@ -290,11 +290,9 @@ def parse_seed(text: str) -> int:
     return value
 
 
-def measured_settings(observations: str | None) -> tuple[SpecSetting, ...]:
-    """Return the settings of a file of observations, each once; nothing for None."""
+def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
+    """Return the settings of a file of observations, each once."""
     from specsim.observations import read_observations
 
-    if observations is None:
-        return ()
     rows = read_observations(observations).rows
     return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))
