@@ -204,7 +204,7 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
     styles: dict[str, fig.Style] = {}
     for row in validation.rows:
         setting = row.observation.setting
-        name = setting.label if setting.speculates else "no speculation"
+        name = setting.title
         label = f"_{name}" if name in styles else name  # the fig.legend names it once
         colour, _, marker = styles.setdefault(name, fig.Style.of(len(styles)))
         error, low, high = (
