@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from specsim.acceptance import Acceptance, at_accept_length
-from specsim.calibrate.residuals import workload_of
+from specsim.calibrate.rows import workload_of
 from specsim.observations import Observation
 from specsim.profile import assembled
 from specsim.profile.uncalibrated import default_acceptance

@@ -17,7 +17,7 @@ from specsim.calibrate.log_setup import (
     speculates,
 )
 from specsim.calibrate.probed import foreign, probe_rows, weight_of, with_measured_gpu
-from specsim.calibrate.residuals import steps_are_priced
+from specsim.calibrate.rows import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.hardware import gpu_names
 from specsim.logs import LogEntry, LogRow, Timing

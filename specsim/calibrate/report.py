@@ -9,7 +9,7 @@ import numpy as np
 
 from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
-from specsim.calibrate.residuals import workload_of
+from specsim.calibrate.rows import workload_of
 from specsim.observations import Observation
 from specsim.profile import Profile
 from specsim.setting import SpecSetting

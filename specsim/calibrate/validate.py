@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specsim.calibrate.fit import fit_profile
-from specsim.calibrate.residuals import Rows, workload_of
+from specsim.calibrate.rows import Rows, workload_of
 from specsim.documents import document
 from specsim.errors import CalibrationError
 from specsim.observations import COLUMNS, Observation
@@ -204,7 +204,7 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
     fields = [_quantity(o) or QUANTITIES[0] for o in observations]
 
     def log_value(coordinates: Floats) -> Floats:
-        solutions = model.predict_many(profile.parameters, coordinates)
+        solutions = model.predict(profile.parameters, coordinates)
         columns = [solutions[name[1]][:, i] for i, name in enumerate(fields)]
         return np.asarray(np.log(np.stack(columns, axis=1)), dtype=np.float64)
 

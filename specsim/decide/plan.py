@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from specsim.calibrate.residuals import ACCEPT_SIGMA
+from specsim.calibrate.problem import ACCEPT_SIGMA
 from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.outlook import Outlook
 from specsim.decide.recommendation import Planned

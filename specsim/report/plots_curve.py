@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 Cells = tuple[tuple[float, float], ...]
 """Loads and tokens/s."""
 
-SAME_LENGTH = 0.01
-"""Requests that differ by more are other requests."""
+SAME_LENGTH = 0.01  # requests that differ by more are other requests
 
 
 def throughput_figure(

@@ -48,22 +48,8 @@ Pieces = list[tuple[Prompt, int]]
 class Server:
     """Queue, batch and clock of one server.
 
-    Parameters
-    ----------
-    env
-        Event loop.
-    case
-        Plan, KV pool and workload.
-    demand
-        What requests are like.
-    pricers
-        Prices of rounds, one for each gear; without a policy there is one.
-    choice
-        Chooses the gear of each round; None where no policy runs.
-    prefill
-        Prices of prefill steps.
-    goal, among_first
-        Stop after `goal` completions of requests numbered below `among_first`.
+    Without a policy there is one gear and no `choice`. It serves until `goal` requests of those
+    numbered below `among_first` are answered.
     """
 
     def __init__(
