@@ -34,14 +34,16 @@ def steps_are_priced(observation: Observation, setup: Setup) -> bool:
 def workload_of(observation: Observation, setup: Setup) -> Workload:
     """Return the requests of a row: what it states, else what the setup states."""
     default = setup.workload
-    input_len = default.input_len if observation.input_len is None else observation.input_len
-    output_len = default.output_len if observation.output_len is None else observation.output_len
+    input_len = default.input_len.mean if observation.input_len is None else observation.input_len
+    output_len = (
+        default.output_len.mean if observation.output_len is None else observation.output_len
+    )
     cached = observation.input_cached
     if cached is None:
         cached = default.input_cached if observation.input_len is None else 0.0
     return Workload(
-        Lengths(input_len, default.input_len_cv),
-        Lengths(output_len, default.output_len_cv),
+        Lengths(input_len, default.input_len.cv),
+        Lengths(output_len, default.output_len.cv),
         min(cached, input_len),
         default.dataset if observation.dataset is None else observation.dataset,
         default.temperature if observation.temperature is None else observation.temperature,

@@ -50,9 +50,10 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
     settings = asked.settings(algorithm_of(one))
     result = compare(one, two, Question(settings.asked, how.concurrency or CONCURRENCY))
     if how.as_json:
+        from specsim.decide.compare import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.comparison/1", result))
+        sys.stdout.write(document(SCHEMA, result))
         return
     _show(result, (*one_notes, *two_notes, *settings.notes))
 

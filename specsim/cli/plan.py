@@ -54,9 +54,10 @@ def plan_command(server: AnyServer, how: Options) -> None:
     with output.status("weighing measurements"):
         result = plan_measurements(profile, wish)
     if how.as_json:
+        from specsim.decide.plan import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.plan/1", result, digits=6))
+        sys.stdout.write(document(SCHEMA, result, digits=6))
         return
     _show(result, notes)
 
@@ -66,7 +67,7 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
     loads = ", ".join(map(str, result.concurrency))
     out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
     out.print(
-        f"Options now is expected to lose {100 * result.regret:.1f} % of the throughput "
+        f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
     grid = output.table("measurement", "regret cut by", "GPU minutes", "cells")

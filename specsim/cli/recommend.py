@@ -86,9 +86,10 @@ def recommend_command(server: AnyServer, how: Options) -> None:
         answer = recommend(profile, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.as_json:
+        from specsim.decide.recommendation import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.recommendation/1", answer))
+        sys.stdout.write(document(SCHEMA, answer))
         return
     out = output.console(WIDTH)
     _show(answer, out)

@@ -94,9 +94,10 @@ def schedule_command(server: AnyServer, how: Options) -> None:
 
         output.write_plot(how.plot, outcomes_figure(answer))
     if how.as_json:
+        from specsim.decide.load_answer import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.schedule/1", answer))
+        sys.stdout.write(document(SCHEMA, answer))
         return
     _show(answer, output.console(WIDTH))
 

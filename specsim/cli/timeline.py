@@ -56,7 +56,7 @@ def timeline_command(server: Server, asked: opt.Asked, how: Options) -> None:
     output.check_file("--trace", how.trace)
     profile, notes = server.load()
     setting = _setting(profile, asked, how.words)
-    workload = how.workload(profile.setup.workload.workload)
+    workload = how.workload(profile.setup.workload)
 
     def simulated(rounds: int) -> Sequence[Timeline]:
         return timelines(

@@ -80,7 +80,7 @@ def gain_map(
             f"concurrency of {len(concurrency)} loads", "makes no map", "give two loads or more"
         )
     system, setting = profile.system(), plan.setting
-    work = workload or profile.setup.workload.workload
+    work = workload or profile.setup.workload
     acceptance = profile.acceptance(dataset, temperature)
     table = accept_table(acceptance, setting)
     depth = min(setting.num_steps, setting.num_draft_tokens - 1)

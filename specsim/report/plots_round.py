@@ -47,7 +47,7 @@ def rounds_at(
 ) -> Solution:
     """Solve plans at one load in closed form; a workload is taken instead of the profile's."""
     system, acceptance = profile.system(), profile.acceptance()
-    work = workload or profile.setup.workload.workload
+    work = workload or profile.setup.workload
     load = Load("closed_loop", concurrency)
     cases = [
         Case.of(system, plan, accept_table(acceptance, plan.setting), work, load) for plan in plans
