@@ -63,7 +63,9 @@ def simulated(
     solution = Rows(setup(), template, (acceptance,)).predict(moved, coordinates[None])
     rows = []
     for i, row in enumerate(cells()):
-        row["output_tps"] = float(solution["output_tps"][0, i]) * float(np.exp(rng.normal(0, noise)))
+        row["output_tps"] = float(solution["output_tps"][0, i]) * float(
+            np.exp(rng.normal(0, noise))
+        )
         if "accept_length" in row:
             tau = float(solution["accept_length"][0, i]) * float(np.exp(rng.normal(0, noise / 2)))
             row |= {"accept_length": min(tau, 4.0), "accept_length_scope": "run"}
