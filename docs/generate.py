@@ -233,6 +233,30 @@ def _indented(text: str | None) -> list[str]:
     return [f"    {line}".rstrip() for line in (text or "").splitlines()]
 
 
+def parameters_page() -> str:
+    """Return the registry of parameters, with the priors on a server of eight GPUs."""
+    from specsim.parameters import ACCEPTANCE, COST, Facts
+
+    server = Facts(allreduce="published", has_experts=True, has_draft=True)
+    parts = [
+        "# Parameters\n",
+        "Generated from `specsim/parameters.py`. A cost parameter is a factor on a derived time "
+        "unless its unit says otherwise; the prior is that of a mixture-of-experts model on GPUs "
+        "whose all-reduce is published.\n",
+        "| name | unit | prior median | prior sd | reset by | `--set` | rests on |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in {**COST, **ACCEPTANCE}.items():
+        median, sd = row.on(server) or ("", "")
+        scale = " (ln)" if row.scale == "log" else ""
+        keys = ", ".join(f"`{key}`" for key in row.set_as)
+        parts.append(
+            f"| `{name}` | {row.unit} | {median} | {sd}{scale} | {row.resets} | {keys} | "
+            f"{row.source} |"
+        )
+    return "\n".join(parts) + "\n"
+
+
 def validation_page() -> str:
     """Return every measured cell beside its prediction, from all of calibration/."""
     from specsim.calibrate.report import cell_name
@@ -271,6 +295,7 @@ PAGES = {
     "reference/cli.md": cli_page,
     "reference/json.md": json_page,
     "reference/python.md": python_page,
+    "reference/parameters.md": parameters_page,
     "reference/validation.md": validation_page,
 }
 

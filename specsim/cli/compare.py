@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command
-from specsim.cli.server import Changes, Server
+from specsim.cli.options import Changes, Server, argument, command
 from specsim.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, words_of
-from specsim.cli.server import AnyServer, Server
+from specsim.cli.options import AnyServer, Server, command, file, words_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver

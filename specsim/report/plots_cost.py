@@ -205,7 +205,7 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
     for row in validation.rows:
         setting = row.observation.setting
         name = setting.label if setting.speculates else "no speculation"
-        label = f"_{name}" if name in styles else name  # the fig.legend names it once
+        label = f"_{name}" if name in styles else name  # the legend names it once
         colour, _, marker = styles.setdefault(name, fig.Style.of(len(styles)))
         error, low, high = (
             100 * (x / row.measured - 1) for x in (row.predicted, row.low, row.high)

@@ -95,6 +95,6 @@ def plot_round_parts(axes: Axes, rounds: Solution, names: Sequence[str], title: 
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_ylim(0, 1.22 * float(tops.max()))
-    # the fig.legend from top to bottom, as the stack
+    # the legend from top to bottom, as the stack
     fig.legend(axes, reverse=True, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes
