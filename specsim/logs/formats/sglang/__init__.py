@@ -25,6 +25,7 @@ from specsim.logs.formats.sglang.lines import (
 from specsim.logs.formats.sglang.server import UNLIKE, Server
 from specsim.logs.paste import label_of, separates
 from specsim.logs.source import Source
+from specsim.logs.unread import Unread
 
 BATCH = 512
 """Decode lines that are read at once."""
@@ -124,10 +125,12 @@ class _Reader:
         return printed is not None
 
     def _read_strictly(self, line: bytes, prefilled: bool) -> None:
-        parsed = parse_decode_line(line)
-        if isinstance(parsed, str):
-            self.server.not_read(line, parsed)
-        elif self._place(parsed, prefilled):
+        try:
+            parsed = parse_decode_line(line)
+        except Unread as unread:
+            self.server.not_read(line, unread.reason)
+            return
+        if self._place(parsed, prefilled):
             self.layout = parsed.layout
 
     def _place(self, line: DecodeLine, prefilled: bool) -> bool:

@@ -26,6 +26,7 @@ from specsim.logs.formats.vllm.lines import (
 from specsim.logs.formats.vllm.server import Server
 from specsim.logs.paste import label_of, separates
 from specsim.logs.source import Source
+from specsim.logs.unread import Unread
 
 BATCH = 512
 """Lines that are read at once."""
@@ -106,25 +107,19 @@ class _Reader:
                 self.server.add((stamp, *values))
             return
         for line in lines:
-            if ENGINE_MARK in line:
-                self._throughput(line)
-            else:
-                self._drafting(line)
+            try:
+                self._read_one(line)
+            except Unread as unread:
+                self.server.unread[unread.reason] += 1
 
-    def _throughput(self, line: bytes) -> None:
-        engine = parse_engine_line(line)
-        if isinstance(engine, str):
-            self.server.unread[engine] += 1
-        else:
+    def _read_one(self, line: bytes) -> None:
+        if ENGINE_MARK in line:
+            engine = parse_engine_line(line)
             stamp = self._place(_prefix(line))
             self.server.add_engine(engine, stamp)
-
-    def _drafting(self, line: bytes) -> None:
-        spec = parse_spec_line(line)
-        self.server.mentions_drafting = True
-        if isinstance(spec, str):
-            self.server.unread[spec] += 1
             return
+        self.server.mentions_drafting = True
+        spec = parse_spec_line(line)
         stamp = self._place(_prefix(line))
         if isinstance(spec, V0Line):
             self._cumulative(spec)
