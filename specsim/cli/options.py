@@ -14,23 +14,26 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from specsim.errors import InputError, UnknownNameError
+from specsim.cli import readers
+from specsim.cli.readers import library, number, one_of, whole
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from click.shell_completion import CompletionItem
 
-    from specsim.cli.settings import Settings
     from specsim.profile import Profile
     from specsim.setting import Algorithm, Scheduler, SpecSetting
     from specsim.workload import Workload
 
     Loaded = tuple[Profile, tuple[str, ...]]
-    Read = Callable[[str], Any]
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+Filled = TypeVar("Filled", bound="DataclassInstance")
 
 FILE = click.Path(readable=False)
 """A file's name, for the shell to complete; whoever opens the file says what is wrong with it."""
@@ -64,24 +67,14 @@ def option(
     names: str,
     metavar: str,
     about: str,
-    read: Read | None = None,
+    read: readers.Read | None = None,
     complete: Complete | None = None,
     **attributes: Any,
 ) -> Any:
     """Return a field that an option with a value fills.
 
-    Parameters
-    ----------
-    names
-        Between blanks.
-    metavar, about
-        What stands for the value in the help, and what it means.
-    read
-        From text to value: raises `InputError`, or `ValueError` with reason and remedy.
-    complete
-        What the shell is told.
-    attributes
-        Further ones of ``click.option``.
+    Its `names` stand between blanks; `metavar` is the value in the help and `about` its meaning;
+    `complete` tells the shell; `attributes` are further ones of ``click.option``.
     """
     first = names.split()[0]
 
@@ -116,6 +109,18 @@ def argument(metavar: str, **attributes: Any) -> Any:
     return field(metadata={"names": (), "attributes": attributes})
 
 
+def filled(kind: type[Filled], *groups: Any, **more: Any) -> Filled:
+    """Return a dataclass from the options of the same names; what is not said has its default."""
+    names = {part.name for part in fields(kind)}
+    said = {
+        part.name: getattr(group, part.name)
+        for group in groups
+        for part in fields(group)
+        if part.name in names.difference(more) and getattr(group, part.name) is not None
+    }
+    return kind(**said, **more)
+
+
 def words_of(group: Any) -> Iterator[str]:
     """Yield the command line that fills a group so: option, value, option, value."""
     for part in fields(group):
@@ -126,52 +131,7 @@ def words_of(group: Any) -> Iterator[str]:
                 yield f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# --- from text to values
-
-
-def whole(least: int | None = None, most: int | None = None) -> Read:
-    """Return what reads a whole number within bounds."""
-    return _numeric(int, "a whole number", least, most)
-
-
-def number(least: float | None = None) -> Read:
-    """Return what reads a number of at least so much."""
-    return _numeric(float, "a number", least, None)
-
-
-def _numeric(kind: type[int | float], noun: str, least: float | None, most: float | None) -> Read:
-    def read(text: str) -> int | float:
-        try:
-            value = kind(text)
-        except ValueError:
-            raise ValueError(f"is not {noun}", "give digits, e.g. 2") from None
-        if (least is not None and not value >= least) or (most is not None and value > most):
-            bounds = f"be at least {least}" if most is None else f"lie in {least}..{most}"
-            raise ValueError(f"must {bounds}", f"e.g. {least}")
-        return value
-
-    return read
-
-
-def library(home: str, function: str) -> Read:
-    """Return a function of the library that is imported when it is needed."""
-
-    def read(text: str) -> Any:
-        return getattr(import_module(home), function)(text)
-
-    return read
-
-
-def one_of(kind: str, home: str, names: str) -> Read:
-    """Return what takes one of the names of a `Literal` of a module and refuses others."""
-
-    def read(text: str) -> Any:
-        known = get_args(getattr(import_module(home), names))
-        if text not in known:
-            raise UnknownNameError(kind, text, known)
-        return text
-
-    return read
+# --- what the shell completes
 
 
 def named(home: str, names: str, files: bool = False) -> Complete:
@@ -195,12 +155,13 @@ profiles = named("specsim.profile", "profile_names", files=True)
 
 # --- options of several commands: called in a group, each makes its field
 
-typed = partial(library, "specsim.cli.settings")
-load_list = typed("parse_concurrency")
-
 words = partial(argument, "[S,K,N|FILE]...", nargs=-1)
 concurrency = partial(
-    option, "--concurrency", "1,2,5,...", "Clients in flight. Default: 1 to 250.", load_list
+    option,
+    "--concurrency",
+    "1,2,5,...",
+    "Clients in flight. Default: 1 to 250.",
+    readers.parse_concurrency,
 )
 max_running_requests = partial(
     option, "--max-running-requests", "N", "Cap of requests that run at once.", whole()
@@ -210,12 +171,12 @@ max_draft_tokens = partial(
 )
 max_steps = partial(option, "--max-steps", "S", "Deepest draft.", whole(), default="8")
 slo = partial(option, "--slo", read=library("specsim.decide.slo", "parse_slo"))
-mix = partial(option, "--mix", "1:0.5,30:0.5", "Share of the time by load.", typed("parse_mix"))
+mix = partial(option, "--mix", "1:0.5,30:0.5", "Share of the time by load.", readers.parse_mix)
 measured = partial(
     file,
     "--observations",
     "observations.csv that the profile was fitted to: which settings were measured.",
-    read=typed("measured_settings"),
+    read=readers.measured_settings,
 )
 solver = partial(
     option,
@@ -226,7 +187,7 @@ solver = partial(
     named("specsim.curve", "Solver"),
 )
 what_if = partial(flag, "--what-if", "Model what the engine's version refuses.")
-seed = partial(option, "--seed", "N", "Of the random numbers.", typed("parse_seed"), default="0")
+seed = partial(option, "--seed", "N", "Of the random numbers.", readers.parse_seed, default="0")
 plot = partial(file, "--plot", "Draw to .png, .svg or .pdf.")
 
 
@@ -245,10 +206,10 @@ class Drafting:
     topk: int | None = option(
         "--topk --speculative-eagle-topk", "K", "Branches per step; 1 is a chain.", whole()
     )
-    steps: int | None = option(
+    num_steps: int | None = option(
         "--steps --speculative-num-steps", "S", "Depth of the draft.", whole()
     )
-    draft_tokens: int | None = option(
+    num_draft_tokens: int | None = option(
         "--draft-tokens --speculative-num-draft-tokens",
         "N",
         "Tokens verified per round, root included. Default: all that the tree can offer.",
@@ -267,9 +228,10 @@ class Drafting:
         """The one setting of these numbers; None if there are none."""
         from specsim.setting import SpecSetting
 
-        if self.steps is None:
+        if self.num_steps is None:
             return None
-        return SpecSetting.of(self.topk, self.steps, self.draft_tokens, self.algorithm or "EAGLE3")
+        numbers = (self.topk, self.num_steps, self.num_draft_tokens)
+        return SpecSetting.of(*numbers, self.algorithm or "EAGLE3")
 
 
 @dataclass(frozen=True)
@@ -287,16 +249,21 @@ class Asked(Drafting):
         "--scheduler",
         "auto|sequential|overlap",
         "auto is what the engine's version does by itself.",
-        one_of("scheduler", "specsim.setting", "Scheduler"),
+        readers.scheduler,
         named("specsim.setting", "Scheduler"),
         default="auto",
     )
 
-    def settings(self, default: Algorithm | None, words: tuple[str, ...] = ()) -> Settings:
+    def settings(self, default: Algorithm | None, words: tuple[str, ...] = ()) -> readers.Settings:
         """Collect the settings; `default` drafts those that do not say how, EAGLE3 for None."""
-        from specsim.cli.settings import asked_settings
-
-        return asked_settings(self, self.algorithm or default or "EAGLE3", words)
+        defaults = readers.Defaults(self.algorithm or default or "EAGLE3", self.scheduler)
+        texts = [word for word in words if readers.NUMBERS.fullmatch(word)]
+        return readers.asked_settings(
+            (self.topk, self.num_steps, self.num_draft_tokens),
+            (*self.config_list, *texts),
+            (*self.files, *(word for word in words if word not in texts)),
+            defaults,
+        )
 
 
 @dataclass(frozen=True)

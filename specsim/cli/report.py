@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, command, file, words_of
+from specsim.cli.options import AnyServer, Server, command, file, filled, words_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -39,21 +39,14 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
     from specsim.observations import read_observations
-    from specsim.question import CONCURRENCY, Question
+    from specsim.question import Question
     from specsim.report.html import report_html
     from specsim.textfile import write_text
 
     output.check_file("--output", how.page, ".html", ".htm")
     profile, notes = server.load(asked)
     settings = asked.settings(profile.default_algorithm, how.words)
-    question = Question(
-        settings=settings.asked,
-        concurrency=how.concurrency or CONCURRENCY,
-        input_len=how.input_len,
-        output_len=how.output_len,
-        engine_version=server.engine_version,
-        what_if=how.what_if,
-    )
+    question = filled(Question, server, how, settings=settings.asked)
     cells = None if how.observations is None else read_observations(how.observations)
     curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
     validation = None

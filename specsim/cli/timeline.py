@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import Server, command, file, option
+from specsim.cli.readers import whole
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ class Options(opt.Lengths):
 
     words: tuple[str, ...] = opt.words()
     concurrency: int = option(
-        "--concurrency", "C", "Clients in flight.", opt.whole(1, 20_000), default="30"
+        "--concurrency", "C", "Clients in flight.", whole(1, 20_000), default="30"
     )
     rounds: int = option(
-        "--rounds", "N", "Rounds in the files; 4 are sketched.", opt.whole(), default="4"
+        "--rounds", "N", "Rounds in the files; 4 are sketched.", whole(), default="4"
     )
     seed: int = opt.seed()
     plot: str | None = file("--plot --png", "Draw to .png, .svg or .pdf.")
@@ -105,21 +106,24 @@ def _show(
     from specsim.report.sketch import sketch
     from specsim.report.timeline import PHASES
 
-    out = output.console(WIDTH)
-    out.print(f"{name}: simulated rounds", style="bold")
+    out = output.titled(f"{name}: simulated rounds", WIDTH)
     out.print()
     out.print(sketch(sketched, out.width), soft_wrap=True)
     count = len(shown[0].rounds)
-    grid = output.table(f"ms per round, {count} rounds", *(t.title.split(", ")[1] for t in shown))
+    schedulers = [t.title.split(", ")[1] for t in shown]
     means = [t.mean_ms() for t in shown]
-    for phase, (_, words) in PHASES.items():
-        if any(phase in m for m in means):
-            grid.add_row(words, *(f"{m.get(phase, 0.0):.2f}" for m in means))
+    rows = [
+        (words, [m.get(phase, 0.0) for m in means])
+        for phase, (_, words) in PHASES.items()
+        if any(phase in m for m in means)
+    ]
     whole = [t.rounds for t in shown]
     lengths = [float((r["end_ns"] - r["start_ns"]).mean()) / 1e6 for r in whole]
-    grid.add_row("a round, start to end", *(f"{x:.2f}" for x in lengths))
+    rows.append(("a round, start to end", lengths))
     accepted = [float(1 + r["accepted"].sum() / max(1, r["batch"].sum())) for r in whole]
-    grid.add_row("tokens per request and round", *(f"{x:.2f}" for x in accepted))
+    rows.append(("tokens per request and round", accepted))
+    cells = [(words, *(f"{value:.2f}" for value in values)) for words, values in rows]
+    headings = (f"ms per round, {count} rounds", *schedulers)
     out.print()
-    out.print(grid)
+    out.print(output.table(output.headed(*headings), cells))
     output.print_notes(out, notes)
