@@ -9,8 +9,8 @@ command names its groups and is called with one object of each:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import import_module
 from inspect import getdoc
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from specsim.profile import Profile
-    from specsim.setting import Algorithm, Scheduler, SpecSetting
+    from specsim.setting import Algorithm, Scheduler
     from specsim.workload import Workload
 
     Loaded = tuple[Profile, tuple[str, ...]]
@@ -47,8 +47,12 @@ def command(name: str, *groups: type) -> Callable[[Callable[..., None]], click.C
 
     def decorated(run: Callable[..., None]) -> click.Command:
         def called(**said: Any) -> None:
-            own = ({part.name: said[part.name] for part in fields(group)} for group in groups)
-            run(*(group(**values) for group, values in zip(groups, own, strict=True)))
+            run(
+                *(
+                    group(**{part.name: said[part.name] for part in fields(group)})
+                    for group in groups
+                )
+            )
 
         parameters = [_parameter(part.name, part.metadata) for g in groups for part in fields(g)]
         return click.Command(name, params=parameters, callback=called, help=getdoc(run))
@@ -119,16 +123,6 @@ def filled(kind: type[Filled], *groups: Any, **more: Any) -> Filled:
         if part.name in names.difference(more) and getattr(group, part.name) is not None
     }
     return kind(**said, **more)
-
-
-def words_of(group: Any) -> Iterator[str]:
-    """Yield the command line that fills a group so: option, value, option, value."""
-    for part in fields(group):
-        said = getattr(group, part.name)
-        for value in said if isinstance(said, tuple) else (said,):
-            if value is not None:
-                yield part.metadata["names"][0]
-                yield f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # --- what the shell completes
@@ -219,19 +213,9 @@ class Drafting:
         "--algorithm --speculative-algorithm",
         "A",
         "EAGLE, EAGLE3, MTP, STANDALONE, NGRAM or none. Default: the profile's.",
-        library("specsim.setting", "parse_algorithm"),
+        readers.read_algorithm,
         named("specsim.setting", "Algorithm"),
     )
-
-    @property
-    def setting(self) -> SpecSetting | None:
-        """The one setting of these numbers; None if there are none."""
-        from specsim.setting import SpecSetting
-
-        if self.num_steps is None:
-            return None
-        numbers = (self.topk, self.num_steps, self.num_draft_tokens)
-        return SpecSetting.of(*numbers, self.algorithm or "EAGLE3")
 
 
 @dataclass(frozen=True)
@@ -249,7 +233,7 @@ class Asked(Drafting):
         "--scheduler",
         "auto|sequential|overlap",
         "auto is what the engine's version does by itself.",
-        readers.scheduler,
+        readers.read_scheduler,
         named("specsim.setting", "Scheduler"),
         default="auto",
     )
@@ -366,13 +350,7 @@ class AnyServer(Described, Server):
     def load(self, asked: Drafting | None = None) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it.
 
-        Of a server without a profile, `asked` says how it drafts, and whose accept length is
-        assumed.
-
-        Raises
-        ------
-        InputError
-            If the server is described twice or not enough.
+        Without a profile `asked` says how the server drafts, and whose accept length is assumed.
         """
         if self.model is None and self.setup is None:
             self._refuse_stray()
@@ -396,13 +374,6 @@ class AnyServer(Described, Server):
             changed = apply_overrides(profile, parse_overrides(self.overrides))
             profile, notes = changed.profile, (*notes, *changed.notes)
         return profile, notes
-
-    def named(self) -> AnyServer:
-        """Return the same server, the default profile by its name."""
-        from specsim.profile import DEFAULT_PROFILE
-
-        unsaid = self.profile is None and self.model is None and self.setup is None
-        return replace(self, profile=DEFAULT_PROFILE) if unsaid else self
 
     def _refuse_stray(self) -> None:
         """Refuse options that mean nothing beside a measured profile."""

@@ -41,12 +41,7 @@ PATIENCE_S = 1.0
 def console(piped_width: int | None = None, stderr: bool = False) -> Console:
     """Return a console on stdout or stderr; wide and without colour when piped.
 
-    Parameters
-    ----------
-    piped_width
-        Wrap at this width when piped (COLUMNS overrides); None wraps nothing there.
-    stderr
-        Instead of stdout.
+    Piped, it wraps at `piped_width`, which COLUMNS overrides; for None it wraps nothing.
     """
     from rich.console import Console
 
@@ -165,13 +160,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def check_file(flag: str, name: str | None, *endings: str) -> None:
-    """Refuse the name of a file that cannot be written, before anything is computed.
-
-    Raises
-    ------
-    InputError
-        If its folder does not exist, something else has that name, or it ends in no `endings`.
-    """
+    """Refuse the name of a file that cannot be written, before anything is computed."""
     if name is None:
         return
     path, said = Path(name), f"{flag} {name}"
@@ -186,13 +175,7 @@ def check_file(flag: str, name: str | None, *endings: str) -> None:
 
 
 def check_plot(plot: str | None) -> None:
-    """Refuse a picture that cannot be drawn or written, before anything is computed.
-
-    Raises
-    ------
-    InputError
-        If the name has no format, or no file can have it.
-    """
+    """Refuse a picture that cannot be drawn or written, before anything is computed."""
     if plot is not None:
         from specsim.report.figure import plot_format
 

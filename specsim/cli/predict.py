@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from specsim.question import Question
 
 WIDTH = 100
-"""Columns when piped and COLUMNS is not set."""
 
 MOST_SIMULATED = {"concurrency": 20_000, "request rate": 300, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""
@@ -117,13 +116,7 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
 def predicted(
     profile: Profile, question: Question, solver: Solver, seed: int, notes: tuple[str, ...]
 ) -> Curve:
-    """Answer a question under a progress bar; the notes come before the answer's own.
-
-    Raises
-    ------
-    InputError
-        If the loads would take minutes and gigabytes to simulate.
-    """
+    """Answer a question under a progress bar; the notes come before the answer's own."""
     from dataclasses import replace
 
     from specsim.predict import predict

@@ -25,10 +25,7 @@ MAX_TIMINGS = 24
 
 HIDDEN_SETTINGS = ("label", "inferred", "tag", "backend")
 
-WIDTH = 80
-"""Columns when piped and COLUMNS is not set."""
-
-FILE_WIDTH = 100
+WIDTH, FILE_WIDTH = 80, 100
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from specsim.errors import FormatError, InputError, UnknownNameError
-from specsim.setting import Algorithm, Scheduler, SpecSetting, parse_algorithm
+
+if TYPE_CHECKING:
+    from specsim.setting import Algorithm, Scheduler, SpecSetting
 
 Read = Callable[[str], Any]
 """From text to value: raises `InputError`, or `ValueError` with reason and remedy."""
@@ -86,7 +88,8 @@ def one_of(kind: str, home: str, names: str) -> Read:
     return read
 
 
-scheduler = one_of("scheduler", "specsim.setting", "Scheduler")
+read_algorithm = library("specsim.setting", "parse_algorithm")
+read_scheduler = one_of("scheduler", "specsim.setting", "Scheduler")
 
 
 # --- loads, shares, seeds, what was measured
@@ -95,13 +98,6 @@ scheduler = one_of("scheduler", "specsim.setting", "Scheduler")
 def parse_concurrency(text: str) -> tuple[int, ...]:
     """Return the loads of ``1,2,5``, in rising order, each once.
 
-    Raises
-    ------
-    InputError
-        If there is none, or one is not a whole number.
-
-    Examples
-    --------
     >>> parse_concurrency("100, 1,30")
     (1, 30, 100)
     """
@@ -122,13 +118,6 @@ def parse_concurrency(text: str) -> tuple[int, ...]:
 def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
     """Return load and share of the time of each part of ``1:0.5,30:0.5``.
 
-    Raises
-    ------
-    InputError
-        If a part is not LOAD:SHARE.
-
-    Examples
-    --------
     >>> parse_mix("1:0.5, 30:2")
     ((1, 0.5), (30, 2.0))
     """
@@ -179,20 +168,14 @@ class Defaults(NamedTuple):
 Numbers = tuple[int | None, int | None, int | None]
 """Branches, steps and draft tokens of a setting, as far as they are said."""
 
-Noted = tuple[SpecSetting, str | None]
+Noted: TypeAlias = "tuple[SpecSetting, str | None]"
 """A setting, and what was replaced in it."""
 
 
 def asked_settings(
     numbers: Numbers, texts: Iterable[str], files: Iterable[str], defaults: Defaults
 ) -> Settings:
-    """Collect settings given by numbers, by texts of S,K,N and in JSON files.
-
-    Raises
-    ------
-    InputError
-        If a setting is impossible; FormatError if a file is not what it should be.
-    """
+    """Collect settings given by numbers, by texts of S,K,N and in JSON files."""
     found = [] if numbers == (None, None, None) else [make_setting(numbers, defaults)]
     found += [triple(part, defaults) for text in texts for part in text.split()]
     found += [setting for path in files for setting in read_settings(path, defaults)]
@@ -219,6 +202,8 @@ def triple(text: str, defaults: Defaults) -> Noted:
 
 def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
     """Fill what was not said, and replace what the engine does: a chain verifies S + 1 tokens."""
+    from specsim.setting import SpecSetting
+
     topk, steps, tokens = numbers
     algorithm, scheduler = defaults
     if numbers in ((0, 0, 0), (1, 0, 1)):
@@ -267,12 +252,7 @@ def _affordable(setting: SpecSetting) -> None:
 def read_settings(path: str, defaults: Defaults) -> list[Noted]:
     """Read a JSON file: a list of settings, each a table or a triple [S, K, N], or one of them.
 
-    Raises
-    ------
-    FormatError, UnknownNameError
-        If it is not that; the message names file, entry and key.
-    InputError
-        If it cannot be read, or a setting is impossible.
+    Errors name file, entry and key.
     """
     from specsim.textfile import read_text
 
@@ -313,7 +293,7 @@ def _from_entry(entry: Any, where: str, defaults: Defaults) -> Noted:
     for key in KEYS[:3]:
         if key in said and not _is_whole(said[key]):
             raise FormatError(f"{where}: {key} = {said[key]!r}", "is not a whole number", "e.g. 2")
-    read = {"algorithm": parse_algorithm, "scheduler": scheduler}
+    read = {"algorithm": read_algorithm, "scheduler": read_scheduler}
     own = {key: read[key](str(said[key])) for key in KEYS[3:] if key in said}
     return make_setting((topk, steps, tokens), defaults._replace(**own))
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from specsim.uncertainty import Interval
 
 WIDTH = 120
-"""Columns when piped and COLUMNS is not set."""
 
 FULL_WIDTH = 110
 """A narrower terminal gets gains without their intervals."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, command, file, filled, words_of
+from specsim.cli.options import AnyServer, Server, command, file, filled
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -53,23 +54,37 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     if cells is not None:  # measured on the server as it is, whatever --set makes of it
         as_it_is, _ = replace(server, overrides=()).load(asked)
         validation = validate(as_it_is, cells.rows)
-    again = _command_lines(server.named(), question, how)
+    again = _command_lines(server, question, how)
     workload = how.workload(profile.setup.workload)
     write_text(Path(how.page), report_html(profile, curve, again, validation, workload))
     sys.stdout.write(f"wrote {how.page}\n")
 
 
 def _command_lines(server: AnyServer, question: Question, how: Options) -> list[str]:
-    """Return the command lines that give the same numbers."""
+    """Return the command lines that give the same numbers; they name the default profile."""
+    from specsim.profile import DEFAULT_PROFILE
+
+    if (server.profile, server.model, server.setup) == (None, None, None):
+        server = replace(server, profile=DEFAULT_PROFILE)
     settings = [s for s in question.settings if s.speculates]
     triples = [f"{s.num_steps},{s.topk},{s.num_draft_tokens}" for s in settings]
-    lengths = list(words_of(opt.Lengths(how.input_len, how.output_len)))
+    lengths = list(_words(opt.Lengths(how.input_len, how.output_len)))
     loads = ["--concurrency", ",".join(map(str, question.concurrency)), *lengths]
     run = ["--what-if"] * how.what_if + ["--solver", how.solver, "--seed", str(how.seed)]
-    line = join([*words_of(server), *triples, *loads, *run])
+    line = join([*_words(server), *triples, *loads, *run])
     result = [f"specsim predict {line} --json", f"specsim report {line} -o report.html"]
     if triples and server.profile is not None:
-        measured = words_of(Server(server.profile, server.overrides))
+        measured = _words(Server(server.profile, server.overrides))
         result.append(f"specsim timeline {join([*measured, *triples[:1], *lengths])}")
-    any_setting = words_of(replace(server, accept_length=None))
+    any_setting = _words(replace(server, accept_length=None))
     return [*result, f"specsim recommend {join([*any_setting, *lengths])}"]
+
+
+def _words(group: Any) -> Iterator[str]:
+    """Yield the command line that fills a group so: option, value, option, value."""
+    for part in fields(group):
+        said = getattr(group, part.name)
+        for value in said if isinstance(said, tuple) else (said,):
+            if value is not None:
+                yield part.metadata["names"][0]
+                yield f"{value:g}" if isinstance(value, float) else str(value)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from specsim.setting import SpecSetting
 
 WIDTH = 110
-"""Columns when piped and COLUMNS is not set."""
 
 SKETCHED = 4
 """Rounds of the sketch; files hold all."""
@@ -77,13 +76,7 @@ def timeline_command(server: Server, asked: opt.Asked, how: Options) -> None:
 
 
 def _setting(profile: Profile, asked: opt.Asked, words: tuple[str, ...]) -> SpecSetting:
-    """Return the one setting that is asked about, or what runs today.
-
-    Raises
-    ------
-    InputError
-        If there are several, or none.
-    """
+    """Return the one setting that is asked about, or what runs today."""
     from specsim.setting import SpecSetting
 
     if asked.algorithm == "none":

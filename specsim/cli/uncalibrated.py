@@ -9,6 +9,7 @@ from specsim.cli.options import AnyServer, Drafting, filled
 from specsim.engine import engine_named
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import read_setup
+from specsim.setting import SpecSetting
 
 if TYPE_CHECKING:
     from specsim.cli.options import Loaded
@@ -32,5 +33,8 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
     if server.accept_length is None:
         notes.append("accept length is the prior of such drafters; --assume-accept-length says")
     name = server.setup or f"{server.model} on {setup.hardware.gpu_count}x {server.gpu}"
-    setting = None if asked is None else asked.setting
+    setting = None
+    if asked is not None and asked.num_steps is not None:
+        numbers = (asked.topk, asked.num_steps, asked.num_draft_tokens)
+        setting = SpecSetting.of(*numbers, asked.algorithm or "EAGLE3")
     return uncalibrated_profile(setup, name, server.accept_length, setting), tuple(notes)
