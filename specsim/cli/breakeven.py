@@ -35,12 +35,8 @@ class Options(opt.Requests):
 
     words: tuple[str, ...] = opt.words()
     concurrency: tuple[int, ...] | None = opt.concurrency()
-    round_ms: float | None = option(
-        "--round-ms", "MS", "Without a profile: time of one round.", number()
-    )
-    step_ms: float | None = option(
-        "--step-ms", "MS", "And of one step without speculation.", number()
-    )
+    round_ms: float | None = option("MS", "Without a profile: time of one round.", number())
+    step_ms: float | None = option("MS", "And of one step without speculation.", number())
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.breakeven/1")
 

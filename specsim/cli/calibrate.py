@@ -33,18 +33,16 @@ class Options(opt.Lengths):
     """What is measured, and what to write."""
 
     sources: tuple[str, ...] = argument("SOURCE...", nargs=-1, required=True)
-    target: str = file("--output -o", "profile.toml to write.", required=True)
-    name: str | None = option("--name", "NAME", "Of the profile.")
-    observations: str | None = file(
-        "--observations", "Write what was read as observations.csv too."
-    )
-    report: str | None = file("--report", "Write the report as Markdown too.")
+    target: str = file("profile.toml to write.", required=True, names="--output -o")
+    name: str | None = option("NAME", "Of the profile.")
+    observations: str | None = file("Write what was read as observations.csv too.")
+    report: str | None = file("Write the report as Markdown too.")
     plot: str | None = opt.plot()
     draws: int | None = option(
-        "--bootstrap",
         "N",
         "Check the stated errors against fits to this many draws of the runs, e.g. 50.",
         whole(2),
+        names="--bootstrap",
     )
     as_json: bool = opt.as_json(SCHEMA)
 

@@ -34,18 +34,18 @@ class Options(opt.Requests):
     max_running_requests: int | None = opt.max_running_requests()
     concurrency: tuple[int, ...] | None = opt.concurrency()
     request_rate: float | None = option(
-        "--request-rate", "R", "Poisson arrivals per second instead of clients.", number()
+        "R", "Poisson arrivals per second instead of clients.", number()
     )
     context_len: float | None = option(
-        "--context-len", "N", "Steady decode at this many KV tokens per request.", number()
+        "N", "Steady decode at this many KV tokens per request.", number()
     )
     solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.curve/1")
-    csv: str | None = file("--csv", "Write the rows; - is stdout.")
+    csv: str | None = file("Write the rows; - is stdout.")
     plot: str | None = opt.plot()
-    observations: str | None = file("--observations", "Measured cells to draw with --plot.")
+    observations: str | None = file("Measured cells to draw with --plot.")
 
     def check(self) -> None:
         """Refuse what contradicts itself, of which one part would silently win, and bad files."""

@@ -39,35 +39,25 @@ ALLREDUCE: Columns[AllReducePoint] = (
 class Options:
     """Whose shapes are measured, on what, and how far."""
 
-    folder: str = file("--output -o", "Folder to write; a new one.", "FOLDER", required=True)
+    folder: str = file("Folder to write; a new one.", "FOLDER", required=True, names="--output -o")
     model: str = file(
-        "--model", "Whose shapes: library id, config.json or TOML file.", "ID|FILE", required=True
+        "Whose shapes: library id, config.json or TOML file.", "ID|FILE", required=True
     )
-    draft: str | None = file("--draft", "Drafter: e.g. eagle3, a library id or TOML file.", "ID")
-    gpu: str | None = file("--gpu", "GPU to check the device's name against.", "ID")
-    tp: int = option("--tp", "N", "Measure one GPU's share of so many.", whole(1), default="1")
-    device: str = option("--device", "auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
-    dtype: str = option("--dtype", "bf16|fp16|fp32", "Of weights and cache.", default="bf16")
-    max_seconds: float = option(
-        "--max-seconds", "S", "Stop after so long.", number(1), default="300"
-    )
-    max_memory_gb: float | None = option(
-        "--max-memory-gb", "GB", "Default: most of what is free.", number(0.001)
-    )
-    layers: int = option(
-        "--layers", "N", "Layers to build and scale up from.", whole(1, 256), default="4"
-    )
-    tokens: tuple[int, ...] | None = option(
-        "--tokens", "1,2,4,...", "Default: 1 to 1024.", parse_concurrency
-    )
-    context_len: int = option(
-        "--context-len", "N", "KV tokens per request.", whole(1, 1 << 20), default="1024"
-    )
+    draft: str | None = file("Drafter: e.g. eagle3, a library id or TOML file.", "ID")
+    gpu: str | None = file("GPU to check the device's name against.", "ID")
+    tp: int = option("N", "Measure one GPU's share of so many.", whole(1), default="1")
+    device: str = option("auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
+    dtype: str = option("bf16|fp16|fp32", "Of weights and cache.", default="bf16")
+    max_seconds: float = option("S", "Stop after so long.", number(1), default="300")
+    max_memory_gb: float | None = option("GB", "Default: most of what is free.", number(0.001))
+    layers: int = option("N", "Layers to build and scale up from.", whole(1, 256), default="4")
+    tokens: tuple[int, ...] | None = option("1,2,4,...", "Default: 1 to 1024.", parse_concurrency)
+    context_len: int = option("N", "KV tokens per request.", whole(1, 1 << 20), default="1024")
     contexts: tuple[int, ...] | None = option(
-        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", parse_concurrency
+        "N,...", "KV lengths. Default: 1024,4096,16384.", parse_concurrency
     )
     seed: int = opt.seed()
-    as_json: bool = flag("--json", "Print specsim.probe/1 too.")
+    as_json: bool = flag("Print specsim.probe/1 too.", names="--json")
 
 
 @command("probe", Options)

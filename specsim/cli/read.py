@@ -34,8 +34,8 @@ class Options:
 
     files: tuple[str, ...] = argument("FILE...", nargs=-1, required=True)
     as_json: bool = opt.as_json("specsim.log/1")
-    as_csv: bool = flag("--csv", "Print rows in the columns of observations.csv.")
-    target: str | None = file("--output -o", "Write to this file instead.")
+    as_csv: bool = flag("Print rows in the columns of observations.csv.", names="--csv")
+    target: str | None = file("Write to this file instead.", names="--output -o")
 
 
 @command("read", Options)

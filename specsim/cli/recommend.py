@@ -34,18 +34,16 @@ class Options(opt.Requests):
     concurrency: tuple[int, ...] | None = opt.concurrency()
     max_draft_tokens: int = opt.max_draft_tokens()
     max_steps: int = opt.max_steps()
-    max_topk: int = option("--max-topk", "K", "Widest tree.", whole(), default="8")
+    max_topk: int = option("K", "Widest tree.", whole(), default="8")
     targets: tuple[Target, ...] | None = opt.slo(
         "tpot=20ms,ttft=2s@p99", "Latency targets: mean, @p50 or @p99."
     )
-    any_engine: bool = flag("--any-engine", "Later releases of the engine count too.")
+    any_engine: bool = flag("Later releases of the engine count too.")
     max_running_requests: int | None = opt.max_running_requests()
     mix: tuple[tuple[int, float], ...] | None = opt.mix()
-    schedule: bool = flag("--schedule", "Also the best number of steps by running batch.")
-    gpu_hour_price: float | None = option(
-        "--gpu-hour-price", "M", "Money per GPU and hour.", number()
-    )
-    draft_model: str | None = option("--draft-model", "PATH", "For the launch flags.")
+    schedule: bool = flag("Also the best number of steps by running batch.")
+    gpu_hour_price: float | None = option("M", "Money per GPU and hour.", number())
+    draft_model: str | None = option("PATH", "For the launch flags.")
     measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.recommendation/1")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, command, file, filled
+from specsim.cli.options import AnyServer, Server, command, file, filled, names_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -23,9 +23,9 @@ class Options(opt.Lengths):
     """At which loads, how it is computed, and where it goes."""
 
     words: tuple[str, ...] = opt.words()
-    page: str = file("--output -o", "HTML file to write.", default="report.html")
+    page: str = file("HTML file to write.", default="report.html", names="--output -o")
     concurrency: tuple[int, ...] | None = opt.concurrency()
-    observations: str | None = file("--observations", "Measured cells, to show the errors.")
+    observations: str | None = file("Measured cells, to show the errors.")
     solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
@@ -86,5 +86,5 @@ def _words(group: Any) -> Iterator[str]:
         said = getattr(group, part.name)
         for value in said if isinstance(said, tuple) else (said,):
             if value is not None:
-                yield part.metadata["names"][0]
+                yield names_of(part)[0]
                 yield f"{value:g}" if isinstance(value, float) else str(value)

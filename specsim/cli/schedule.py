@@ -36,7 +36,6 @@ class Options(opt.Requests):
     """Under which load, among which depths, by which measure."""
 
     load: VaryingLoad | Trace = option(
-        "--load",
         "ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
         "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
         library("specsim.simulate", "parse_load"),
@@ -48,7 +47,7 @@ class Options(opt.Requests):
         "tpot=40ms,ttft=2s", "Latency targets of a request: goodput."
     )
     max_running_requests: int | None = opt.max_running_requests()
-    repeats: int = option("--repeats", "R", "Runs with other random numbers.", whole(), default="4")
+    repeats: int = option("R", "Runs with other random numbers.", whole(), default="4")
     seed: int = opt.seed()
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.schedule/1")

@@ -21,15 +21,13 @@ class Options:
     """The grid, how it is computed, and where it goes."""
 
     words: tuple[str, ...] = opt.words()
-    target: str = file("--output -o", ".csv or .parquet; resumed.", default="sweep.csv")
+    target: str = file(".csv or .parquet; resumed.", default="sweep.csv", names="--output -o")
     grid: tuple[str, ...] = option(
-        "--grid",
         "AXIS=V,...",
         "topk=1,2,4 steps=1-8 tokens=8,16,all: every combination. Repeatable.",
         multiple=True,
     )
     vary: tuple[str, ...] = option(
-        "--vary",
         "KEY=V,...",
         "What-ifs: allreduce.latency=*0.5,*1,*2; several: every combination.",
         multiple=True,
@@ -37,8 +35,8 @@ class Options:
     concurrency: tuple[int, ...] | None = opt.concurrency()
     solver: Solver = opt.solver(default="analytic")
     what_if: bool = opt.what_if()
-    jobs: int | None = option("--jobs", "N", "Processes. Default: as it pays.", whole(1))
-    dask: str | None = option("--dask", "ADDRESS", "A Dask scheduler; needs specsim-llm[dask].")
+    jobs: int | None = option("N", "Processes. Default: as it pays.", whole(1))
+    dask: str | None = option("ADDRESS", "A Dask scheduler; needs specsim-llm[dask].")
     seed: int = opt.seed()
 
 

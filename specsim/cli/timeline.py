@@ -29,15 +29,11 @@ class Options(opt.Lengths):
     """How many rounds of how many clients, and what to write."""
 
     words: tuple[str, ...] = opt.words()
-    concurrency: int = option(
-        "--concurrency", "C", "Clients in flight.", whole(1, 20_000), default="30"
-    )
-    rounds: int = option(
-        "--rounds", "N", "Rounds in the files; 4 are sketched.", whole(), default="4"
-    )
+    concurrency: int = option("C", "Clients in flight.", whole(1, 20000), default="30")
+    rounds: int = option("N", "Rounds in the files; 4 are sketched.", whole(), default="4")
     seed: int = opt.seed()
-    plot: str | None = file("--plot --png", "Draw to .png, .svg or .pdf.")
-    trace: str | None = file("--trace", "Write a Chrome trace for Perfetto.")
+    plot: str | None = file("Draw to .png, .svg or .pdf.", names="--plot --png")
+    trace: str | None = file("Write a Chrome trace for Perfetto.")
 
 
 @command("timeline", Server, opt.Asked, Options)

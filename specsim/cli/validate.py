@@ -26,7 +26,6 @@ class Options:
 
     observations: str = argument("OBSERVATIONS.CSV")
     leave_out: LeaveOut | None = option(
-        "--leave-out",
         "setting|concurrency",
         "Refit without each in turn.",
         one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
