@@ -7,18 +7,8 @@ from typing import Any, Literal, get_args
 
 from specsim.architecture.model import ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence
-from specsim.library import (
-    Table,
-    as_evidence,
-    check_keys,
-    flag,
-    look_up,
-    one_of,
-    read_library,
-    text,
-    whole,
-)
+from specsim.evidence import ORDER, Evidence
+from specsim.library import Kind, Table, look_up, read_library, read_table
 
 DraftKind = Literal["eagle3", "eagle", "mtp", "standalone", "ngram"]
 
@@ -128,17 +118,26 @@ def _standalone(model: ModelArchitecture) -> DraftArchitecture:
     )
 
 
+_SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
+_KEYS: dict[str, Kind] = {
+    "kind": get_args(DraftKind),
+    "mla": bool,
+    "target_vocab": int,
+    **dict.fromkeys(_SIZES, int),
+    "evidence": ORDER,
+    "source": str,
+    "aliases": list,
+}
+
+
 def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftArchitecture:
     """Build a drafter from a table of the library's form; where it is silent, as the target."""
     where = f"draft {id}"
-    sizes = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
-    keys = ("kind", "mla", "target_vocab", "evidence", "source", "aliases", *sizes)
-    check_keys(where, table, keys, ("kind",))
-    kind = one_of(f"{where}: kind", table["kind"], get_args(DraftKind))
+    values = read_table(where, table, _KEYS, ("kind",))
+    kind: DraftKind = values["kind"]
     if kind == "ngram":
         return DraftArchitecture(id=id, kind=kind, shape=None, evidence="published")
-    own = {k: whole(where, k, table[k]) for k in sizes if k in table}
-    fits = (own.get("hidden", target.hidden), table.get("target_vocab", target.vocab))
+    fits = (values.get("hidden", target.hidden), values.get("target_vocab", target.vocab))
     if fits != (target.hidden, target.vocab):
         raise InputError(
             where,
@@ -149,9 +148,9 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
     if kind == "mtp":
         return _mtp(id, target)
     shape = replace(
-        _eagle_layer(id, target, kind, own, flag(where, table, "mla")),
-        evidence=as_evidence(where, table),
-        source=text(where, table, "source", ""),
+        _eagle_layer(id, target, values),
+        evidence=values.get("evidence", "assumed"),
+        source=values.get("source", ""),
     )
     square = target.hidden * target.hidden
     return DraftArchitecture(
@@ -216,15 +215,14 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
     )
 
 
-def _eagle_layer(
-    id: str, target: ModelArchitecture, kind: DraftKind, own: dict[str, int], mla: bool
-) -> ModelArchitecture:
+def _eagle_layer(id: str, target: ModelArchitecture, said: dict[str, Any]) -> ModelArchitecture:
     """Return a dense layer shaped like the target's, but for what the table says.
 
     Where the target gives no dense FFN (all its layers are MoE) it is six times as wide as the
     model, and where the target's attention is latent it has heads of 128 numbers, eight of them
     for KV. Both are what SpecForge's configurations do (gpt-oss, Qwen3 MoE; DeepSeek-V3).
     """
+    mla, eagle3 = said.get("mla", False), said["kind"] == "eagle3"
     if mla and target.attention != "mla":
         raise InputError(
             f"draft {id}", f"has latent attention, the target {target.id} has not", 'use "eagle3"'
@@ -235,16 +233,16 @@ def _eagle_layer(
     if target.attention == "mla" and not mla:
         sizes |= {"heads": max(1, target.hidden // 128), "head_dim": 128}
         sizes["kv_heads"] = 8 if sizes["heads"] % 8 == 0 else sizes["heads"]
-    vocab = GENERIC_DRAFT_VOCAB if kind == "eagle3" else target.vocab
-    sizes |= {"vocab": own.get("draft_vocab", min(vocab, target.vocab))}
-    sizes |= {k: v for k, v in own.items() if k != "draft_vocab"}
+    vocab = min(GENERIC_DRAFT_VOCAB, target.vocab) if eagle3 else target.vocab
+    sizes |= {key: said[key] for key in _SIZES if key in said}
+    sizes["vocab"] = sizes.pop("draft_vocab", vocab)
     return replace(
         target,
         id=id,
         tied_embeddings=False,
         query_gate=False,
         native_quantisation="bf16",
-        qkv_inputs=2 if kind == "eagle3" else 1,
+        qkv_inputs=2 if eagle3 else 1,
         **_ONE_LAYER,
         **_NO_EXPERTS,
         **({} if mla else _NO_MLA),

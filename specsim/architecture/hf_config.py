@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError, InputError
-from specsim.library import positive, whole
+from specsim.library import checked, positive
 from specsim.quantisation import load_quantisation
 from specsim.textfile import read_text
 
@@ -121,7 +121,7 @@ class _Config:
     def count(self, key: str, default: int) -> int:
         """Return the whole number under `key` itself; `default` where it is absent or null."""
         value = self.content.get(key)
-        return default if value is None else whole(self.where, key, value)
+        return default if value is None else int(checked(self.where, key, value, int))
 
     def number(self, field: str, default: int | None = None) -> int:
         """Return a field; `default` where the config is silent or says null."""

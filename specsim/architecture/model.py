@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from specsim.errors import InputError
-from specsim.evidence import Evidence
-from specsim.library import (
-    Table,
-    as_evidence,
-    check_keys,
-    flag,
-    look_up,
-    positive,
-    read_library,
-    text,
-    whole,
-)
+from specsim.evidence import ORDER, Evidence
+from specsim.library import Kind, Table, look_up, positive, read_library, read_table
 from specsim.quantisation import load_quantisation
 
 Attention = Literal["gqa", "mla"]
@@ -222,7 +212,17 @@ _COUNTS = (
     *("linear_layers", "linear_params", "linear_state_bytes", "q_lora_rank"),
 )
 _MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_FLAGS = ("tied_embeddings", "query_gate")
+_REQUIRED = ("layers", "hidden", "vocab", "heads")
+_KEYS: dict[str, Kind] = {
+    **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *_MLA, *_COUNTS), int),
+    "tied_embeddings": bool,
+    "query_gate": bool,
+    "attention": str,
+    "native_quantisation": str,
+    "evidence": ORDER,
+    "source": str,
+    "aliases": list,
+}
 
 
 def _needed(model: ModelArchitecture) -> list[str]:
@@ -285,30 +285,16 @@ def model_from_table(table: Table, id: str) -> ModelArchitecture:
     `same_as` names a library entry whose fields hold where this table is silent.
     """
     where = f"model {id}"
-    table = _inherit(table)
-    texts = ("attention", "native_quantisation", "evidence", "source", "aliases")
-    required = ("layers", "hidden", "vocab", "heads")
-    numbers = ("kv_heads", "head_dim", *_MLA, *_COUNTS)
-    check_keys(where, table, (*required, *numbers, *_FLAGS, *texts), required)
-    values: dict[str, Any] = {
-        k: whole(where, k, table[k]) for k in (*required, *numbers) if k in table
-    }
-    values |= {k: flag(where, table, k) for k in _FLAGS}
-    attention: Attention = "mla" if "kv_lora_rank" in values else "gqa"
-    if text(where, table, "attention", attention) != attention:
+    values = read_table(where, _inherit(table), _KEYS, _REQUIRED)
+    values.pop("aliases", None)
+    attention = "mla" if "kv_lora_rank" in values else "gqa"
+    if values.setdefault("attention", attention) != attention:
         raise InputError(where, "attention contradicts the MLA ranks", "drop `attention`")
     values.setdefault("kv_heads", values["heads"])
     mla_dim = values.get("qk_nope_head_dim", 0) + values.get("qk_rope_head_dim", 0)
     values.setdefault("head_dim", mla_dim or values["hidden"] // max(1, values["heads"]))
     values.setdefault("dense_layers", 0 if values.get("experts") else values["layers"])
-    return ModelArchitecture(
-        id=id,
-        attention=attention,
-        native_quantisation=text(where, table, "native_quantisation", "bf16"),
-        evidence=as_evidence(where, table),
-        source=text(where, table, "source", ""),
-        **values,
-    )
+    return ModelArchitecture(id=id, **values)
 
 
 def _inherit(table: Table) -> Table:
@@ -317,7 +303,4 @@ def _inherit(table: Table) -> Table:
     if base is None:
         return table
     _, shape = look_up("models", str(base), "write the shape out")
-    return {
-        **{k: v for k, v in _inherit(shape).items() if k != "aliases"},
-        **{k: v for k, v in table.items() if k != "same_as"},
-    }
+    return {**_inherit(shape), **{k: v for k, v in table.items() if k != "same_as"}}
