@@ -7,6 +7,7 @@ else with the specified one times a generic efficiency.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -56,28 +57,22 @@ _QUANTITIES = {
     "l2_bytes": (1e3, "give bytes: 128 MiB is 134217728"),
 }
 _REQUIRED = ("mem_bytes", "mem_bandwidth", "flops_bf16")
-_GPU: dict[str, Kind] = {
-    "id": str,
-    "name": str,
-    "link": str,
+_GPU: Mapping[str, Kind] = {
+    **dict.fromkeys(("id", "name", "link"), str),
     "is_cpu": bool,
     **dict.fromkeys(_QUANTITIES, float),
 }
-_LINK: dict[str, Kind] = {
-    "id": str,
-    "name": str,
+_LINK: Mapping[str, Kind] = {
+    **dict.fromkeys(("id", "name"), str),
     "kind": get_args(LinkKind),
     "bytes_per_s": float,
     "allreduce": list,
     "allreduce_origin": dict,
 }
-_ORIGIN: dict[str, Kind] = {"evidence": ORDER, "source": str}
-_PIECE: dict[str, Kind] = {
+_ORIGIN: Mapping[str, Kind] = {"evidence": ORDER, "source": str}
+_PIECE: Mapping[str, Kind] = {
     "path": get_args(AllReducePath),
-    "gpus": float,
-    "max_bytes": float,
-    "latency_s": float,
-    "bytes_per_s": float,
+    **dict.fromkeys(("gpus", "max_bytes", "latency_s", "bytes_per_s"), float),
 }
 
 
@@ -111,7 +106,7 @@ class Gpu:
         for key, (least, hint) in _QUANTITIES.items():
             value = getattr(self, key)
             if value is not None or key in _REQUIRED:
-                positive(f"gpu {self.id}", key, value, least, hint)
+                positive(f"gpu {self.id}: {key}", value, least, hint)
 
     def evidence_of(self, field: str) -> Evidence:
         """Evidence of one field, ``assumed`` if nothing is known about it."""
@@ -192,7 +187,7 @@ class Link:
 
     def __post_init__(self) -> None:
         if self.kind != "none":
-            positive(f"link {self.id}", "bytes_per_s", self.bytes_per_s, 1e6, "64 GB/s is 64e9")
+            positive(f"link {self.id}: bytes_per_s", self.bytes_per_s, 1e6, "64 GB/s is 64e9")
         elif self.bytes_per_s != 0:
             raise InputError(
                 f"link {self.id}: bytes_per_s = {self.bytes_per_s}",
@@ -282,9 +277,9 @@ def link_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) ->
 def _piece(where: str, row: object) -> tuple[AllReducePath, int, AllReducePiece]:
     where = f"{where}: allreduce"
     required = ("gpus", "latency_s", "bytes_per_s")
-    values = read_table(where, checked(where, "row", row, dict), _PIECE, required)
+    values = read_table(where, checked(f"{where} row", row, dict), _PIECE, required)
     path = values.pop("path", "nccl")
-    gpus, *_ = (positive(where, key, value) for key, value in values.items())
+    gpus, *_ = (positive(f"{where}: {key}", value) for key, value in values.items())
     if not gpus.is_integer():
         raise InputError(f"{where}: gpus = {gpus}", "is not a whole number", "count GPUs")
     del values["gpus"]

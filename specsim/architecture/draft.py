@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from specsim.architecture.model import ModelArchitecture, load_model, model_names
+from specsim.architecture.model import MLA, ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import ORDER, Evidence
 from specsim.library import Kind, Table, look_up, read_library, read_table
@@ -119,11 +120,10 @@ def _standalone(model: ModelArchitecture) -> DraftArchitecture:
 
 
 _SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
-_KEYS: dict[str, Kind] = {
+_KEYS: Mapping[str, Kind] = {
+    **dict.fromkeys((*_SIZES, "target_vocab"), int),
     "kind": get_args(DraftKind),
     "mla": bool,
-    "target_vocab": int,
-    **dict.fromkeys(_SIZES, int),
     "evidence": ORDER,
     "source": str,
     "aliases": list,
@@ -147,11 +147,7 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
         )
     if kind == "mtp":
         return _mtp(id, target)
-    shape = replace(
-        _eagle_layer(id, target, values),
-        evidence=values.get("evidence", "assumed"),
-        source=values.get("source", ""),
-    )
+    shape = _eagle_layer(id, target, values)
     square = target.hidden * target.hidden
     return DraftArchitecture(
         id=id,
@@ -163,30 +159,6 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
         evidence=shape.evidence,
         source=shape.source,
     )
-
-
-_ONE_LAYER: dict[str, Any] = {
-    "layers": 1,
-    "mtp_layers": 0,
-    "sliding_window": 0,
-    "sliding_layers": 0,
-    "linear_layers": 0,
-}
-_NO_EXPERTS: dict[str, Any] = {
-    "dense_layers": 1,
-    "experts": 0,
-    "experts_per_token": 0,
-    "shared_experts": 0,
-    "moe_inter": 0,
-}
-_NO_MLA: dict[str, Any] = {
-    "attention": "gqa",
-    "q_lora_rank": 0,
-    "kv_lora_rank": 0,
-    "qk_nope_head_dim": 0,
-    "qk_rope_head_dim": 0,
-    "v_head_dim": 0,
-}
 
 
 def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
@@ -202,7 +174,14 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
         )
     source = f"one layer of {target.id}: {target.source}"
     layer = replace(
-        target, id=id, dense_layers=0 if target.experts else 1, source=source, **_ONE_LAYER
+        target,
+        id=id,
+        layers=1,
+        dense_layers=0 if target.experts else 1,
+        mtp_layers=0,
+        sliding_layers=0,
+        linear_layers=0,
+        source=source,
     )
     return DraftArchitecture(
         id=id,
@@ -227,24 +206,26 @@ def _eagle_layer(id: str, target: ModelArchitecture, said: dict[str, Any]) -> Mo
         raise InputError(
             f"draft {id}", f"has latent attention, the target {target.id} has not", 'use "eagle3"'
         )
-    sizes: dict[str, Any] = {
-        "ffn_inter": target.ffn_inter if target.dense_layers else 6 * target.hidden
-    }
+    kept = ("hidden", "vocab", "heads", "kv_heads", "head_dim", "ffn_inter")
+    sizes: dict[str, Any] = {key: getattr(target, key) for key in kept}
+    if not target.dense_layers:
+        sizes["ffn_inter"] = 6 * target.hidden
     if target.attention == "mla" and not mla:
         sizes |= {"heads": max(1, target.hidden // 128), "head_dim": 128}
         sizes["kv_heads"] = 8 if sizes["heads"] % 8 == 0 else sizes["heads"]
-    vocab = min(GENERIC_DRAFT_VOCAB, target.vocab) if eagle3 else target.vocab
+    if eagle3:
+        sizes["vocab"] = min(GENERIC_DRAFT_VOCAB, target.vocab)
     sizes |= {key: said[key] for key in _SIZES if key in said}
-    sizes["vocab"] = sizes.pop("draft_vocab", vocab)
-    return replace(
-        target,
+    sizes["vocab"] = sizes.pop("draft_vocab", sizes["vocab"])
+    ranks = {key: getattr(target, key) for key in ("q_lora_rank", *MLA)} if mla else {}
+    return ModelArchitecture(
         id=id,
-        tied_embeddings=False,
-        query_gate=False,
-        native_quantisation="bf16",
+        layers=1,
+        dense_layers=1,
+        attention="mla" if mla else "gqa",
         qkv_inputs=2 if eagle3 else 1,
-        **_ONE_LAYER,
-        **_NO_EXPERTS,
-        **({} if mla else _NO_MLA),
+        evidence=said.get("evidence", "assumed"),
+        source=said.get("source", ""),
         **sizes,
+        **ranks,
     )

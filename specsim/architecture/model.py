@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,7 +76,7 @@ class ModelArchitecture:
     def __post_init__(self) -> None:
         load_quantisation(self.native_quantisation)
         for key in _needed(self):
-            positive(f"model {self.id}", key, getattr(self, key))
+            positive(f"model {self.id}: {key}", getattr(self, key))
         for key in _COUNTS:
             if getattr(self, key) < 0:
                 self._refuse(key, "is negative", "use 0 for none")
@@ -211,16 +212,13 @@ _COUNTS = (
     *("mtp_layers", "sliding_window", "sliding_layers"),
     *("linear_layers", "linear_params", "linear_state_bytes", "q_lora_rank"),
 )
-_MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _REQUIRED = ("layers", "hidden", "vocab", "heads")
-_KEYS: dict[str, Kind] = {
-    **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *_MLA, *_COUNTS), int),
-    "tied_embeddings": bool,
-    "query_gate": bool,
-    "attention": str,
-    "native_quantisation": str,
+_KEYS: Mapping[str, Kind] = {
+    **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *MLA, *_COUNTS), int),
+    **dict.fromkeys(("tied_embeddings", "query_gate"), bool),
+    **dict.fromkeys(("attention", "native_quantisation", "source"), str),
     "evidence": ORDER,
-    "source": str,
     "aliases": list,
 }
 
@@ -229,7 +227,7 @@ def _needed(model: ModelArchitecture) -> list[str]:
     """Return the fields that must be positive for this kind of model."""
     needed = ["layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "qkv_inputs"]
     if model.attention == "mla":
-        needed += _MLA
+        needed += MLA
     if model.dense_layers:
         needed.append("ffn_inter")
     if model.experts:

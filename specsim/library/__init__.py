@@ -9,7 +9,6 @@ table is either bare, or says what it rests on::
 from __future__ import annotations
 
 import functools
-import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any, Literal
 
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.evidence import ORDER, Evidence
-from specsim.textfile import read_toml
+from specsim.textfile import read_toml, shown
 
 Table = Mapping[str, object]
 LibraryName = Literal["gpus", "links", "models", "drafts"]
@@ -29,11 +28,12 @@ Kind = type | tuple[str, ...]
 _MISFITS = {
     str: ("is not text", "put it in quotes"),
     bool: ("is not true or false", "write true"),
-    int: ("is not a whole number >= 0", "correct the field"),
+    int: ("is not an integer", "write a whole number"),
     float: ("is not a number", "write a number"),
     list: ("is not a list", "write it in brackets"),
     dict: ("is not a table", "write it as a TOML table"),
 }
+_BOUND = 1e300
 _SOURCED: dict[str, Kind] = {"value": float, "evidence": ORDER, "source": str}
 
 
@@ -114,8 +114,8 @@ def read_table(
     where
         What the table describes, for the messages.
     keys
-        What may stand under each: text, true or false, a whole number of at least zero (int), a
-        number (float), a list, a table (dict), or one of so many texts.
+        What may stand under each: text, true or false, a whole number (int), a finite number
+        (float), a list, a table (dict), or one of so many texts.
     required
         Keys that must be there; others that are not are left out of the result.
 
@@ -137,32 +137,36 @@ def read_table(
     for key in required:
         if key not in table:
             raise FormatError(where, f"has no {key!r}", f"add {key} = ...")
-    return {key: checked(where, key, table[key], keys[key]) for key in keys if key in table}
+    return {
+        key: checked(f"{where}: {key}", table[key], kind)
+        for key, kind in keys.items()
+        if key in table
+    }
 
 
-def checked(where: str, key: str, value: Any, kind: Kind) -> Any:
-    """Return one value if it is of its kind (:func:`read_table`)."""
+def checked(name: str, value: Any, kind: Kind) -> Any:
+    """Return the value called `name` if it is of its kind (:func:`read_table`)."""
     if isinstance(kind, tuple):
         if value not in kind:
-            raise UnknownNameError(f"{where}: {key}", str(value), kind)
+            raise UnknownNameError(name, str(value), kind)
         return value
     fits = isinstance(value, int | float if kind is float else kind)
-    if not fits or isinstance(value, bool) != (kind is bool) or (kind is int and value < 0):
-        raise InputError(f"{where}: {key} = {value!r}", *_MISFITS[kind])
+    if not fits or isinstance(value, bool) != (kind is bool):
+        raise InputError(f"{name} = {shown(value)}", *_MISFITS[kind])
+    if kind is float and not abs(value) < _BOUND:
+        raise InputError(f"{name} = {shown(value)}", "must be finite", "correct it")
     return float(value) if kind is float else value
 
 
-def positive(where: str, key: str, value: object, least: float = 0.0, hint: str = "") -> float:
+def positive(name: str, value: object, least: float = 0.0, hint: str = "") -> float:
     """Return `value` as a float if it is a finite number above `least`.
 
     `hint` becomes the remedy: the usual slip is a number in GB or TFLOP/s.
     """
-    number: float = checked(where, key, value, float)
-    if not math.isfinite(number) or number <= least:
+    number: float = checked(name, value, float)
+    if number <= least:
         bound = "positive" if least == 0 else f"above {least:g}"
-        raise InputError(
-            f"{where}: {key} = {value!r}", f"must be finite and {bound}", hint or "correct it"
-        )
+        raise InputError(f"{name} = {value!r}", f"must be finite and {bound}", hint or "correct it")
     return number
 
 
