@@ -301,7 +301,10 @@ class Engine:
 
     name: str  # in setup.toml and on the command line
     newest: str  # the newest version whose rules are known: taken where none is said
-    # setting, engine, memory of one GPU in bytes, what-if -> what it does, or EngineRefusal
+    # setting, engine, memory of one GPU in bytes, what-if -> what it does, or EngineRefusal with
+    # its own message where one is known. A what-if models the setting as it was asked for where the
+    # engine would refuse or change it; what a version merely defaults to, or normalises
+    # (n = S + 1 of a chain), stays the engine's.
     plan: Callable[[SpecSetting, EngineSpec, float, bool], RunPlan]
     # engine, memory and weights of one GPU in bytes, algorithm -> bytes left for the KV cache
     kv_room_bytes: Callable[[EngineSpec, float, float, Algorithm], float]
