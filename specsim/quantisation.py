@@ -99,9 +99,8 @@ def load_quantisation(name: str) -> Quantisation:
     """
     scheme = SCHEMES.get(name.strip().lower())
     if scheme is None:
-        remedy = (
-            f"use one of: {', '.join(SCHEMES)}, native; or the nearest of them with weight_bytes"
-        )
+        known = ", ".join((*SCHEMES, "native"))
+        remedy = f"use one of: {known}; or the nearest of them with weight_bytes"
         raise UnknownNameError("quantisation", name, (*SCHEMES, "native"), remedy)
     return scheme
 
