@@ -11,8 +11,8 @@ import time
 from specsim.decide.recommend import recommend
 from specsim.decide.sweep import Sweep, SweepRow
 from specsim.decide.sweep_run import run_sweep
-from specsim.predict import CONCURRENCY
 from specsim.profile import load_profile
+from specsim.question import CONCURRENCY
 from specsim.setting import SpecSetting
 from specsim.tree import tree_capacity
 

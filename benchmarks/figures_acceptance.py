@@ -83,7 +83,7 @@ def sampled_accept_length(
             if store is beliefs:
                 siblings = np.minimum(siblings, first[..., None])
             store.append(np.concatenate([first[..., None], siblings], axis=-1))
-    lengths = beam_tree(beliefs, truths, tokens).accept_length()
+    lengths = 1.0 + beam_tree(beliefs, truths).survival([tokens])[0].sum(axis=1)
     return float(1 / np.mean(1 / lengths.reshape(-1, contexts).mean(axis=1)))
 
 

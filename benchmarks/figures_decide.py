@@ -20,8 +20,9 @@ from specsim.decide.breakeven import break_even
 from specsim.decide.recommend import recommend
 from specsim.decide.recommendation import plan_name
 from specsim.observations import Observation
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import Profile, load_profile
+from specsim.question import Question
 from specsim.server import Setup, setup_from_mapping
 from specsim.setting import SpecSetting, parse_algorithm
 

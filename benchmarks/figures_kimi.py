@@ -14,8 +14,9 @@ from specsim.calibrate.fit import FitResult, fit_profile
 from specsim.calibrate.report import cell_name
 from specsim.calibrate.validate import Validation, validate
 from specsim.observations import Observation, read_observations
-from specsim.profile import Parameter, Profile
+from specsim.profile import Profile
 from specsim.server import Setup, read_setup
+from specsim.uncertainty import Parameter
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "calibration"
 FOUNDING = "kimi-k2.5-int4-8x-rtx-pro-6000"

@@ -24,8 +24,9 @@ from specsim.calibrate.logs import gather
 from specsim.calibrate.validate import ValidatedRow, validate
 from specsim.logs import read_file
 from specsim.observations import Observation, read_observations
-from specsim.profile import Z90, Profile
+from specsim.profile import Profile
 from specsim.server import DraftSpec, Setup, read_setup
+from specsim.uncertainty import Z90
 
 FOLDER = Path(__file__).resolve().parent.parent / "calibration" / "smollm2-135m-llama-server-2-core"
 TARGETS = ("q4_1", "f16", "f32")

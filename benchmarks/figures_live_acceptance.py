@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from specsim.acceptance import Acceptance, accept_table, rank_mass
-from specsim.profile.priors import STANDALONE_DECAY, STANDALONE_SPREAD
+from specsim.profile.uncalibrated import STANDALONE_DECAY, STANDALONE_SPREAD
 from specsim.setting import SpecSetting
 
 LOGS = Path(__file__).resolve().parent.parent / (

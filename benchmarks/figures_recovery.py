@@ -30,21 +30,13 @@ from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import Gathered, gather
 from specsim.case import Case
 from specsim.logs import read_file
-from specsim.profile import (
-    Z90,
-    Parameter,
-    Profile,
-    acceptance_priors,
-    at_accept_length,
-    cost_parameters,
-    cost_priors,
-    default_acceptance,
-    moved_acceptance,
-)
+from specsim.parameters import acceptance_priors, cost_parameters, cost_priors
+from specsim.profile import Z90, Profile, at_accept_length, default_acceptance, moved_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate
+from specsim.uncertainty import Parameter
 from specsim.workload import Lengths, Load, Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -141,7 +133,7 @@ def truths(engine: Engine, count: int, seed: int = 1) -> list[Truth]:
     setup = setup_of(engine)
     system = assemble(setup)
     acceptance = default_acceptance(system, engine.algorithm, "", 0.0)
-    priors = (*cost_priors(system), *acceptance_priors(("default@0",)))
+    priors = (*cost_priors(system.facts), *acceptance_priors(("default@0",)))
     rng = np.random.default_rng(seed)
     strata = np.array([rng.permutation(count) for _ in priors])
     uniform = (strata + rng.random(strata.shape)) / count

@@ -18,17 +18,11 @@ from specsim.decide.candidates import Limits, with_current
 from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_likeness
 from specsim.decide.recommend import Wish, possible_plans, promising, recommend
 from specsim.engine import RunPlan
-from specsim.profile import (
-    FitRecord,
-    Profile,
-    acceptance_name,
-    acceptance_priors,
-    cost_priors,
-    default_acceptance,
-)
+from specsim.parameters import acceptance_priors, cost_priors
+from specsim.profile import FitRecord, Profile, acceptance_name, default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
-from specsim.uncertainty import spread
+from specsim.uncertainty import each
 from specsim.workload import Load
 
 Floats = NDArray[np.float64]
@@ -92,7 +86,7 @@ def prior_profile(setup: Setup, name: str, model_error: float) -> Profile:
     assert setup.current is not None
     acceptance = default_acceptance(system, setup.current.algorithm, "", 0.0)
     names = (acceptance_name(acceptance),)
-    parameters = (*cost_priors(system), *acceptance_priors(names))
+    parameters = (*cost_priors(system.facts), *acceptance_priors(names))
     identity = tuple(map(tuple, np.eye(len(parameters)).tolist()))
     return Profile(
         name, setup, parameters, identity, (acceptance,), FitRecord(0, NOISE, model_error)
@@ -195,7 +189,7 @@ def learnt(w: World, rng: np.random.Generator, extra: bool = True, rounds: int =
         steep = replace(
             here, parameters=tuple(replace(p, sd=0.3 * p.prior_sd) for p in here.parameters)
         )
-        jacobian = spread(steep, predicted).jacobian
+        jacobian = steep.spread(each(predicted)).jacobian
         residual = values - predicted(z) + jacobian @ z
         gain = np.linalg.solve(jacobian @ jacobian.T + noise, jacobian).T
         z, covariance = gain @ residual, np.eye(len(z)) - gain @ jacobian

@@ -6,10 +6,12 @@ and validation.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +38,8 @@ MODULES = (
     "specsim.report.timeline",
     "specsim.report.sketch",
     "specsim.report.chrome",
-    "specsim.report.plots",
+    "specsim.report.figure",
+    "specsim.report.plots_curve",
     "specsim.report.plots_round",
     "specsim.report.plots_accept",
     "specsim.report.plots_cost",
@@ -47,8 +50,7 @@ MODULES = (
 """Modules that people call; the others are inner workings."""
 
 DOCUMENTS = (
-    ("specsim.documents", "CurveDocument", "predict --json"),
-    ("specsim.documents", "ValidationDocument", "validate --json"),
+    ("specsim.curve", "Curve", "predict --json"),
     ("specsim.documents", "LogDocument", "read --json"),
     ("specsim.decide.document", "RecommendationDocument", "recommend --json"),
     ("specsim.decide.schedule_document", "ScheduleDocument", "schedule --json"),
@@ -91,18 +93,64 @@ def json_page() -> str:
         "Generated from the models that write and check them. SI units, as the names say; "
         "fractions are fractions; what could not be had is null.\n",
     ]
-    for module, name, command in DOCUMENTS:
-        schema = getattr(importlib.import_module(module), name).model_json_schema()
+    for place, name, command in DOCUMENTS:
+        schema = json_schema(place, name)
         definitions = schema.get("$defs", {})
-        fields = schema["properties"]
-        title = fields["schema"].get("const") or fields["schema"].get("default", name)
+        title = schema["properties"]["schema"]["const"]
         parts.append(f"## {title}\n\n`specsim {command}`.\n")
         parts.append(_fields(schema))
         for key, part in definitions.items():
             if "properties" in part:
                 text = " ".join(part.get("description", "").split())
                 parts.append(f"### {key} ({title})\n\n{text}\n\n{_fields(part)}")
-    return "\n".join(parts)
+    return "\n".join([*parts, *_validation_fields()])
+
+
+def json_schema(place: str, name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a document: of the fields that `documents.document` writes."""
+    from pydantic import TypeAdapter
+
+    module = importlib.import_module(place)
+    schema = TypeAdapter(getattr(module, name)).json_schema()
+    if "schema" not in schema["properties"]:  # written before the fields of a dataclass
+        schema["properties"] = {"schema": {"const": module.SCHEMA}, **schema["properties"]}
+    for part in (schema, *schema.get("$defs", {}).values()):
+        part.setdefault("additionalProperties", False)
+        for field in _unwritten(module, part.get("title", "")):
+            part["properties"].pop(field, None)
+    return schema
+
+
+def _unwritten(module: ModuleType, kind: str) -> list[str]:
+    """Name the fields of a dataclass that no document has."""
+    known = getattr(module, kind, None)
+    if not dataclasses.is_dataclass(known):
+        return []
+    return [f.name for f in dataclasses.fields(known) if not f.metadata.get("json", True)]
+
+
+def _validation_fields() -> list[str]:
+    """Return the fields of a validation: columns of observations.csv, then the comparison."""
+    from specsim.calibrate import validate
+    from specsim.observations import SCHEMA
+
+    meaning = {column.name: column.meaning for column in SCHEMA}
+    row = [f"| `{name}` | {meaning[name]} |" for name in validate.ASKED]
+    row += [
+        f"| `{name}` | {_first_line(validate.ValidatedRow, name)} |" for name in validate.COMPARED
+    ]
+    summary = [f"| `{n}` | {_first_line(validate.Validation, n)} |" for n in validate.SUMMARY]
+    return [
+        "## specsim.validation/1\n\n`specsim validate --json`: `rows`, `summary`, `notes`.\n",
+        *("### A row\n", "| field | meaning |", "|---|---|", *row, ""),
+        *("### Summary\n", "| field | meaning |", "|---|---|", "| `n` | Rows |", *summary, ""),
+    ]
+
+
+def _first_line(owner: type, name: str) -> str:
+    member = vars(owner)[name]
+    text = inspect.getdoc(member) if isinstance(member, property) else None
+    return (text or name).splitlines()[0].rstrip(".")
 
 
 def _fields(schema: dict[str, Any]) -> str:

@@ -6,8 +6,8 @@ from founding import Rows, founding, save
 from matplotlib.figure import Figure
 
 from specsim.acceptance import accept_table
+from specsim.report.figure import new_figure, profile_caption
 from specsim.report.plots_accept import plot_accept_length
-from specsim.report.plots_frame import new_figure, profile_caption
 from specsim.setting import SpecSetting
 from specsim.tree import tree_capacity
 

@@ -6,8 +6,8 @@ from founding import EVIDENCE, Rows, founding, save
 from matplotlib.figure import Figure
 
 from specsim.cost import AllReduce, CostModel, CostParameters, fit_allreduce
+from specsim.report.figure import new_figure
 from specsim.report.plots_cost import plot_allreduce
-from specsim.report.plots_frame import new_figure
 
 HEADER = ("bytes", "measured_us", "fitted_us")
 

@@ -3,8 +3,8 @@
 from founding import LOADS, Rows, founding, founding_plans, save
 from matplotlib.figure import Figure
 
+from specsim.report.figure import new_figure, profile_caption
 from specsim.report.plots_cost import GainMap, gain_map, plot_gain_map
-from specsim.report.plots_frame import new_figure, profile_caption
 
 HEADER = ("clients", "accept_length", "gain")
 

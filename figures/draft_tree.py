@@ -3,8 +3,8 @@
 from founding import Rows, founding, save
 from matplotlib.figure import Figure
 
+from specsim.report.figure import new_figure, profile_caption
 from specsim.report.plots_accept import DrawnTree, plot_tree, typical_tree
-from specsim.report.plots_frame import new_figure, profile_caption
 from specsim.setting import SpecSetting
 
 HEADER = ("node", "parent", "depth", "rank", "path_probability", "path_confidence", "verified")
@@ -17,7 +17,8 @@ def tree() -> DrawnTree:
 
 def rows() -> Rows:
     """Return the numbers of the figure."""
-    beam = tree().beam
+    drawn = tree()
+    beam, verified = drawn.beam, drawn.verified
     return [
         (
             node,
@@ -26,7 +27,7 @@ def rows() -> Rows:
             float(beam.rank[node]),
             float(beam.p[0, node]),
             float(beam.q[0, node]),
-            float(beam.selected[0, node]),
+            float(verified[node]),
         )
         for node in range(len(beam.depth))
     ]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from specsim.engine import RunPlan
 from specsim.profile import Profile, load_profile, write_bytes, write_text
-from specsim.report.plots import drawn
+from specsim.report.figure import drawn
 from specsim.setting import SpecSetting
 
 FOLDER = Path(__file__).resolve().parent

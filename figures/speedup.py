@@ -4,9 +4,8 @@ from founding import LOADS, Rows, founding, save
 from matplotlib.figure import Figure
 
 from specsim.curve import Curve
-from specsim.report.plots import caption
-from specsim.report.plots_frame import new_figure
-from specsim.report.plots_round import plot_speedup
+from specsim.report.figure import new_figure
+from specsim.report.plots_curve import caption, plot_speedup
 
 HEADER = ("setting", "clients", "gain", "low", "high", "probability")
 

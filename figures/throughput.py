@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from specsim.curve import Curve
 from specsim.observations import read_observations
-from specsim.report.plots import throughput_figure
+from specsim.report.plots_curve import throughput_figure
 from specsim.setting import SpecSetting
 
 HEADER = ("setting", "scheduler", "clients", "output_tps", "low", "high")

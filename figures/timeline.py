@@ -3,7 +3,7 @@
 from founding import Rows, founding, save
 from matplotlib.figure import Figure
 
-from specsim.report.plots_frame import profile_caption
+from specsim.report.figure import profile_caption
 from specsim.report.plots_timeline import timeline_figure
 from specsim.report.timeline import Timeline, timelines
 from specsim.setting import SpecSetting

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from specsim.curve import CurvePoint as CurvePoint
     from specsim.curve import Series as Series
     from specsim.errors import SpecsimError as SpecsimError
-    from specsim.predict import Question as Question
     from specsim.profile import Profile as Profile
     from specsim.profile import load_profile as load_profile
     from specsim.profile import profile_names as profile_names
     from specsim.profile import save_profile as save_profile
+    from specsim.question import Question as Question
     from specsim.server import Setup as Setup
     from specsim.server import read_setup as read_setup
     from specsim.setting import SpecSetting as SpecSetting
@@ -34,7 +34,7 @@ _HOMES = {
     "Curve": "specsim.curve",
     "CurvePoint": "specsim.curve",
     "Profile": "specsim.profile",
-    "Question": "specsim.predict",
+    "Question": "specsim.question",
     "Series": "specsim.curve",
     "Setup": "specsim.server",
     "SpecSetting": "specsim.setting",

@@ -19,17 +19,18 @@ calibrated drafter.
     accept length = 1 + sum_d survival_d, pooled over requests by tokens / rounds           (ACC-5)
 
 For a chain (ACC-4) is the product of alpha_i, and without request spread and with constant alpha
-(ACC-5) is the formula of Leviathan et al. (2023), Eq. 1. Contexts are a fixed lattice, so results
+(ACC-5) is Eq. 1 of Leviathan et al. [@leviathan2023]. Contexts are a fixed lattice, so results
 are smooth in the parameters and need no random numbers; they lie within 1 % of what independent
 contexts give.
 
 Limits of validity: dataset and temperature as measured; accept probabilities may depend on the
-depth that was asked for (PHYSICS 1.2), so pool settings of different depth with care.
+depth that was asked for [@specbundle], so pool settings of different depth with care.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -40,13 +41,13 @@ import numpy as np
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import ORDER, Evidence
 from specsim.setting import SpecSetting
-from specsim.tree import beam_tree
+from specsim.tree import Beam, beam_tree
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
 
 RANK_MASS = (0.28, 0.13, 0.08)
-"""h_2..h_4: Medusa head 0 and Sequoia's vector (PHYSICS 1.5); beyond, h_r = h_4 (4/r)^1.5."""
+"""h_2..h_4 [@medusa-heads, @sequoia2024]; beyond, h_r = h_4 (4/r)^1.5."""
 
 MOST_MASS = 0.85
 """Most that all siblings take of what the first choice leaves; times at most 1.11 of (ACC-6)."""
@@ -62,44 +63,21 @@ _LARGE = 40.0  # log-odds at which a float probability is 0 or 1
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Acceptance of one drafter on one dataset and temperature.
+    """Acceptance of one drafter on one dataset and temperature."""
 
-    Parameters
-    ----------
-    dataset, temperature
-        What it was observed on.
-    accept_prob
-        alpha_1, alpha_2, ...: P(draft at depth d accepted | depth d - 1 accepted), chain, for the
-        median request. Each in 0..1.
-    decay
-        Beyond the last given depth, each further alpha is this times the one before.
-    rank_scale
-        Multiplies the rank masses h_r of siblings.
-    confidence_shift
-        delta, log-odds per depth by which the drafter is less sure than it should be.
-    context_spread
-        s: standard deviation of logit c between contexts of one request.
-    request_spread
-        Standard deviation of u between requests.
-    level
-        Added to every log-odds: one number that moves all depths together (fits use it).
-    draft_share
-        Share of the rounds in which something is drafted: a lookup may find nothing, and its round
-        is then a plain step. `accept_prob` counts all rounds.
-    evidence, source
-        What the numbers rest on.
-    """
-
-    dataset: str = ""
+    dataset: str = ""  # what it was observed on
     temperature: float = 0.0
+    # alpha_1, alpha_2, ..: P(draft at depth d accepted | depth d - 1 accepted) of a chain, for the
+    # median request, all rounds counted
     accept_prob: tuple[float, ...] = (0.6,)
-    decay: float = 0.97
-    rank_scale: float = 1.0
-    confidence_shift: float = 1.0
-    context_spread: float = 1.4
-    request_spread: float = 0.45
-    level: float = 0.0
-    draft_share: float = 1.0
+    decay: float = 0.97  # beyond the last given depth, each alpha is this times the one before
+    rank_scale: float = 1.0  # multiplies the rank masses h_r of siblings
+    confidence_shift: float = 1.0  # delta: log-odds per depth by which the drafter is too unsure
+    context_spread: float = 1.4  # s: standard deviation of logit c between contexts of a request
+    request_spread: float = 0.45  # standard deviation of u between requests
+    level: float = 0.0  # added to every log-odds: one number that moves all depths together
+    draft_share: float = 1.0  # of the rounds, in which something is drafted: a lookup may find
+    # nothing, and its round is then a plain step
     evidence: Evidence = "assumed"
     source: str = ""
 
@@ -113,44 +91,38 @@ class Acceptance:
             raise UnknownNameError("evidence", self.evidence, ORDER)
         if not self.accept_prob:
             raise InputError("accept_prob", "is empty", "give at least the first depth")
-        numbers = {
-            "decay": (self.decay, 0.0, 1.5),
-            "rank_scale": (self.rank_scale, 0.0, 2.0),
-            "confidence_shift": (self.confidence_shift, -5.0, 10.0),
-            "context_spread": (self.context_spread, 0.0, 5.0),
-            "request_spread": (self.request_spread, 0.0, 3.0),
-            "level": (self.level, -20.0, 20.0),
-            "draft_share": (self.draft_share, 0.01, 1.0),
-        }
-        for name, (number, low, high) in numbers.items():
+        for name, (low, high) in _BOUNDS.items():
+            number = getattr(self, name)
             if not low <= number <= high:
                 raise InputError(
                     f"{name} {number}", f"must lie in {low}..{high}", "check the profile"
                 )
 
 
+_BOUNDS = {
+    "decay": (0.0, 1.5),
+    "rank_scale": (0.0, 2.0),
+    "confidence_shift": (-5.0, 10.0),
+    "context_spread": (0.0, 5.0),
+    "request_spread": (0.0, 3.0),
+    "level": (-20.0, 20.0),
+    "draft_share": (0.01, 1.0),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptTable:
-    """The distribution of accepted tokens for one setting.
+    """The distribution of accepted tokens for one setting."""
 
-    Parameters
-    ----------
-    survival
-        (requests, S + 1): P(at least d drafts accepted), d = 0..S, per request quantile.
-    accept_length
-        Tokens per request and round over long runs, bonus included (ACC-5).
-    draft_share
-        Of the acceptance.
-    """
-
-    survival: Floats
-    accept_length: float
-    draft_share: float = 1.0
+    survival: Floats  # (requests, S + 1): P(at least d drafts accepted), d = 0..S, by quantile
+    accept_length: float  # tokens per request and round over long runs, bonus included (ACC-5)
+    draft_share: float = 1.0  # of the acceptance
 
     @property
     def per_request(self) -> Floats:
         """Accept length of each request quantile."""
-        return np.asarray(self.survival.sum(axis=1), dtype=np.float64)
+        lengths: Floats = self.survival.sum(axis=1)
+        return lengths
 
     @property
     def per_round(self) -> Floats:
@@ -158,18 +130,6 @@ class AcceptTable:
         emitted = self.survival.copy()
         emitted[:, :-1] -= self.survival[:, 1:]
         return emitted
-
-    @property
-    def distribution(self) -> Floats:
-        """P(a round of some request emits j + 1 tokens), j = 0..S, weighted by rounds."""
-        per_round = self.per_round
-        weight = 1.0 / self.per_request
-        return np.asarray(weight @ per_round / weight.sum(), dtype=np.float64)
-
-    @property
-    def pooled_survival(self) -> Floats:
-        """P(at least d drafts accepted), d = 1..S, as an engine's counters show it."""
-        return np.asarray(np.cumsum(self.distribution[::-1])[::-1][1:], dtype=np.float64)
 
     def mean_rounds(self, tokens: float) -> float:
         """Mean rounds until a request has emitted `tokens`, the last round's surplus included.
@@ -185,32 +145,29 @@ class AcceptTable:
         surplus = (square / mean - 1.0) / 2.0
         return float(np.mean((tokens + surplus) / mean))
 
-    def sample(self, rng: np.random.Generator, requests: Ints, rounds: int) -> Ints:
-        """Draw the tokens emitted in each of `rounds` rounds, bonus included.
+    def emitted(self, requests: Ints, uniform: Floats) -> Ints:
+        """Return the tokens emitted in each round, bonus included, for given uniform numbers.
 
         Parameters
         ----------
-        rng
-            Source of randomness.
         requests
-            Request quantile of each row, below len(survival) (draw it once per request).
-        rounds
-            Rounds per row.
+            Request quantile of each row; a table with a single one has it for all.
+        uniform
+            (rows, rounds) numbers in 0..1.
 
         Returns
         -------
-        (len(requests), rounds) integers in 1..S+1.
+        (rows, rounds) integers in 1..S+1.
         """
-        uniform = rng.random((len(requests), rounds))
-        survival = self.survival[requests, 1:]
-        tokens = np.ones((len(requests), rounds), dtype=np.int64)
+        survival = self.survival[np.minimum(requests, len(self.survival) - 1), 1:]
+        tokens = np.ones(uniform.shape, dtype=np.int64)
         for depth in range(survival.shape[1]):
             tokens += uniform < survival[:, depth, None]
         return tokens
 
 
 def accept_table(acceptance: Acceptance, setting: SpecSetting) -> AcceptTable:
-    """Return the distribution of accepted tokens (ACC-1 to ACC-5), cached by value.
+    """Return the distribution of accepted tokens of one setting (ACC-1 to ACC-6).
 
     Examples
     --------
@@ -218,69 +175,118 @@ def accept_table(acceptance: Acceptance, setting: SpecSetting) -> AcceptTable:
     >>> round(accept_table(same, SpecSetting.of(1, 3)).accept_length, 6)  # (1-.8^4)/(1-.8)
     2.952
     """
-    plain = replace(acceptance, dataset="", temperature=0.0, evidence="assumed", source="")
-    return _accept_table(plain, setting.topk, setting.num_steps, setting.num_draft_tokens)
+    return accept_tables(acceptance, (setting,))[0]
+
+
+def accept_tables(
+    acceptance: Acceptance, settings: Sequence[SpecSetting]
+) -> tuple[AcceptTable, ...]:
+    """Return the distributions of many settings; those of one topk and depth share a beam.
+
+    The beam does not depend on the tokens verified, only the selection from its pool does. Cached
+    by value.
+    """
+    law = replace(acceptance, dataset="", temperature=0.0, evidence="assumed", source="")
+    sizes: dict[tuple[int, int], set[int]] = {}
+    for s in settings:
+        sizes.setdefault((s.topk, s.num_steps), set()).add(s.num_draft_tokens)
+    return tuple(
+        _tables(law, s.topk, s.num_steps, tuple(sorted(sizes[s.topk, s.num_steps])))[
+            s.num_draft_tokens
+        ]
+        for s in settings
+    )
 
 
 @lru_cache(maxsize=4096)
-def _accept_table(acceptance: Acceptance, topk: int, num_steps: int, tokens: int) -> AcceptTable:
+def _tables(
+    acceptance: Acceptance, topk: int, num_steps: int, sizes: tuple[int, ...]
+) -> dict[int, AcceptTable]:
+    """Tables of all sizes (tokens verified) of one topk and depth."""
+    shift = acceptance.level + _request_shifts(acceptance.request_spread)
     if num_steps == 0:
-        survival = np.ones((1, 1))
+        deeper = np.ones((len(sizes), 1, 0))
+    elif topk == 1:
+        deeper = _chain_survival(acceptance, _centres(acceptance, num_steps), shift, sizes)
     else:
-        shift = acceptance.level + _request_shifts(acceptance.request_spread)
-        centre = _centres(acceptance, num_steps)
-        deeper = (
-            _chain_survival(acceptance, centre, shift, tokens)
-            if topk == 1
-            else _tree_survival(acceptance, centre, shift, topk, tokens)
-        )
-        survival = np.concatenate([np.ones((len(deeper), 1)), deeper], axis=1)
+        deeper = _tree_survival(acceptance, _centres(acceptance, num_steps), shift, topk, sizes)
+    survival = np.concatenate([np.ones((*deeper.shape[:2], 1)), deeper], axis=2)
     survival.setflags(write=False)  # cached and shared
-    accept_length = 1.0 / float(np.mean(1.0 / survival.sum(axis=1)))
-    return AcceptTable(survival, accept_length, acceptance.draft_share)
+    return {
+        size: AcceptTable(
+            table, 1.0 / float(np.mean(1.0 / table.sum(axis=1))), acceptance.draft_share
+        )
+        for size, table in zip(sizes, survival, strict=True)
+    }
 
 
-def _chain_survival(acceptance: Acceptance, centre: Floats, shift: Floats, tokens: int) -> Floats:
-    """Survival by depth of a chain, (requests, S): contexts at different depths are independent."""
+def _chain_survival(
+    acceptance: Acceptance, centre: Floats, shift: Floats, sizes: tuple[int, ...]
+) -> Floats:
+    """Survival by depth of chains, (sizes, requests, S): contexts of depths are independent."""
     spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
     log_odds = np.clip(centre[None, :, None] + shift[:, None, None] + spread, -_LARGE, _LARGE)
-    alpha = (1.0 / (1.0 + np.exp(-log_odds))).mean(axis=2)
+    alpha = _logistic(log_odds).mean(axis=2)
     certain = np.abs(centre) >= _LARGE
     alpha[:, certain] = centre[certain] > 0
-    alpha[:, tokens - 1 :] = 0.0  # deeper drafts are not verified
-    return np.asarray(np.cumprod(alpha, axis=1), dtype=np.float64)
+    verified = np.arange(1, len(centre) + 1) < np.array(sizes)[:, None]
+    return np.cumprod(alpha, axis=1) * verified[:, None, :]
 
 
 def _tree_survival(
-    acceptance: Acceptance, centre: Floats, shift: Floats, topk: int, tokens: int
+    acceptance: Acceptance, centre: Floats, shift: Floats, topk: int, sizes: tuple[int, ...]
 ) -> Floats:
-    """Survival by depth of the engine's beam tree, (requests, S)."""
-    ranks = rank_mass(topk, acceptance.rank_scale)
+    """Survival by depth of the engine's beam trees, (sizes, requests, S)."""
     spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
-    q_steps, p_steps, slot = [], [], 0
-    for depth, mu in enumerate(centre, start=1):
-        width = 1 if depth == 1 else topk
+    steps, slot = [], 0
+    for depth, mu in enumerate(centre.tolist()):
+        width = topk if depth else 1
         z = np.stack([spread[_lattice(slot + j)] for j in range(width)], axis=1)
+        log_odds = mu + shift[:, None, None] + z[None]
+        steps.append(np.full_like(log_odds, mu) if abs(mu) >= _LARGE else log_odds)
         slot += width
-        log_odds, doubt = mu + shift[:, None, None] + z[None], acceptance.confidence_shift * depth
-        if abs(mu) >= _LARGE:  # no doubt moves what is certain
-            log_odds, doubt = np.full_like(log_odds, mu), 0.0
-        log_odds = np.clip(log_odds, -_LARGE, _LARGE).reshape(-1, width)
-        truth = 1.0 / (1.0 + np.exp(-log_odds))
-        believed = 1.0 / (1.0 + np.exp(doubt - log_odds))
-        mean = truth.reshape(len(shift), -1).mean(axis=1)  # per request quantile
-        known = np.repeat(sibling_share(mean), CONTEXTS)[:, None, None] * ranks
-        p_steps.append(_with_siblings(truth, known))
+    survival = draft_beam(acceptance, steps, topk).survival(sizes)
+    means: Floats = survival.reshape(len(sizes), len(shift), CONTEXTS, -1).mean(axis=2)
+    return means
+
+
+def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) -> Beam:
+    """Grow the engine's beam where the first choices have these log-odds (ACC-2, ACC-3, ACC-6).
+
+    Parameters
+    ----------
+    acceptance
+        Gives the siblings' mass and the confidence shift.
+    log_odds
+        Of every depth: (requests, contexts, slots) of logit c, one slot at first, `topk` after.
+    topk
+        Children of a slot.
+
+    Returns
+    -------
+    Over all contexts of all requests, in that order.
+    """
+    ranks = rank_mass(topk, acceptance.rank_scale)
+    q_steps, p_steps = [], []
+    for depth, odds in enumerate(log_odds, start=1):
+        requests, contexts, width = odds.shape
+        sure = np.abs(odds) >= _LARGE  # no doubt moves what is certain
+        doubt = np.where(sure, 0.0, acceptance.confidence_shift * depth)
+        odds = np.clip(odds, -_LARGE, _LARGE)
+        truth, believed = _logistic(odds)[..., None], _logistic(odds - doubt)[..., None]
+        share = sibling_share(truth.reshape(requests, -1).mean(axis=1))
+        mass = share[:, None, None, None] * ranks
         # ranks are by the drafter's own confidence: no sibling is above the first
-        siblings = np.minimum((1.0 - believed)[..., None] * known, believed[..., None])
-        q_steps.append(np.concatenate([believed[..., None], siblings], axis=-1))
-    beam = beam_tree(q_steps, p_steps, tokens)
-    survival: Floats = beam.survival().reshape(len(shift), CONTEXTS, -1).mean(axis=1)
-    return survival
+        siblings = np.minimum((1.0 - believed) * mass, believed)
+        shape = (requests * contexts, width, topk)
+        q_steps.append(np.concatenate([believed, siblings], axis=-1).reshape(shape))
+        p_steps.append(np.concatenate([truth, (1.0 - truth) * mass], axis=-1).reshape(shape))
+    return beam_tree(q_steps, p_steps)
 
 
-def _with_siblings(first: Floats, ranks: Floats) -> Floats:
-    return np.concatenate([first[..., None], (1.0 - first)[..., None] * ranks], axis=-1)
+def _logistic(log_odds: Floats) -> Floats:
+    chance: Floats = 1.0 / (1.0 + np.exp(-log_odds))
+    return chance
 
 
 def sibling_share(accept_prob: Floats) -> Floats:
@@ -288,7 +294,7 @@ def sibling_share(accept_prob: Floats) -> Floats:
 
     alpha / (alpha + 0.2), normalised to 1 at the alpha of 0.6 that `RANK_MASS` was observed at: a
     drafter that is never right in its first choice is not right in its second either. Medusa's
-    deeper heads, alpha 0.36 and 0.22, keep two thirds and a half of the mass (PHYSICS 1.5).
+    deeper heads, alpha 0.36 and 0.22, keep two thirds and a half of the mass [@medusa-heads].
 
     >>> sibling_share(np.array([0.0, 0.22, 0.36, 0.6])).round(2).tolist()
     [0.0, 0.7, 0.86, 1.0]
@@ -298,7 +304,7 @@ def sibling_share(accept_prob: Floats) -> Floats:
 
 
 def rank_mass(topk: int, scale: float = 1.0) -> Floats:
-    """h_2 .. h_topk (PHYSICS 1.5), scaled; the sum stays below 1 with (ACC-6) at any topk.
+    """h_2 .. h_topk, scaled; the sum stays below 1 with (ACC-6) at any topk.
 
     >>> rank_mass(4).tolist()
     [0.28, 0.13, 0.08]

@@ -26,54 +26,43 @@ import numpy as np
 from specsim.case import Case
 from specsim.cost import (
     CostModel,
-    RoundShape,
     RoundTime,
     compose_s,
     prefill_s,
     round_time,
 )
+from specsim.curve import Limit
 from specsim.engine import padded_batch
 from specsim.points import Points, points_of
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-LIMITS = ("verify", "draft", "allreduce", "prefill", "host", "cap", "kv", "client")
+TERMS: tuple[Limit, ...] = ("verify", "draft", "allreduce", "prefill", "host")
+"""What can be halved; the caps come besides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Results per case, arrays of equal length; times in seconds.
+    """Results per case, arrays of equal length; times in seconds."""
 
-    Parameters
-    ----------
-    output_tps
-        Tokens delivered per second.
-    batch_size
-        Mean running requests.
-    round_s, accept_length
-        Length of a round (or step), tokens emitted per request and round.
-    tpot_s, ttft_s
-        Means over requests.
-    limit
-        The one term whose halving would raise `output_tps` most.
-    time
-        Parts of the round.
-    """
-
-    output_tps: Floats
-    batch_size: Floats
-    round_s: Floats
-    accept_length: Floats
-    tpot_s: Floats
+    output_tps: Floats  # tokens delivered per second
+    batch_size: Floats  # mean running requests
+    round_s: Floats  # length of a round (or step)
+    accept_length: Floats  # tokens emitted per request and round
+    tpot_s: Floats  # mean over requests
     ttft_s: Floats
-    limit: tuple[str, ...]
-    time: RoundTime
+    limit: tuple[Limit, ...]  # the term whose halving would raise `output_tps` most
+    time: RoundTime  # parts of the round
+    tpot_p50_s: Floats | None = None  # percentiles are known to simulations alone
+    tpot_p99_s: Floats | None = None
+    ttft_p50_s: Floats | None = None
+    ttft_p99_s: Floats | None = None
 
     @property
     def draft_s(self) -> Floats:
         """What the drafter's steps take of a round."""
-        return self.time.draft.draft_s
+        return self.time.draft_s
 
 
 def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> Solution:
@@ -125,19 +114,19 @@ def _round(cost: CostModel, points: Points, batch: Floats) -> RoundTime:
     batch = np.maximum(batch * _decoding_share(points, batch), 1.0)
     context = points.context
     for _ in range(3 if points.window_s.any() else 1):
-        shape = RoundShape(
-            batch=batch,
-            padded=padded,
-            eager=eager,
-            width=points.width,
+        time = round_time(
+            cost,
+            batch,
+            points.width,
+            batch * context,
             topk=points.topk,
             draft_forwards=points.forwards,
             extend_tokens=batch * np.where(eager, points.extend_eager, points.extend),
-            kv_tokens=batch * context,
             timeline=points.timeline,
+            padded=padded,
+            eager=eager,
             draft_share=points.draft_share,
         )
-        time = round_time(cost, shape)
         grown = points.window_s * points.accept / time.round_s
         context = points.context + np.where(points.steady, grown / 2.0, 0.0)
     return time
@@ -248,34 +237,24 @@ def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTi
 
 def _limits(
     points: Points, batch: Floats, time: RoundTime, output: Floats, prefill: Floats
-) -> tuple[str, ...]:
+) -> tuple[Limit, ...]:
     """Name the term whose halving (for caps: doubling) would raise the output most."""
-    target, draft = time.target, time.draft
-    all_reduce = target.allreduce_s
-    verify = target.total_s - all_reduce
-    drafting = draft.draft_s + draft.tree_s
+    verify = time.target_s - time.allreduce_s
+    drafting = time.draft_s + time.tree_s + time.overhead_s
 
-    def tps(v: float, d: float, a: float, h: float, f: float) -> Floats:
+    def tps(v: float, d: float, a: float, f: float, h: float) -> Floats:
         length = compose_s(
             points.timeline,
-            verify * v + all_reduce * a + (drafting + draft.overhead_s) * d,
-            draft.extend_s * d,
+            verify * v + time.allreduce_s * a + drafting * d,
+            time.extend_s * d,
             time.host_s * h,
         )
         return _output(points, batch, length, prefill * f)
 
-    halved = np.array(
-        [
-            tps(0.5, 1, 1, 1, 1),
-            tps(1, 0.5, 1, 1, 1),
-            tps(1, 1, 0.5, 1, 1),
-            tps(1, 1, 1, 1, 0.5),
-            tps(1, 1, 1, 0.5, 1),
-        ]
-    )
+    halved = [tps(*np.where(np.arange(5) == term, 0.5, 1.0).tolist()) for term in range(5)]
     which = np.argmax(halved, axis=0)
     capped = (points.clients > batch + 0.5) & ~np.isfinite(points.open_rate)
-    result = []
+    result: list[Limit] = []
     for i, index in enumerate(which):
         if capped[i]:
             result.append("cap" if points.running_cap[i] <= points.pool_cap[i] else "kv")
@@ -284,5 +263,5 @@ def _limits(
         ):
             result.append("client")
         else:
-            result.append(LIMITS[int(index)])
+            result.append(TERMS[int(index)])
     return tuple(result)

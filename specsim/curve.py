@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from specsim.evidence import Evidence
@@ -12,16 +12,24 @@ from specsim.setting import Algorithm, SpecSetting
 if TYPE_CHECKING:
     import pandas as pd
 
+SCHEMA = "specsim.curve/1"
+
 Role = Literal["baseline", "current", "asked", "alternative"]
 Solver = Literal["simulate", "analytic"]
+Limit = Literal["client", "cap", "kv", "verify", "draft", "allreduce", "prefill", "host"]
+
+UNWRITTEN = {"json": False}
+"""Metadata of a field that no document has."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One setting at one load; fields and units as in ``specsim.curve/1`` (docs/reference).
+    """One setting at one load, predicted: a row of ``specsim.curve/1``.
 
-    `speedup` is against no speculation at the same load; low and high bound the central 90 %;
-    `limit` is the term whose halving would raise the throughput most.
+    `speedup` is against the baseline row of the same load; `tpot_s` and `ttft_s` are means over
+    requests; low and high bound the central 90 %. `limit` is the one term whose halving would
+    raise `output_tps` most. A setting that the engine refuses has `allowed` false, its `reason`,
+    and numbers only if asked for as a `what_if`.
     """
 
     role: Role
@@ -42,7 +50,7 @@ class CurvePoint:
     output_tps: float
     output_tps_low: float
     output_tps_high: float
-    speedup: float | None
+    speedup: float
     accept_length: float
     batch_size: float
     round_time_s: float
@@ -53,7 +61,15 @@ class CurvePoint:
     ttft_p50_s: float | None
     ttft_p99_s: float | None
     evidence: Evidence
-    limit: str
+    limit: Limit
+    gain_low: float = field(default=0.0, metadata=UNWRITTEN)  # speedup - 1, central 90 %
+    gain_high: float = field(default=0.0, metadata=UNWRITTEN)
+    probability: float = field(default=0.0, metadata=UNWRITTEN)  # that the gain is above zero
+
+    @property
+    def gain(self) -> float:
+        """Throughput against no speculation, minus 1."""
+        return self.speedup - 1
 
     @property
     def setting(self) -> SpecSetting:
@@ -63,33 +79,15 @@ class CurvePoint:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How surely one setting beats no speculation at a load.
-
-    Parameters
-    ----------
-    concurrency
-        The load.
-    gain, gain_low, gain_high
-        Throughput against no speculation, minus 1, with the central 90 %.
-    probability
-        That the gain is above zero.
-    """
-
-    concurrency: int
-    gain: float
-    gain_low: float
-    gain_high: float
-    probability: float
+COLUMNS = tuple(f.name for f in fields(CurvePoint) if f.metadata != UNWRITTEN)
+"""Of a curve's table, and the keys of a row of its document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """All loads of one setting: its points, and how surely each beats no speculation."""
+    """All loads of one setting."""
 
     points: tuple[CurvePoint, ...]
-    comparisons: tuple[Comparison, ...]
 
     @property
     def role(self) -> Role:
@@ -100,79 +98,57 @@ class Series:
     def label(self) -> str:
         """Setting and scheduler, for people."""
         point = self.points[0]
-        name = point.setting.label
         version = f" on {point.engine} {point.engine_version}" if self.role == "alternative" else ""
         what_if = " (what-if)" if point.what_if else ""
-        return f"{name}, {point.scheduler}{version}{what_if}"
+        return f"{point.setting.label}, {point.scheduler}{version}{what_if}"
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The answer to one question.
-
-    Parameters
-    ----------
-    profile
-        Name of the profile.
-    seed, solver
-        How it was computed.
-    series
-        Baseline, current, asked, alternatives.
-    notes
-        What the engine changed, what is assumed.
-    """
+    """The answer to one question: the document ``specsim.curve/1``."""
 
     profile: str
     seed: int
     solver: Solver
-    series: tuple[Series, ...]
-    notes: tuple[str, ...] = ()
+    rows: tuple[CurvePoint, ...]  # load after load of the baseline, the current, the asked settings
+    notes: tuple[str, ...] = ()  # what the engine changed, what is assumed
 
     @property
-    def rows(self) -> Iterator[CurvePoint]:
-        """All points, series after series."""
-        return (point for series in self.series for point in series.points)
+    def series(self) -> tuple[Series, ...]:
+        """The rows by setting."""
+        by_setting = groupby(self.rows, lambda p: (p.role, p.setting, p.engine_version, p.what_if))
+        return tuple(Series(tuple(points)) for _, points in by_setting)
 
     def of(self, role: Role) -> Series | None:
         """Return the first series of a role, None if there is none."""
         return next((s for s in self.series if s.role == role), None)
 
     def to_frame(self) -> pd.DataFrame:
-        """All rows as a data frame, columns as in ``specsim.curve/1``."""
+        """All rows as a data frame."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(point) for point in self.rows])
+        return pd.DataFrame({name: [getattr(p, name) for p in self.rows] for name in COLUMNS})
 
     def to_csv(self) -> str:
-        """All rows as CSV, columns as in ``specsim.curve/1``."""
+        """All rows as CSV."""
         import csv
         import io
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        names = [f.name for f in fields(CurvePoint)]
-        writer.writerow(names)
+        writer.writerow(COLUMNS)
         for point in self.rows:
-            values = [getattr(point, name) for name in names]
+            values = [getattr(point, name) for name in COLUMNS]
             writer.writerow(
                 ["" if v is None else f"{v:.10g}" if isinstance(v, float) else v for v in values]
             )
         return text.getvalue()
 
     def to_json(self) -> str:
-        """Write the document ``specsim.curve/1``; equal curves give equal bytes."""
-        from specsim.documents import CurveDocument, CurveRow, to_json
+        """Write the document; equal curves give equal bytes."""
+        from specsim.documents import document
 
-        rows = tuple(CurveRow(**asdict(point)) for point in self.rows)
-        return to_json(
-            CurveDocument(
-                profile=self.profile,
-                seed=self.seed,
-                solver=self.solver,
-                rows=rows,
-                notes=self.notes,
-            )
-        )
+        return document(SCHEMA, self)
 
     def _repr_html_(self) -> str:
         """Show a table in notebooks."""

@@ -1,6 +1,6 @@
-"""The JSON documents of the command line: curve, validation, log; their fields and their bytes.
+"""The JSON documents of the command line: curve and log; their fields and their bytes.
 
-These models are the schemas ``specsim.curve/1``, ``specsim.validation/1``, ``specsim.log/1``: the
+These models are the schemas ``specsim.curve/1`` and ``specsim.log/1``: the
 fields in the order in which they are written, with strict types. SI units, as the names say;
 fractions are fractions. A number that could not be had is null, never NaN.
 """
@@ -15,16 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from specsim.evidence import Evidence
-from specsim.setting import Algorithm, Scheduler
-from specsim.workload import LoadKind
-
 SIGNIFICANT_DIGITS = 10
 """Of a float in a document: beyond them the order of a sum shows, and bytes must be stable."""
-
-Role = Literal["baseline", "current", "asked", "alternative"]
-Solver = Literal["simulate", "analytic"]
-Limit = Literal["client", "cap", "kv", "verify", "draft", "allreduce", "prefill", "host"]
 
 
 def _nan_is_null(value: object) -> object:
@@ -43,112 +35,6 @@ class Record(BaseModel):
     """What all parts of a document share: strict, frozen, no unknown keys, built on first use."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
-
-
-class CurveRow(Record):
-    """One setting at one load, predicted.
-
-    `speedup` is against the baseline row of the same load; `tpot_s` and `ttft_s` are means over
-    requests; low and high bound the central 90 %. `limit` is the one term whose halving would
-    raise `output_tps` most. A setting that the engine refuses has `allowed` false, its `reason`,
-    and numbers only if asked for as a `what_if`.
-    """
-
-    role: Role
-    algorithm: Algorithm
-    topk: Count
-    num_steps: Count
-    num_draft_tokens: Count
-    scheduler: Literal["sequential", "overlap"]
-    engine: str
-    engine_version: str
-    allowed: bool
-    what_if: bool
-    reason: str | None
-    concurrency: Count
-    input_len: Amount
-    output_len: Amount
-    context_len: Amount
-    output_tps: Amount
-    output_tps_low: Amount
-    output_tps_high: Amount
-    speedup: Amount
-    accept_length: Amount
-    batch_size: Amount
-    round_time_s: Amount
-    tpot_s: Amount
-    tpot_p50_s: Amount
-    tpot_p99_s: Amount
-    ttft_s: Amount
-    ttft_p50_s: Amount
-    ttft_p99_s: Amount
-    evidence: Evidence
-    limit: Limit | None
-
-
-class CurveDocument(Record):
-    """``predict --json``."""
-
-    schema_: Literal["specsim.curve/1"] = Field(default="specsim.curve/1", alias="schema")
-    profile: str
-    seed: Count
-    solver: Solver
-    rows: tuple[CurveRow, ...]
-    notes: tuple[str, ...] = ()
-
-
-class ValidationRow(Record):
-    """One observation beside its prediction: setting and load as observed, output tokens/s.
-
-    `error` is predicted / measured - 1; low and high bound the central 90 %.
-    """
-
-    kind: LoadKind
-    algorithm: Algorithm
-    topk: Count
-    num_steps: Count
-    num_draft_tokens: Count
-    scheduler: Scheduler
-    engine_version: str | None
-    concurrency: Count | None
-    request_rate: Amount
-    batch_size: Amount
-    max_running_requests: Count | None
-    num_requests: Count | None
-    input_len: Amount
-    output_len: Amount
-    input_cached: Amount
-    context_len: Amount
-    window_s: Amount
-    measured: Amount
-    predicted: Amount
-    low: Amount
-    high: Amount
-    error: Number
-
-
-class ValidationSummary(Record):
-    """Over the rows: fractions; `worst` is the index of a row.
-
-    `coverage` is the fraction of rows inside their interval; `sign_accuracy` is over rows whose
-    measured gain or loss against the same load's baseline exceeds 5 %, null if there is none.
-    """
-
-    n: Count
-    mape: Amount
-    median_ape: Amount
-    worst: Count | None
-    coverage: Amount
-    sign_accuracy: Amount
-
-
-class ValidationDocument(Record):
-    """``validate --json``."""
-
-    schema_: Literal["specsim.validation/1"] = Field(default="specsim.validation/1", alias="schema")
-    rows: tuple[ValidationRow, ...]
-    summary: ValidationSummary
-    notes: tuple[str, ...] = ()
 
 
 class LogWindows(Record):
@@ -242,7 +128,9 @@ class LogDocument(Record):
     files: tuple[LogFile, ...]
 
 
-def document(schema: str, content: object) -> str:
+def document(
+    schema: str, content: object, *, digits: int = SIGNIFICANT_DIGITS, indent: int = 2
+) -> str:
     """Return a result as its JSON document, the same bytes for the same content.
 
     Parameters
@@ -252,7 +140,11 @@ def document(schema: str, content: object) -> str:
     content
         A dataclass or mapping of numbers, texts, tuples and further dataclasses. Keys stand in the
         order of the fields; a field whose metadata say ``{"json": False}`` is left out; floats are
-        rounded to 10 significant digits, what is not finite is null.
+        rounded, what is not finite is null.
+    digits
+        Significant ones that are kept of a float.
+    indent
+        Blanks before a level.
 
     Examples
     --------
@@ -263,8 +155,8 @@ def document(schema: str, content: object) -> str:
       "missing": null
     }
     """
-    plain = _rounded(_plain(content))
-    return json.dumps({"schema": schema, **plain}, indent=2, allow_nan=False) + "\n"
+    plain = _rounded(_plain(content), digits)
+    return json.dumps({"schema": schema, **plain}, indent=indent, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -279,10 +171,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-Document = CurveDocument | ValidationDocument | LogDocument
-
-
-def to_json(document: Document) -> str:
+def to_json(document: LogDocument) -> str:
     """Return the document as JSON, the same bytes for the same content.
 
     Keys stand in the order of the models; floats are rounded to 10 significant digits; the text
@@ -292,15 +181,15 @@ def to_json(document: Document) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int = SIGNIFICANT_DIGITS) -> Any:
     """Round the floats of nested dicts and sequences; -0.0 becomes 0.0, NaN null."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        rounded = float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0
+        rounded = float(f"{value:.{digits}g}") + 0.0
         return rounded if math.isfinite(rounded) else value  # the largest floats round to inf
     if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
+        return {key: _rounded(entry, digits) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
+        return [_rounded(entry, digits) for entry in value]
     return value

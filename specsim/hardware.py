@@ -7,24 +7,26 @@ else with the specified one times a generic efficiency.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence, weakest
+from specsim.evidence import Evidence
 from specsim.library import (
     Sourced,
     Table,
     as_evidence,
     as_table,
     check_keys,
-    find,
+    flag,
+    is_file,
+    look_up,
+    one_of,
     positive,
     quantity,
     read_library,
-    read_table,
     text,
 )
 
@@ -36,7 +38,12 @@ GENERIC_COMPUTE = 0.75
 """Share of the specified bf16 rate that GEMMs reach: the middle of 0.57 (L40S) .. 0.85
 (RTX PRO 6000) over six GPUs in aiconfigurator@095f58a."""
 
-Dtype = Literal["bf16", "fp16", "fp8", "fp4", "int8"]
+OWN_SOURCE = "setup file"
+"""Source of numbers that a person wrote into a setup without naming one."""
+
+USUAL_LINK = "pcie4-x16"
+"""Link of GPUs whose table names none, assumed."""
+
 LinkKind = Literal["pcie", "nvlink", "infinity-fabric", "roce", "infiniband", "ethernet", "none"]
 AllReducePath = Literal["nccl", "custom"]
 
@@ -59,27 +66,6 @@ _REQUIRED = ("mem_bytes", "mem_bandwidth", "flops_bf16")
 class Gpu:
     """One GPU (or CPU socket).
 
-    Parameters
-    ----------
-    id, name
-        Library id, and the name people use.
-    mem_bytes
-        Memory, bytes.
-    mem_bandwidth
-        Specified memory bandwidth, bytes/s.
-    read_bandwidth
-        Measured streaming-read bandwidth, bytes/s; None if nobody measured it.
-    flops_bf16, flops_fp8, flops_fp4, flops_int8
-        Specified dense rates, FLOP/s, with fp32 accumulation; None where the unit is absent.
-    gemm_flops_bf16
-        Best measured bf16 GEMM rate, FLOP/s.
-    l2_bytes
-        Last-level cache, bytes.
-    is_cpu
-        Whether it is a CPU (llama.cpp).
-    sources
-        Evidence and source of each number.
-
     Raises
     ------
     InputError
@@ -87,18 +73,20 @@ class Gpu:
     """
 
     id: str
-    name: str
+    name: str  # the one that people use
     mem_bytes: float
-    mem_bandwidth: float
+    mem_bandwidth: float  # specified, bytes/s
+    read_bandwidth: float | None = None  # measured streaming read, bytes/s
+    # specified dense rates, FLOP/s, with fp32 accumulation; None where the unit is absent
     flops_bf16: float
-    read_bandwidth: float | None = None
     flops_fp8: float | None = None
     flops_fp4: float | None = None
     flops_int8: float | None = None
-    gemm_flops_bf16: float | None = None
-    l2_bytes: float | None = None
-    is_cpu: bool = False
-    sources: tuple[Sourced, ...] = ()
+    gemm_flops_bf16: float | None = None  # best measured bf16 GEMM rate, FLOP/s
+    l2_bytes: float | None = None  # last-level cache
+    is_cpu: bool = False  # as llama.cpp runs on
+    link: str = USUAL_LINK  # id of what usually joins several
+    sources: tuple[Sourced, ...] = ()  # evidence and source of each number
 
     def __post_init__(self) -> None:
         for key, (least, hint) in _QUANTITIES.items():
@@ -134,30 +122,29 @@ class Gpu:
         The measured bf16 rate, or 0.75 of the specified one; other types are taken to be as
         efficient as bf16. A type that the GPU lacks runs in bf16 (its weights are unpacked).
         """
+        rates = {
+            "bf16": self.flops_bf16,
+            "fp16": self.flops_bf16,
+            "fp8": self.flops_fp8,
+            "fp4": self.flops_fp4,
+            "int8": self.flops_int8,
+        }
+        if dtype not in rates:
+            raise UnknownNameError("dtype", dtype, rates)
         efficiency = (self.gemm_flops_bf16 or GENERIC_COMPUTE * self.flops_bf16) / self.flops_bf16
-        return efficiency * (self._specified(dtype) or self.flops_bf16)
+        return efficiency * (rates[dtype] or self.flops_bf16)
 
-    def compute_evidence(self, dtype: str = "bf16") -> Evidence:
-        """Evidence of :meth:`compute`."""
-        in_bf16 = dtype in ("bf16", "fp16") or self._specified(dtype) is None
-        return self.evidence_of("gemm_flops_bf16") if in_bf16 else "assumed"
-
-    def _specified(self, dtype: str) -> float | None:
-        match dtype:
-            case "bf16" | "fp16":
-                return self.flops_bf16
-            case "fp8":
-                return self.flops_fp8
-            case "fp4":
-                return self.flops_fp4
-            case "int8":
-                return self.flops_int8
-        raise UnknownNameError("dtype", dtype, get_args(Dtype))
-
-    @property
-    def evidence(self) -> Evidence:
-        """Weakest evidence that a step time rests on: bandwidth and bf16 rate."""
-        return weakest((self.bandwidth_evidence, self.compute_evidence()))
+    def table(self) -> dict[str, object]:
+        """Return the table that :func:`gpu_from_table` reads back to the same GPU."""
+        table: dict[str, object] = {"id": self.id, "name": self.name, "link": self.link}
+        if self.is_cpu:
+            table["is_cpu"] = True
+        for said in self.sources:
+            value = getattr(self, said.name)
+            bare = (said.evidence, said.source) == ("assumed", OWN_SOURCE)
+            origin = {"evidence": said.evidence, "source": said.source}
+            table[said.name] = value if bare else {"value": value, **origin}
+        return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,37 +164,19 @@ class AllReduceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What connects the GPUs of one server.
-
-    Parameters
-    ----------
-    id, name
-        Library id, and the name people use.
-    kind
-        pcie, nvlink, ..., none.
-    bytes_per_s
-        Peak per GPU and direction, bytes/s; 0 for kind none.
-    allreduce
-        Default all-reduce curves of one measured host (another host may differ by 10x).
-    allreduce_evidence, allreduce_source
-        What those curves rest on.
-    evidence, source
-        What `bytes_per_s` rests on.
-    """
+    """What connects the GPUs of one server."""
 
     id: str
-    name: str
+    name: str  # the one that people use
     kind: LinkKind
-    bytes_per_s: float
-    allreduce: tuple[AllReduceRow, ...] = ()
+    bytes_per_s: float  # peak per GPU and direction; 0 for kind none
+    allreduce: tuple[AllReduceRow, ...] = ()  # of one measured host: another may differ by 10x
     allreduce_evidence: Evidence = "assumed"
     allreduce_source: str = ""
-    evidence: Evidence = "assumed"
+    evidence: Evidence = "assumed"  # of bytes_per_s
     source: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(LinkKind):
-            raise UnknownNameError(f"link {self.id}: kind", self.kind, get_args(LinkKind))
         if self.kind != "none":
             positive(f"link {self.id}", "bytes_per_s", self.bytes_per_s, 1e6, "64 GB/s is 64e9")
         elif self.bytes_per_s != 0:
@@ -233,28 +202,21 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def load_gpu(name: str) -> Gpu:
-    """Return a GPU of the library.
+    """Return a GPU of the library, or of a TOML file of one's own.
 
     Raises
     ------
     UnknownNameError
         Names the nearest id.
+    FormatError, InputError
+        If the file cannot be read, or a key or number in it is wrong.
     """
-    gpu = find(
-        "gpu",
-        name,
-        gpu_names(),
-        "describe it with --gpu-file FILE.toml (mem_bytes, mem_bandwidth, flops_bf16)",
-    )
-    return gpu_from_table(read_library("gpus")[gpu], gpu)
+    needed = ", ".join(_REQUIRED)
+    id, table = look_up("gpus", name, f"describe it in a file of your own, my-gpu.toml ({needed})")
+    return gpu_from_table(table, id, Path(name).name if is_file(name) else "library")
 
 
-def load_gpu_file(path: str | Path) -> Gpu:
-    """Read a GPU from a TOML file with the keys of :func:`gpu_from_table`."""
-    return gpu_from_table(read_table(path), Path(path).stem, source=Path(path).name)
-
-
-def gpu_from_table(table: Table, id: str = "custom", source: str = "setup file") -> Gpu:
+def gpu_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) -> Gpu:
     """Build a GPU from a table, as setup.toml may hold one.
 
     Parameters
@@ -267,40 +229,23 @@ def gpu_from_table(table: Table, id: str = "custom", source: str = "setup file")
         Source of the numbers that name none.
     """
     where = f"gpu {id}"
-    check_keys(where, table, ("id", "name", "is_cpu", *_QUANTITIES), _REQUIRED)
-    numbers, sources = _read_quantities(where, table, _QUANTITIES, source)
-    gpu_id = text(where, table, "id", id)
-    is_cpu = table.get("is_cpu", False)
-    if not isinstance(is_cpu, bool):
-        raise InputError(f"{where}: is_cpu = {is_cpu!r}", "is not true or false", "write true")
-    return Gpu(
-        id=gpu_id,
-        name=text(where, table, "name", gpu_id),
-        is_cpu=is_cpu,
-        sources=sources,
-        mem_bytes=numbers["mem_bytes"],
-        mem_bandwidth=numbers["mem_bandwidth"],
-        flops_bf16=numbers["flops_bf16"],
-        read_bandwidth=numbers.get("read_bandwidth"),
-        flops_fp8=numbers.get("flops_fp8"),
-        flops_fp4=numbers.get("flops_fp4"),
-        flops_int8=numbers.get("flops_int8"),
-        gemm_flops_bf16=numbers.get("gemm_flops_bf16"),
-        l2_bytes=numbers.get("l2_bytes"),
-    )
-
-
-def _read_quantities(
-    where: str, table: Table, known: Iterable[str], source: str
-) -> tuple[dict[str, float], tuple[Sourced, ...]]:
+    check_keys(where, table, ("id", "name", "link", "is_cpu", *_QUANTITIES), _REQUIRED)
     numbers: dict[str, float] = {}
     sources: list[Sourced] = []
-    for key in known:
+    for key, (least, hint) in _QUANTITIES.items():
         if key in table:
             value, origin = quantity(where, key, table[key], source)
-            numbers[key] = positive(where, key, value, *_QUANTITIES[key])
+            numbers[key] = positive(where, key, value, least, hint)
             sources.append(origin)
-    return numbers, tuple(sources)
+    id = text(where, table, "id", id)
+    return Gpu(
+        id=id,
+        name=text(where, table, "name", id),
+        link=text(where, table, "link", USUAL_LINK),
+        is_cpu=flag(where, table, "is_cpu"),
+        sources=tuple(sources),
+        **numbers,
+    )
 
 
 def link_names() -> tuple[str, ...]:
@@ -309,24 +254,19 @@ def link_names() -> tuple[str, ...]:
 
 
 def load_link(name: str) -> Link:
-    """Return a link of the library.
+    """Return a link of the library, or of a TOML file of one's own.
 
     Raises
     ------
-    UnknownNameError
-        Names the nearest id.
+    UnknownNameError, FormatError, InputError
+        As :func:`load_gpu`.
     """
-    remedy = "describe it in a TOML file (kind, bytes_per_s)"
-    link = find("link", name, link_names(), remedy)
-    return link_from_table(read_library("links")[link], link)
+    remedy = "describe it in a file of your own, my-link.toml (kind, bytes_per_s)"
+    id, table = look_up("links", name, remedy)
+    return link_from_table(table, id, Path(name).name if is_file(name) else "library")
 
 
-def load_link_file(path: str | Path) -> Link:
-    """Read a link from a TOML file with the keys of :func:`link_from_table`."""
-    return link_from_table(read_table(path), Path(path).stem, source=Path(path).name)
-
-
-def link_from_table(table: Table, id: str = "custom", source: str = "setup file") -> Link:
+def link_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) -> Link:
     """Build a link from a table with kind and bytes_per_s, and all-reduce rows if known."""
     where = f"link {id}"
     keys = ("id", "name", "kind", "bytes_per_s", "allreduce", "allreduce_origin")
@@ -338,11 +278,11 @@ def link_from_table(table: Table, id: str = "custom", source: str = "setup file"
     if not isinstance(rows, list):
         raise InputError(f"{where}: allreduce", "is not a list", "write [[allreduce]] tables")
     about = as_table(f"{where}: allreduce_origin", table.get("allreduce_origin", {}))
-    link_id = text(where, table, "id", id)
+    id = text(where, table, "id", id)
     return Link(
-        id=link_id,
-        name=text(where, table, "name", link_id),
-        kind=_kind(where, table["kind"]),
+        id=id,
+        name=text(where, table, "name", id),
+        kind=one_of(f"{where}: kind", table["kind"], get_args(LinkKind)),
         bytes_per_s=float(value),
         allreduce=tuple(_allreduce_row(where, row) for row in rows),
         allreduce_evidence=as_evidence(where, about),
@@ -352,28 +292,18 @@ def link_from_table(table: Table, id: str = "custom", source: str = "setup file"
     )
 
 
-def _kind(where: str, value: object) -> LinkKind:
-    kinds: tuple[LinkKind, ...] = get_args(LinkKind)
-    for kind in kinds:
-        if kind == value:
-            return kind
-    raise UnknownNameError(f"{where}: kind", str(value), kinds)
-
-
 def _allreduce_row(where: str, row: object) -> AllReduceRow:
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: allreduce row {row!r}", "is not a table", "write one a row")
     keys = ("gpus", "latency_s", "bytes_per_s")
     check_keys(f"{where}: allreduce", row, ("path", "max_bytes", *keys), keys)
     path = row.get("path", "nccl")
-    if path not in get_args(AllReducePath):
-        raise UnknownNameError(f"{where}: allreduce path", str(path), get_args(AllReducePath))
     gpus = positive(where, "gpus", row["gpus"], 1)
     if not gpus.is_integer():
         raise InputError(f"{where}: gpus = {gpus}", "is not a whole number", "count GPUs")
     unbounded = "max_bytes" not in row
     return AllReduceRow(
-        path=path,
+        path=one_of(f"{where}: allreduce path", path, get_args(AllReducePath)),
         gpus=int(gpus),
         max_bytes=float("inf") if unbounded else positive(where, "max_bytes", row["max_bytes"]),
         latency_s=positive(where, "latency_s", row["latency_s"]),

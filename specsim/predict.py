@@ -1,93 +1,84 @@
-"""The front door of the library: a profile, settings and loads in, a curve out."""
+"""The front door of the library: a server and a question in, a curve out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from specsim.acceptance import accept_table
+from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost import CostModel
-from specsim.curve import Comparison, Curve, CurvePoint, Role, Series, Solver
-from specsim.engine import RunPlan
-from specsim.errors import EngineRefusal, InputError
+from specsim.curve import Curve, CurvePoint, Role, Solver
+from specsim.engine import RunPlan, engine_named
+from specsim.errors import EngineRefusal
 from specsim.evidence import Evidence, weakest
-from specsim.profile import Z90, Profile, cost_parameters
+from specsim.parameters import cost_parameters
+from specsim.question import Question
+from specsim.server import Setup
+from specsim.server.system import System
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Spread, normal_cdf, stacked_spread
-from specsim.workload import Lengths, Load, Workload
+from specsim.uncertainty import Interval, Parameter, Spread, normal_cdf
+from specsim.workload import Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-CONCURRENCY = (1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200, 250)
-"""Loads that are shown if none are asked for."""
-
-FIRST_TREE_OVERLAP = {"sglang": "0.5.13"}
-"""Version from which an older server's trees run on the overlap scheduler."""
-
 Progress = Callable[[int, int], None]
 
+HEAVY_SHARE = 0.05
+"""Share of the variance from which a parameter's evidence counts."""
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of a profile.
 
-    Parameters
-    ----------
-    settings
-        Settings that are asked for; the baseline and the current one are added.
-    concurrency
-        Clients in flight, each at least 1.
-    request_rate
-        Poisson arrivals per second instead of a closed loop.
-    input_len, output_len
-        Tokens; None is the profile's workload.
-    context_len
-        Steady decode at this many KV tokens per request instead of whole requests.
-    engine_version, max_running_requests
-        Instead of the profile's.
-    dataset, temperature
-        Which acceptance; None is the profile's first.
-    what_if
-        Model what the engine refuses.
-    """
+class Server(Protocol):
+    """What a prediction needs of a profile."""
 
-    settings: tuple[SpecSetting, ...] = ()
-    concurrency: tuple[int, ...] = CONCURRENCY
-    request_rate: float | None = None
-    input_len: float | None = None
-    output_len: float | None = None
-    context_len: float | None = None
-    engine_version: str | None = None
-    max_running_requests: int | None = None
-    dataset: str | None = None
-    temperature: float | None = None
-    what_if: bool = False
+    @property
+    def name(self) -> str:
+        """Of the profile."""
 
-    def __post_init__(self) -> None:
-        if not self.concurrency:
-            raise InputError("concurrency", "is empty", "give at least one load, e.g. 1,10,100")
-        for c in self.concurrency:
-            if not 1 <= c <= 1_000_000:
-                raise InputError(
-                    f"concurrency {c}", "must lie in 1..1000000", "give clients in flight"
-                )
-        numbers = {"request rate": self.request_rate, "context length": self.context_len}
-        numbers |= {"input length": self.input_len, "output length": self.output_len}
-        for name, value in numbers.items():
-            if value is not None and not (math.isfinite(value) and 0 <= value <= 1e8):
-                raise InputError(f"{name} {value}", "must be finite and >= 0", "give a number")
+    @property
+    def setup(self) -> Setup:
+        """What runs there."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its numbers."""
+
+    @property
+    def coordinates(self) -> Floats:
+        """Where they stand."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether they rest on any measurement of this server."""
+
+    def spread(self, log_output: Callable[[Floats], Floats]) -> Spread:
+        """Return the errors of ln(throughput), given as a function of coordinates."""
+
+    def system(self, coordinates: Floats | None = None) -> System:
+        """Return the server, priced."""
+
+    def acceptance(
+        self,
+        dataset: str | None = None,
+        temperature: float | None = None,
+        coordinates: Floats | None = None,
+    ) -> Acceptance:
+        """Return what its drafter gets accepted."""
+
+
+Lane = tuple[Role, RunPlan]
+"""One line of the plot."""
 
 
 def predict(
-    profile: Profile,
+    profile: Server,
     question: Question,
     *,
     solver: Solver = "simulate",
@@ -115,54 +106,37 @@ def predict(
         If the engine refuses an asked setting and `what_if` is not set.
     """
     lanes = _lanes(profile, question)
-    loads = _loads(question)
-    workload = _workload(profile, question)
-    points = [(lane, load) for lane in lanes for load in loads]
+    workload = question.workload(profile.setup.workload.workload)
 
     def at(coordinates: Floats) -> tuple[CostModel, list[Case]]:
-        return _cases(profile, points, workload, question, coordinates)
+        """All points, lane after lane; within a lane only the load differs."""
+        system = profile.system(coordinates)
+        acceptance = profile.acceptance(question.dataset, question.temperature, coordinates)
+        tables = [accept_table(acceptance, plan.setting) for _, plan in lanes]
+        firsts = [
+            Case.of(system, plan, table, workload, question.loads[0])
+            for (_, plan), table in zip(lanes, tables, strict=True)
+        ]
+        return system.cost, [case.at(load) for case in firsts for load in question.loads]
+
+    cost, cases = at(profile.coordinates)
 
     def log_output(coordinates: Floats) -> Floats:
         """ln(throughput) under each row of coordinates, all solved in one go."""
-        sets = [at(row) for row in coordinates]
-        parameters = [cost_parameters(profile.parameters, row) for row in coordinates]
-        stacked = sets[0][0].stacked(parameters, len(points))
-        flat = [case for _, cases in sets for case in cases]
-        tps = solve(stacked, flat, with_limit=False).output_tps
-        return np.asarray(np.log(tps).reshape(len(sets), len(points)), dtype=np.float64)
+        flat = [case for row in coordinates for case in at(row)[1]]
+        costs = [cost_parameters(profile.parameters, row) for row in coordinates]
+        tps = solve(cost.stacked(costs, len(cases)), flat, with_limit=False).output_tps
+        return np.log(tps).reshape(len(coordinates), len(cases))
 
-    cost, cases = at(profile.coordinates)
-    centre = solve(cost, cases)
-    errors = stacked_spread(profile, log_output)
+    solution = solve(cost, cases)
+    errors = profile.spread(log_output)
     if solver == "simulate":
-        numbers = _simulated(cost, cases, seed, progress)
-    else:
-        numbers = [_of_solution(centre, i) for i in range(len(points))]
-    series = _series(profile, lanes, points, workload, numbers, centre.limit, errors)
-    return Curve(profile.name, seed, solver, series, _notes(profile, lanes, workload))
+        solution = _simulated(cost, cases, seed, solution, progress)
+    rows = _rows(profile, lanes, cases, solution, errors)
+    return Curve(profile.name, seed, solver, rows, _notes(profile, lanes, workload))
 
 
-@dataclass(frozen=True, slots=True)
-class _Lane:
-    """One line of the plot."""
-
-    role: Role
-    plan: RunPlan
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """What a solver says of one point."""
-
-    output_tps: float
-    batch_size: float
-    round_s: float
-    accept_length: float
-    tpot: tuple[float, float | None, float | None]
-    ttft: tuple[float | None, float | None, float | None]
-
-
-def _lanes(profile: Profile, question: Question) -> tuple[_Lane, ...]:
+def _lanes(profile: Server, question: Question) -> tuple[Lane, ...]:
     """Baseline, current, asked; and asked where a later version runs it differently."""
     system = profile.system()
 
@@ -175,182 +149,108 @@ def _lanes(profile: Profile, question: Question) -> tuple[_Lane, ...]:
         )
 
     version = question.engine_version
-    lanes = [_Lane("baseline", plan(SpecSetting.none(), version, False))]
+    lanes: list[Lane] = [("baseline", plan(SpecSetting.none(), version, False))]
     current = profile.setup.current
     if current is not None and current.speculates:
         # what runs today is shown as it runs today
-        lanes.append(_Lane("current", plan(current, None, True)))
+        lanes.append(("current", plan(current, None, True)))
     for setting in question.settings:
         asked = plan(setting, version, question.what_if)
-        new = [_Lane("asked", asked)]
-        later = FIRST_TREE_OVERLAP.get(asked.engine)
+        new: list[Lane] = [("asked", asked)]
+        later = engine_named(asked.engine).trees_overlap_from
         waits = setting.topk > 1 and asked.setting.scheduler == "sequential"
         if version is None and later and waits and setting.scheduler == "auto":
             with suppress(EngineRefusal):  # what the later version refuses is no alternative
                 other = plan(setting, later, False)
                 if other.setting.scheduler != asked.setting.scheduler:
-                    new.append(_Lane("alternative", other))
-        for lane in new:
-            if not any(_same(lane.plan, known.plan) for known in lanes):
-                lanes.append(lane)
+                    new.append(("alternative", other))
+        known = {(p.setting, p.version) for _, p in lanes}
+        lanes += [(role, p) for role, p in new if (p.setting, p.version) not in known]
     return tuple(lanes)
 
 
-def _same(one: RunPlan, other: RunPlan) -> bool:
-    return (one.setting, one.version) == (other.setting, other.version)
+def _simulated(
+    cost: CostModel,
+    cases: Sequence[Case],
+    seed: int,
+    solution: Solution,
+    progress: Progress | None,
+) -> Solution:
+    """Simulate every point; all of one load see the same lengths and request quantiles.
 
-
-def _loads(question: Question) -> tuple[Load, ...]:
-    if question.request_rate is not None:
-        return (Load("open_loop", 1, request_rate=question.request_rate),)
-    if question.context_len is not None:
-        return tuple(
-            Load("steady_decode", c, context_len=question.context_len) for c in question.concurrency
-        )
-    return tuple(Load("closed_loop", c) for c in question.concurrency)
-
-
-def _workload(profile: Profile, question: Question) -> Workload:
-    """Return the profile's requests, with the lengths that are asked for.
-
-    Lengths that are part of the question are not assumed.
+    What limits a point stays what the closed form says.
     """
-    base = profile.setup.workload.workload
-    if question.input_len is not None:
-        base = replace(
-            base,
-            input_len=replace(base.input_len, mean=question.input_len),
-            input_cached=min(base.input_cached, question.input_len)
-            if question.input_len == base.input_len.mean
-            else 0.0,
-        )
-    if question.output_len is not None:
-        base = replace(base, output_len=Lengths(question.output_len, base.output_len.cv))
-    steady = question.context_len is not None and question.request_rate is None
-    if steady or (question.input_len is not None and question.output_len is not None):
-        base = replace(base, evidence="measured")
-    return base
+    from specsim.simulate import simulate
 
-
-def _cases(
-    profile: Profile,
-    points: Sequence[tuple[_Lane, Load]],
-    workload: Workload,
-    question: Question,
-    coordinates: Floats,
-) -> tuple[CostModel, list[Case]]:
-    """All points under given parameter values."""
-    system = profile.system(coordinates)
-    acceptance = profile.acceptance(question.dataset, question.temperature, coordinates)
-    of_lane: dict[int, Case] = {}
-    cases = []
-    for lane, load in points:
-        case = of_lane.get(id(lane))
-        if case is None:  # only the load differs within a lane
-            table = accept_table(acceptance, lane.plan.setting)
-            case = of_lane[id(lane)] = Case.of(system, lane.plan, table, workload, load)
-        cases.append(case.at(load))
-    return system.cost, cases
-
-
-def _of_solution(solution: Solution, i: int) -> _Numbers:
-    ttft = float(solution.ttft_s[i])
-    return _Numbers(
-        float(solution.output_tps[i]),
-        float(solution.batch_size[i]),
-        float(solution.round_s[i]),
-        float(solution.accept_length[i]),
-        (float(solution.tpot_s[i]), None, None),
-        (None if math.isnan(ttft) else ttft, None, None),
+    runs = []
+    for case in cases:
+        stream = np.random.SeedSequence([seed, case.load.concurrency])
+        runs.append(simulate(cost, case, rng=np.random.default_rng(stream), record_rounds=False))
+        if progress is not None:
+            progress(len(runs), len(cases))
+    return replace(
+        solution,
+        output_tps=np.array([run.output_tps for run in runs]),
+        batch_size=np.array([run.batch_size for run in runs]),
+        round_s=np.array([run.round_s for run in runs]),
+        accept_length=np.array([run.accept_length for run in runs]),
+        tpot_s=np.array([run.tpot_s for run in runs]),
+        ttft_s=np.array([run.ttft_s for run in runs]),
+        tpot_p50_s=np.array([run.tpot_p50_s for run in runs]),
+        tpot_p99_s=np.array([run.tpot_p99_s for run in runs]),
+        ttft_p50_s=np.array([run.ttft_p50_s for run in runs]),
+        ttft_p99_s=np.array([run.ttft_p99_s for run in runs]),
     )
 
 
-def _simulated(
-    cost: CostModel, cases: Sequence[Case], seed: int, progress: Progress | None
-) -> list[_Numbers]:
-    """Simulate every point; all of one load see the same lengths and request quantiles."""
-    from specsim.simulate import simulate
-
-    result = []
-    for done, case in enumerate(cases):
-        load = case.load
-        stream = np.random.SeedSequence([seed, load.concurrency])
-        run = simulate(cost, case, rng=np.random.default_rng(stream), record_rounds=False)
-        result.append(
-            _Numbers(
-                run.output_tps,
-                run.batch_size,
-                run.round_s,
-                run.accept_length,
-                (run.tpot_s, _known(run.tpot_p50_s), _known(run.tpot_p99_s)),
-                (_known(run.ttft_s), _known(run.ttft_p50_s), _known(run.ttft_p99_s)),
-            )
-        )
-        if progress is not None:
-            progress(done + 1, len(cases))
-    return result
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _series(
-    profile: Profile,
-    lanes: Sequence[_Lane],
-    points: Sequence[tuple[_Lane, Load]],
-    workload: Workload,
-    numbers: Sequence[_Numbers],
-    limits: Sequence[str],
+def _rows(
+    profile: Server,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    solution: Solution,
     errors: Spread,
-) -> tuple[Series, ...]:
-    """Join the solver's numbers with intervals; the baseline's rows come first."""
-    loads = len(points) // len(lanes)
-    sd = errors.sd
-    series = []
-    for k in range(len(lanes)):
-        rows, comparisons = [], []
-        for j in range(loads):
-            i = k * loads + j
-            ratio = numbers[i].output_tps / numbers[j].output_tps
-            rows.append(
-                _point(
-                    points[i],
-                    workload,
-                    numbers[i],
-                    float(sd[i]),
-                    ratio,
-                    limits[i],
-                    _evidence(profile, errors, i, workload),
-                )
-            )
-            comparisons.append(_comparison(points[i][1], ratio, errors.ratio_sd(i, j), k == 0))
-        series.append(Series(tuple(rows), tuple(comparisons)))
-    return tuple(series)
+) -> tuple[CurvePoint, ...]:
+    """Join the solver's numbers with intervals; the baseline's points come first."""
+    loads = len(cases) // len(lanes)
+    tps, sd = solution.output_tps.tolist(), errors.sd.tolist()
+    rows = []
+    for i, case in enumerate(cases):
+        role, same_load = lanes[i // loads][0], i % loads
+        output = Interval.of_log(tps[i], sd[i])
+        ratio_sd = errors.ratio_sd(i, same_load)
+        ratio = Interval.of_log(tps[i] / tps[same_load], ratio_sd)
+        probability = _above_one(ratio.value, ratio_sd)
+        if role == "baseline":
+            ratio, probability = Interval(1.0, 1.0, 1.0), 0.0
+        evidence = _evidence(profile, errors, i, case.workload)
+        rows.append(_point(role, case, solution, i, output, ratio, probability, evidence))
+    return tuple(rows)
 
 
-def _comparison(load: Load, ratio: float, sd: float, baseline: bool) -> Comparison:
-    if baseline:
-        return Comparison(load.concurrency, 0.0, 0.0, 0.0, 0.0)
-    low, high = ratio * math.exp(-Z90 * sd), ratio * math.exp(Z90 * sd)
-    probability = normal_cdf(math.log(ratio) / sd) if sd > 0 else float(ratio > 1)
-    return Comparison(load.concurrency, ratio - 1, low - 1, high - 1, probability)
+def _above_one(ratio: float, sd: float) -> float:
+    """P(a ratio is above 1) with that standard deviation of its logarithm."""
+    return normal_cdf(math.log(ratio) / sd) if sd > 0 else float(ratio > 1)
 
 
 def _point(
-    point: tuple[_Lane, Load],
-    workload: Workload,
-    numbers: _Numbers,
-    sd: float,
-    ratio: float,
-    limit: str,
+    role: Role,
+    case: Case,
+    solution: Solution,
+    i: int,
+    output: Interval,
+    ratio: Interval,
+    probability: float,
     evidence: Evidence,
 ) -> CurvePoint:
-    lane, load = point
-    plan, setting = lane.plan, lane.plan.setting
+    """Describe the i-th case."""
+    plan, setting, load, workload = case.plan, case.plan.setting, case.load, case.workload
     steady = load.kind == "steady_decode"
+
+    def known(values: Floats | None) -> float | None:
+        return None if values is None or math.isnan(values[i]) else float(values[i])
+
     return CurvePoint(
-        role=lane.role,
+        role=role,
         algorithm=setting.algorithm,
         topk=setting.topk,
         num_steps=setting.num_steps,
@@ -362,44 +262,45 @@ def _point(
         what_if=plan.what_if,
         reason=plan.reason,
         concurrency=load.concurrency,
-        input_len=None if steady else workload.input_len.mean,
-        output_len=None if steady else workload.output_len.mean,
+        input_len=None if steady else float(workload.input_len.mean),
+        output_len=None if steady else float(workload.output_len.mean),
         context_len=load.context_len if steady else None,
-        output_tps=numbers.output_tps,
-        output_tps_low=numbers.output_tps * math.exp(-Z90 * sd),
-        output_tps_high=numbers.output_tps * math.exp(Z90 * sd),
-        speedup=ratio,
-        accept_length=numbers.accept_length,
-        batch_size=numbers.batch_size,
-        round_time_s=numbers.round_s,
-        tpot_s=numbers.tpot[0],
-        tpot_p50_s=numbers.tpot[1],
-        tpot_p99_s=numbers.tpot[2],
-        ttft_s=numbers.ttft[0],
-        ttft_p50_s=numbers.ttft[1],
-        ttft_p99_s=numbers.ttft[2],
+        output_tps=output.value,
+        output_tps_low=output.low,
+        output_tps_high=output.high,
+        speedup=ratio.value,
+        accept_length=float(solution.accept_length[i]),
+        batch_size=float(solution.batch_size[i]),
+        round_time_s=float(solution.round_s[i]),
+        tpot_s=float(solution.tpot_s[i]),
+        tpot_p50_s=known(solution.tpot_p50_s),
+        tpot_p99_s=known(solution.tpot_p99_s),
+        ttft_s=known(solution.ttft_s),
+        ttft_p50_s=known(solution.ttft_p50_s),
+        ttft_p99_s=known(solution.ttft_p99_s),
         evidence=evidence,
-        limit=limit,
+        limit=solution.limit[i],
+        gain_low=ratio.low - 1,
+        gain_high=ratio.high - 1,
+        probability=probability,
     )
 
 
-def _evidence(profile: Profile, errors: Spread, row: int, workload: Workload) -> Evidence:
-    """Return the weakest of the lengths and of the parameters with over 5 % of the variance."""
-    shares = errors.shares(row)
-    heavy = [
-        p.evidence for p, share in zip(profile.parameters, shares, strict=True) if share > 0.05
-    ]
-    return weakest([workload.evidence, "fitted" if profile.fit.observations else "assumed", *heavy])
+def _evidence(profile: Server, errors: Spread, row: int, workload: Workload) -> Evidence:
+    """Return the weakest of the lengths and of the parameters that matter to a row."""
+    shares = zip(profile.parameters, errors.shares(row), strict=True)
+    heavy = [parameter.evidence for parameter, share in shares if share > HEAVY_SHARE]
+    return weakest([workload.evidence, "fitted" if profile.measured else "assumed", *heavy])
 
 
-def _notes(profile: Profile, lanes: Sequence[_Lane], workload: Workload) -> tuple[str, ...]:
+def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[str, ...]:
     """Say what the engine changed or has to be told, once each, and what is assumed."""
-    notes: list[str] = []
-    for lane in lanes:
-        for note in (*lane.plan.notes, *([lane.plan.reason] if lane.plan.reason else [])):
-            text = f"{lane.plan.setting.label}: {note}"
-            if lane.role in ("asked", "alternative") and text not in notes:
-                notes.append(text)
+    asked = [plan for role, plan in lanes if role in ("asked", "alternative")]
+    notes = [
+        f"{plan.setting.label}: {note}"
+        for plan in asked
+        for note in (*plan.notes, *([plan.reason] if plan.reason else []))
+    ]
     if workload.evidence == "assumed":
         notes.append(
             f"prompt and answer lengths are assumed: {workload.input_len.mean:g} "
@@ -408,4 +309,4 @@ def _notes(profile: Profile, lanes: Sequence[_Lane], workload: Workload) -> tupl
     assumed = [p.name for p in profile.parameters if p.fitted and p.driven == "prior"]
     if assumed:
         notes.append("fitted but prior-driven: " + ", ".join(assumed))
-    return tuple(notes)
+    return tuple(dict.fromkeys(notes))

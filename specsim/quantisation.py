@@ -16,23 +16,13 @@ BF16_BYTES = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """Bytes per weight by kind of weight, and the number types of the GEMMs.
+    """Bytes per weight by kind of weight, and the number types of the GEMMs."""
 
-    Parameters
-    ----------
-    id
-        Name in setup.toml.
-    dense, experts, head
-        Bytes per weight, scales included.
-    dense_dtype, expert_dtype
-        What the tensor cores compute in. Weight-only schemes unpack to bf16.
-    """
-
-    id: str
-    dense: float
+    id: str  # name in setup.toml
+    dense: float  # bytes per weight, scales included, like the next two
     experts: float
     head: float
-    dense_dtype: str
+    dense_dtype: str  # what the tensor cores compute in: weight-only schemes unpack to bf16
     expert_dtype: str
 
     @property
@@ -68,8 +58,7 @@ _SCHEMES = (
     _experts("int4-experts", _INT4_G32, "bf16"),
     _experts("nvfp4-experts", _NVFP4, "fp4"),
     _experts("mxfp4-experts", _MXFP4, "bf16"),
-    # llama.cpp block formats, scales included: 18 bytes (fp16 scale), 20 (and
-    # minimum) or 34 per 32.
+    # llama.cpp blocks of 32, scales included: 18 bytes (fp16 scale), 20 (and minimum) or 34.
     # Counted as bf16 compute: its int8 kernels serve small batches, which bandwidth limits.
     _uniform("f32", 4.0, "bf16", 4.0),
     _uniform("f16", 2.0, "fp16"),

@@ -134,10 +134,38 @@ class SpecSetting:
 
     @property
     def label(self) -> str:
-        """Short text for tables."""
+        """Short text for tables: every number, or ``none``."""
+        return self._numbers() if self.speculates else "none"
+
+    @property
+    def title(self) -> str:
+        """Every number, for people."""
+        return self._numbers() if self.speculates else "no speculation"
+
+    @property
+    def brief(self) -> str:
+        """For people, without the tokens of a full tree.
+
+        >>> SpecSetting.of(2, 2).brief, SpecSetting.of(2, 2, 5).brief
+        ('topk=2 steps=2', 'topk=2 steps=2 tokens=5')
+        """
+        full = self.num_draft_tokens == tree_capacity(self.topk, self.num_steps)
+        return self._numbers(tokens=not full) if self.speculates else "no speculation"
+
+    @property
+    def name(self) -> str:
+        """For people, with the scheduler, without the tokens of a chain.
+
+        >>> SpecSetting.of(1, 3, scheduler="overlap").name
+        'topk=1 steps=3, overlap'
+        """
         if not self.speculates:
-            return "none"
-        return f"topk={self.topk} steps={self.num_steps} tokens={self.num_draft_tokens}"
+            return "no speculation"
+        return f"{self._numbers(tokens=self.topk > 1)}, {self.scheduler}"
+
+    def _numbers(self, tokens: bool = True) -> str:
+        text = f"topk={self.topk} steps={self.num_steps}"
+        return f"{text} tokens={self.num_draft_tokens}" if tokens else text
 
     def with_scheduler(self, scheduler: Scheduler) -> SpecSetting:
         """Return the same setting under another scheduler."""

@@ -1,4 +1,4 @@
-"""How sure a prediction is: what the parameters' errors do to ln(throughput).
+"""How sure a number is, and what the parameters' errors do to ln(throughput).
 
 To first order ln X moves by J z with z the parameters' coordinates, so that
 
@@ -12,37 +12,178 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from specsim.profile import Profile
+from specsim.errors import InputError, UnknownNameError
+from specsim.evidence import Evidence
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
+
+Scale = Literal["log", "linear"]
+
+Z90 = 1.6448536269514722
+"""Half-width of the central 90 % of a normal, in standard deviations."""
 
 STEP = 0.25
 """Of the central difference, in posterior standard deviations: secants see bends of caps."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Errors of ln(throughput) of several rows.
+class Interval:
+    """A value with its central 90 %."""
 
-    Parameters
-    ----------
-    jacobian
-        (rows, parameters): d ln X / d coordinate.
-    covariance
-        Of the coordinates.
-    model_error
-        e of (DELTA).
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_log(cls, value: float, sd: float) -> Interval:
+        """Return the interval of a value whose logarithm has a standard deviation.
+
+        >>> Interval.of_log(100.0, 0.0)
+        Interval(value=100.0, low=100.0, high=100.0)
+        """
+        return cls(value, value * math.exp(-Z90 * sd), value * math.exp(Z90 * sd))
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A number with a normal prior on its scale.
+
+    On the ``log`` scale its coordinate is ln(value), else the value itself; coordinates count in
+    prior standard deviations from the prior median.
     """
 
-    jacobian: Floats
-    covariance: Floats
-    model_error: float
+    name: str  # of a row of specsim.parameters: ``host``, ``correction_3``, ``accept_level[NAME]``
+    scale: Scale
+    prior_median: float  # of the value
+    prior_sd: float  # of the coordinate
+    value: float  # mode of the posterior
+    sd: float  # of the posterior about it; with the correlation what predictions carry
+    fitted: bool = False  # whether the fit moved it; else it stands at its prior median
+    low: float = -math.inf  # physical bounds of the value
+    high: float = math.inf
+    source: str = ""  # what the prior rests on
+    interval: tuple[float, float] | None = None  # posterior 90 % of it alone; None: what sd says
+
+    def __post_init__(self) -> None:
+        if self.scale not in get_args(Scale):
+            raise UnknownNameError(f"parameter {self.name}: scale", self.scale, get_args(Scale))
+        numbers = (self.prior_median, self.prior_sd, self.value, self.sd)
+        if not all(math.isfinite(x) for x in numbers) or self.prior_sd <= 0 or self.sd < 0:
+            raise InputError(
+                f"parameter {self.name}",
+                "has a value or an error that is not finite, or a negative error",
+                "fit the profile again",
+            )
+        if self.scale == "log" and min(self.prior_median, self.value) <= 0:
+            raise InputError(
+                f"parameter {self.name} {self.value}",
+                "must be positive on a log scale",
+                "check the profile, or fit it again",
+            )
+        if self.interval is not None:
+            self._check_interval(*self.interval)
+        if not self.low <= self.value <= self.high:
+            raise InputError(
+                f"parameter {self.name} {self.value}",
+                f"must lie in {self.low}..{self.high}",
+                "check the profile",
+            )
+
+    def _check_interval(self, least: float, most: float) -> None:
+        if not (math.isfinite(least) and math.isfinite(most) and least <= most) or (
+            self.scale == "log" and least <= 0
+        ):
+            raise InputError(
+                f"parameter {self.name}: interval {least}..{most}",
+                "must be two finite numbers in order, positive on a log scale",
+                "check the profile, or fit it again",
+            )
+
+    @property
+    def coordinate(self) -> float:
+        """Where the value stands, in prior standard deviations from the prior median."""
+        return (self._place(self.value) - self._place(self.prior_median)) / self.prior_sd
+
+    def at(self, coordinate: float) -> float:
+        """Value at a coordinate, held within the bounds."""
+        place = self._place(self.prior_median) + coordinate * self.prior_sd
+        value = math.exp(min(place, 60.0)) if self.scale == "log" else place
+        return min(max(value, self.low), self.high)
+
+    def _place(self, value: float) -> float:
+        return math.log(value) if self.scale == "log" else value
+
+    @property
+    def stated(self) -> tuple[float, float]:
+        """Central 90 % of the posterior, as values."""
+        if self.interval is not None:
+            return self.interval
+        return self._about(self.value, self.sd)
+
+    @property
+    def prior_interval(self) -> tuple[float, float]:
+        """Central 90 % of the prior, as values."""
+        return self._about(self.prior_median, self.prior_sd)
+
+    def _about(self, middle: float, sd: float) -> tuple[float, float]:
+        place = (self._place(middle) - self._place(self.prior_median)) / self.prior_sd
+        half = Z90 * sd / self.prior_sd
+        return self.at(place - half), self.at(place + half)
+
+    @property
+    def driven(self) -> Literal["data", "prior"]:
+        """``data`` if the observations at least halved the prior's variance."""
+        return "data" if self.sd < 0.71 * self.prior_sd else "prior"
+
+    @property
+    def evidence(self) -> Evidence:
+        """``fitted`` if data-driven, else ``assumed``."""
+        return "fitted" if self.driven == "data" else "assumed"
+
+    def moved(
+        self,
+        coordinate: float,
+        sd: float,
+        fitted: bool,
+        posterior: tuple[float, float] | None = None,
+    ) -> Parameter:
+        """Return the same parameter after a fit, all in prior standard deviations.
+
+        Parameters
+        ----------
+        coordinate, sd
+            Mode, and standard deviation about it.
+        fitted
+            Whether the fit moved it.
+        posterior
+            Mean and standard deviation of this coordinate alone, for the interval.
+        """
+        interval = None
+        if posterior is not None:
+            mean, alone = posterior
+            interval = (self.at(mean - Z90 * alone), self.at(mean + Z90 * alone))
+        return replace(
+            self,
+            value=self.at(coordinate),
+            sd=sd * self.prior_sd,
+            fitted=fitted,
+            interval=interval,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Errors of ln(throughput) of several rows."""
+
+    jacobian: Floats  # (rows, parameters): d ln X / d coordinate
+    covariance: Floats  # of the coordinates
+    model_error: float  # e of (DELTA)
 
     @property
     def sd(self) -> Floats:
@@ -62,42 +203,36 @@ class Spread:
         return np.asarray(parts / total if total > 0 else np.zeros_like(parts))
 
 
-def spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
-    """Differentiate ln(throughput) at the profile's values (DELTA).
+def spread(
+    log_output: Callable[[Floats], Floats],
+    centre: Floats,
+    covariance: Floats,
+    model_error: float = 0.0,
+) -> Spread:
+    """Differentiate ln(throughput) about a posterior's mode (DELTA).
 
     Parameters
     ----------
-    profile
-        Gives coordinates and covariance.
     log_output
-        ln(throughput) of all rows at given coordinates.
+        (points, parameters) coordinates to (points, rows) ln(throughput); see :func:`each`.
+    centre, covariance
+        Coordinates at the mode, and their posterior covariance.
+    model_error
+        e of (DELTA).
     """
-
-    def one_by_one(points: Floats) -> Floats:
-        return np.stack([log_output(point) for point in points])
-
-    return stacked_spread(profile, one_by_one)
-
-
-def stacked_spread(profile: Profile, log_output: Callable[[Floats], Floats]) -> Spread:
-    """As `spread`, with a function that takes many coordinate vectors at once.
-
-    Parameters
-    ----------
-    profile
-        Gives coordinates and covariance.
-    log_output
-        (points, parameters) coordinates to (points, rows) ln(throughput).
-    """
-    centre, covariance = profile.coordinates, profile.covariance
     size = len(centre)
     if size == 0:
         rows = log_output(centre[None, :]).shape[1]
-        return Spread(np.zeros((rows, 0)), covariance, profile.fit.model_error)
+        return Spread(np.zeros((rows, 0)), covariance, model_error)
     steps = STEP * np.maximum(np.sqrt(np.diag(covariance)), 1e-3)
     values = log_output(np.concatenate([centre + np.diag(steps), centre - np.diag(steps)]))
     jacobian = ((values[:size] - values[size:]) / (2 * steps[:, None])).T
-    return Spread(jacobian, covariance, profile.fit.model_error)
+    return Spread(jacobian, covariance, model_error)
+
+
+def each(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """Let a function of one coordinate vector take many, one after the other."""
+    return lambda points: np.stack([function(point) for point in points])
 
 
 def normal_cdf(z: float) -> float:

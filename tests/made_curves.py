@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specsim.curve import Comparison, Curve, CurvePoint, Role, Series
-from specsim.profile import Z90
+from specsim.curve import Curve, CurvePoint, Role, Series
 from specsim.setting import SpecSetting
-from specsim.uncertainty import normal_cdf
+from specsim.uncertainty import Z90, normal_cdf
 
 LOADS = (1, 10, 100)
 
@@ -28,7 +27,7 @@ def made_series(
 ) -> Series:
     """A series whose throughput is (1 + gain) times 100 tokens/s per client."""
     setting = setting or (SpecSetting.none() if role == "baseline" else SpecSetting.of(2, 2))
-    points, comparisons = [], []
+    points = []
     for j, (load, gain) in enumerate(zip(loads, gains, strict=True)):
         tps = 100.0 * load * (1 + gain)
         points.append(
@@ -63,11 +62,12 @@ def made_series(
                 ttft_p99_s=None,
                 evidence="assumed" if evidence == "assumed" else "fitted",
                 limit=limits[j] if limits else "verify",
+                gain_low=gain - Z90 * sd,
+                gain_high=gain + Z90 * sd,
+                probability=0.0 if role == "baseline" else normal_cdf(gain / sd),
             )
         )
-        probability = 0.0 if role == "baseline" else normal_cdf(gain / sd)
-        comparisons.append(Comparison(load, gain, gain - Z90 * sd, gain + Z90 * sd, probability))
-    return Series(tuple(points), tuple(comparisons))
+    return Series(tuple(points))
 
 
 def made_curve(*series: Series, notes: Sequence[str] = ()) -> Curve:
@@ -80,4 +80,6 @@ def made_curve(*series: Series, notes: Sequence[str] = ()) -> Curve:
         context_len=first[0].context_len,
         limits=[p.limit if p.limit == "client" else "verify" for p in first],
     )
-    return Curve("made", 0, "analytic", (baseline, *series), tuple(notes))
+    return Curve(
+        "made", 0, "analytic", tuple(p for s in (baseline, *series) for p in s.points), tuple(notes)
+    )

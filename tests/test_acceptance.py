@@ -19,12 +19,13 @@ from specsim.acceptance import (
     AcceptTable,
     accept_prob_at,
     accept_table,
+    accept_tables,
     rank_mass,
     sibling_share,
 )
 from specsim.errors import InputError
 from specsim.setting import SpecSetting
-from specsim.tree import best_tree_depthwise, tree_capacity
+from specsim.tree import best_tree, tree_capacity
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_acceptance.py"))
 
@@ -96,7 +97,7 @@ def test_chain_is_the_formula_of_leviathan(alpha: float, steps: int, context_spr
 
 @given(alphas=st.lists(st.floats(0.01, 0.99), min_size=1, max_size=8))
 def test_chain_by_depth_is_a_sum_of_products(alphas: list[float]) -> None:
-    """1 + alpha_1 + alpha_1 alpha_2 + .. (PHYSICS 1.2)."""
+    """1 + alpha_1 + alpha_1 alpha_2 + .."""
     acceptance = replace(uniform(0.5), accept_prob=tuple(alphas))
     steps = len(alphas)
     survival = table(acceptance, (steps, 1, steps + 1)).survival[0]
@@ -209,11 +210,10 @@ def test_bounds_and_distribution(acceptance: Acceptance, key: Key) -> None:
     assert result.accept_length <= most * slack
     assert np.all(np.diff(result.survival, axis=1) <= ROUNDING)
     assert np.all(result.survival[:, 0] == 1)
-    assert result.distribution.min() >= -ROUNDING
-    assert result.distribution.sum() == pytest.approx(1, rel=ROUNDING)
-    mean = result.distribution @ np.arange(1, steps + 2)
-    assert mean == pytest.approx(result.accept_length, rel=1e-10)
-    assert 1 + result.pooled_survival.sum() == pytest.approx(mean, rel=1e-10)
+    assert result.per_round.min() >= -ROUNDING
+    np.testing.assert_allclose(result.per_round.sum(axis=1), 1, rtol=ROUNDING)
+    means = result.per_round @ np.arange(1, steps + 2)
+    np.testing.assert_allclose(means, result.per_request, rtol=1e-10)
 
 
 @settings(max_examples=30)
@@ -274,7 +274,7 @@ def test_no_beam_beats_the_best_tree(alpha: float, shift: float, key: Key) -> No
     acceptance = uniform(alpha, confidence_shift=shift)
     share = float(sibling_share(np.array(alpha)))
     ranks = np.array([alpha, *((1 - alpha) * share * rank_mass(topk))])
-    _, best = best_tree_depthwise(np.tile(ranks, (steps, 1)), tokens)
+    _, best = best_tree(np.tile(ranks, (steps, 1)), tokens)
     assert length(acceptance, key) <= best * (1 + ROUNDING)
 
 
@@ -293,8 +293,7 @@ def test_a_useless_drafter_accepts_nothing(acceptance: Acceptance, key: Key) -> 
 def test_no_speculation_is_one_token_a_round() -> None:
     result = accept_table(Acceptance(), SpecSetting.none())
     assert result.accept_length == 1
-    assert result.distribution.tolist() == [1.0]
-    assert result.pooled_survival.size == 0
+    assert result.per_round.tolist() == [[1.0]]
     assert result.mean_rounds(100) == 100
 
 
@@ -304,6 +303,28 @@ def test_tables_are_shared_by_value_and_read_only() -> None:
     assert table(Acceptance(dataset="b", temperature=1.0), (3, 1, 4)) is one
     with pytest.raises(ValueError, match="read-only"):
         one.survival[0, 0] = 0.5
+
+
+@given(
+    topk=st.integers(1, 5),
+    steps=st.integers(1, 5),
+    share=st.floats(0.0, 1.0),
+    level=st.floats(-2.0, 2.0),
+    alpha=st.sampled_from([0.0, 0.3, 0.65, 0.9, 1.0]),
+)
+def test_settings_that_share_a_beam_get_the_tables_of_their_own(
+    topk: int, steps: int, share: float, level: float, alpha: float
+) -> None:
+    """Whatever is asked for together, the share of rounds that draft included."""
+    acceptance = Acceptance(accept_prob=(alpha,), level=level, draft_share=0.5)
+    most = tree_capacity(topk, steps)
+    sizes = {2, 2 + round(share * (most - 2)), most}
+    asked = [SpecSetting("EAGLE3", topk, steps, n) for n in sizes]
+    for setting, of_many in zip(asked, accept_tables(acceptance, asked), strict=True):
+        one = accept_table(acceptance, setting)
+        np.testing.assert_allclose(of_many.survival, one.survival, atol=1e-12)
+        assert of_many.accept_length == pytest.approx(one.accept_length, rel=1e-12)
+        assert of_many.draft_share == one.draft_share == 0.5
 
 
 # --- smooth in the parameters
@@ -345,7 +366,8 @@ def test_sampler_draws_the_distribution(key: Key, request_spread: float) -> None
     result = table(Acceptance(request_spread=request_spread), key)
     requests = np.arange(len(result.survival))
     rounds = 20_000
-    drawn = result.sample(np.random.default_rng(7), requests, rounds)
+    uniform = np.random.default_rng(7).random((len(requests), rounds))
+    drawn = result.emitted(requests, uniform)
     assert drawn.min() >= 1
     assert drawn.max() <= key[0] + 1
     error = drawn.std(axis=1) / math.sqrt(rounds)

@@ -15,14 +15,8 @@ from servers import kimi, llama
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import (
-    CORRECTION_KNOTS,
-    SEQUENTIAL,
-    CostModel,
-    CostParameters,
-    RoundShape,
-    round_time,
-)
+from specsim.cost import SEQUENTIAL, CostModel, round_time
+from specsim.parameters import CORRECTION_KNOTS, COST, cost_values
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.workload import Lengths, Load, Workload
@@ -34,7 +28,7 @@ NONE = SpecSetting.none()
 CHAIN = SpecSetting.of(1, 3, scheduler="overlap")
 TREE = SpecSetting.of(2, 2, scheduler="sequential")
 CHAT = Workload(Lengths(1024), Lengths(512, 0.5))
-PLAIN = set(CostParameters.__dataclass_fields__) - {"correction", "kv_reads", "expert_sharing"}
+PLAIN = [name for name, row in COST.items() if row.scale == "log"]
 
 
 def case(
@@ -193,19 +187,10 @@ def test_a_longer_window_has_longer_contexts() -> None:
 def test_no_speculation_is_the_plain_step() -> None:
     """Speculation off is the baseline exactly: one target forward, whatever the drafter costs."""
     solution = one(kimi().cost, case(kimi(), NONE.with_scheduler("sequential"), steady(16, 4096)))
-    counts = {"batch": 16.0, "padded": 16.0, "width": 1.0, "topk": 1.0, "draft_forwards": 0.0}
-    arrays = {name: np.array(value) for name, value in counts.items()}
-    shape = RoundShape(
-        eager=np.array(False),
-        extend_tokens=np.array(0.0),
-        kv_tokens=np.array(16 * 4096.0),
-        timeline=np.array(SEQUENTIAL),
-        **arrays,
-    )
-    step = round_time(kimi().cost, shape).round_s
+    step = round_time(kimi().cost, 16.0, 1.0, 16 * 4096.0, timeline=SEQUENTIAL).round_s
     assert solution.round_s[0] == pytest.approx(float(step), rel=ROUNDING)
     assert solution.output_tps[0] == pytest.approx(16 / float(step), rel=ROUNDING)
-    dear = kimi().with_parameters(CostParameters(draft=100.0, round_overhead=100.0))
+    dear = kimi().with_parameters(cost_values(draft=100.0, round_overhead=100.0))
     assert one(dear.cost, case(dear, NONE, closed(16))).output_tps == pytest.approx(
         float(one(kimi().cost, case(kimi(), NONE, closed(16))).output_tps[0]), rel=ROUNDING
     )
@@ -263,7 +248,7 @@ def test_all_at_once_is_one_by_one() -> None:
 def test_stacked_parameters_are_one_set_after_the_other(corrected: bool) -> None:
     """What derivatives are taken with: every field differs between the sets."""
     sets = [
-        CostParameters(
+        cost_values(
             **dict.fromkeys(PLAIN, factor),
             expert_sharing=0.7 * factor,
             kv_reads=0.2 * factor,
@@ -304,7 +289,7 @@ def test_the_limit_is_worked_out_only_if_asked() -> None:
 def test_what_binds_in_an_extreme(
     limit: str, changes: dict[str, float], setting: SpecSetting, load: Load, workload: Workload
 ) -> None:
-    server = kimi().with_parameters(CostParameters(**changes))
+    server = kimi().with_parameters(cost_values(**changes))
     assert one(server.cost, case(server, setting, load, workload)).limit == (limit,)
 
 
@@ -323,9 +308,9 @@ def test_halving_what_binds_gains_most(changes: dict[str, float], setting: SpecS
 
     def tps(extra: dict[str, float]) -> float:
         values = {k: changes.get(k, 1.0) * extra.get(k, 1.0) for k in {*changes, *extra}}
-        server = kimi().with_parameters(CostParameters(**values))
+        server = kimi().with_parameters(cost_values(**values))
         return float(one(server.cost, case(server, setting, closed(1))).output_tps[0])
 
-    server = kimi().with_parameters(CostParameters(**changes))
+    server = kimi().with_parameters(cost_values(**changes))
     label = one(server.cost, case(server, setting, closed(1))).limit[0]
     assert label == max(halves, key=lambda name: tps(halves[name]))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.architecture import (
+    DraftArchitecture,
     ModelArchitecture,
     draft_names,
     load_draft,
@@ -36,6 +37,12 @@ PUBLISHED = {
     "gpt-oss-120b": (116.8, 5.1, 73728),
     "gpt-oss-20b": (20.9, 3.6, 49152),
 }
+
+
+def step_params(draft: DraftArchitecture) -> int:
+    """Parameters one token is multiplied with in a draft forward, head included, fc not."""
+    assert draft.shape is not None
+    return draft.shape.active_params + draft.input_params
 
 
 @pytest.mark.parametrize(("name", "numbers"), PUBLISHED.items())
@@ -136,7 +143,7 @@ DRAFTS = [
 def test_eagle3_drafters(target: str, name: str, step: float, fc: float, kv: int) -> None:
     draft = load_draft(name, load_model(target))
     assert draft.kind == "eagle3"
-    assert draft.params_per_step / 1e6 == pytest.approx(step, abs=0.51)  # printed whole
+    assert step_params(draft) / 1e6 == pytest.approx(step, abs=0.51)  # printed whole
     assert draft.fc_params / 1e6 == pytest.approx(fc, rel=0.005)
     assert draft.shape is not None
     assert draft.shape.kv_bytes_per_token(2) == kv
@@ -145,12 +152,15 @@ def test_eagle3_drafters(target: str, name: str, step: float, fc: float, kv: int
 
 def test_the_founding_drafter() -> None:
     draft = load_draft("kimi-k2.5-eagle3", load_model("kimi-k2.6"))
-    assert (draft.hidden, draft.ffn_inter) == (7168, 18432)
-    assert (draft.heads, draft.kv_heads, draft.head_dim) == (64, 64, 128)
-    assert not draft.mla
+    shape = draft.shape
+    assert shape is not None
+    assert (draft.hidden, shape.ffn_inter) == (7168, 18432)
+    assert (shape.heads, shape.kv_heads, shape.head_dim) == (64, 64, 128)
+    assert shape.attention == "gqa"
     assert draft.evidence == "published"
     latent = load_draft("lightseekorg/kimi-k2.5-eagle3-mla", load_model("kimi-k2.5"))
-    assert latent.mla
+    assert latent.shape is not None
+    assert latent.shape.attention == "mla"
     assert latent.evidence == "assumed"
     assert latent.shape is not None
     assert latent.shape.kv_bytes_per_token(2) == 576 * 2
@@ -160,12 +170,12 @@ def test_mtp_is_a_layer_of_the_target() -> None:
     target = load_model("deepseek-r1")
     draft = load_draft("mtp", target)
     layer = (
-        target.attention_params_per_layer
+        target.attention_params.total
         + target.router_params
         + 9 * target.expert_params  # one shared, eight routed
         + 3 * target.hidden  # norms
     )
-    assert draft.params_per_step == layer + 2 * 7168**2 + target.head_params
+    assert step_params(draft) == layer + 2 * 7168**2 + target.head_params
     assert draft.draft_vocab == 129280
     assert draft.follows_target
     assert not draft.own_head
@@ -186,11 +196,10 @@ def test_standalone_and_ngram() -> None:
     target = load_model("llama-3.1-8b")
     small = load_draft("meta-llama/Llama-3.2-1B-Instruct", target)
     assert (small.kind, small.layers, small.id) == ("standalone", 16, "llama-3.2-1b")
-    assert small.params_per_step == load_model("llama-3.2-1b").active_params
+    assert step_params(small) == load_model("llama-3.2-1b").active_params
     ngram = load_draft("ngram", target)
-    assert (ngram.kind, ngram.layers, ngram.params_per_step) == ("ngram", 0, 0)
-    assert (ngram.hidden, ngram.heads, ngram.kv_heads, ngram.head_dim) == (0, 0, 0, 0)
-    assert (ngram.ffn_inter, ngram.draft_vocab, ngram.mla) == (0, 0, False)
+    assert (ngram.kind, ngram.layers, ngram.shape) == ("ngram", 0, None)
+    assert (ngram.hidden, ngram.draft_vocab) == (0, 0)
 
 
 def test_drafters_that_do_not_fit_or_exist() -> None:
@@ -224,7 +233,6 @@ TINY: dict[str, Any] = {
     [
         ({"layers": 0}, "layers"),
         ({"heads": 3}, "kv_heads"),
-        ({"attention": "mqa"}, "attention"),
         ({"attention": "mla"}, "kv_lora_rank"),
         ({"ffn_inter": 0}, "ffn_inter"),
         ({"dense_layers": 1}, "dense_layers"),
@@ -262,5 +270,5 @@ def test_active_never_exceeds_total_and_reaches_it_when_all_experts_are_taken(
         **{**shape, "experts": experts, "experts_per_token": experts, "moe_inter": 32}
     )
     assert moe.active_params <= all_taken.active_params
-    assert all_taken.active_params == moe.total_params - moe.embedding_params
+    assert all_taken.active_params == moe.total_params - moe.head_params
     assert moe.moe_layers == layers

@@ -26,10 +26,11 @@ from specsim.decide.breakeven import (
     most_accept_length,
 )
 from specsim.decide.recommend import Wish, recommend
-from specsim.engine import EngineSetup, plan_run
+from specsim.engine import EngineSpec, plan_run
 from specsim.observations import Observation
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.server import Setup, setup_from_mapping
 from specsim.setting import Algorithm, SpecSetting
 from specsim.simulate import simulate
@@ -239,12 +240,12 @@ def test_case_cap_of_48() -> None:
     chain = spec(3, 1, 4, "MTP")
     caps = {
         (version, dp): plan_run(
-            chain, EngineSetup("sglang", version, 150e9, tp=8, dp=dp)
+            chain, EngineSpec("sglang", version, tp=8, dp=dp), 150e9
         ).max_running_requests
         for version, dp in (("main", 1), ("main", 8), ("0.4.3.post4", 1))
     }
     assert caps == {("main", 1): 48, ("main", 8): 6, ("0.4.3.post4", 1): 32}
-    plain = plan_run(NONE, EngineSetup("sglang", "main", 150e9, tp=8))
+    plain = plan_run(NONE, EngineSpec("sglang", "main", tp=8), 150e9)
     assert plain.max_running_requests >= 2048
     setup = setup_of("llama-3.1-8b", "h200-sxm", "eagle3", "sglang", "main")
     profile = fit_profile(setup, [cell(NONE, 1, 150.0)]).profile  # any H200 will do
@@ -280,7 +281,7 @@ def test_case_deepseek_the_cap_before_the_acceptance() -> None:
     assert asked is not None
     assert asked.points[0].limit == "cap"
     assert asked.points[0].batch_size == pytest.approx(32)
-    assert asked.comparisons[0].gain < 0
+    assert asked.points[0].gain < 0
     today = replace(profile, setup=replace(profile.setup, current=chain))
     advice = recommend(today, (100,), Wish(settings=(chain,))).advice
     raised = [a.text for a in advice if a.kind == "raise-max-running-requests"]

@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 import specsim
 from specsim.cli.main import COMMANDS, run
 from specsim.cli.progress import progress_bar
-from specsim.documents import CurveDocument
-from specsim.predict import CONCURRENCY
+from specsim.curve import Curve
 from specsim.profile import DEFAULT_PROFILE
+from specsim.question import CONCURRENCY
 
 ANALYTIC = ("predict", "--solver", "analytic")
 FOUNDING = (*ANALYTIC, "--topk", "2", "--steps", "2")
@@ -36,12 +37,13 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return out
 
 
-def document(capsys: pytest.CaptureFixture[str], *argv: str) -> CurveDocument:
-    out = printed(capsys, *argv, "--json")
-    return CurveDocument.model_validate_json(out)
+def document(capsys: pytest.CaptureFixture[str], *argv: str) -> Curve:
+    content = json.loads(printed(capsys, *argv, "--json"))
+    assert content.pop("schema") == "specsim.curve/1"
+    return TypeAdapter(Curve).validate_python(content)
 
 
-def settings(found: CurveDocument, role: str = "asked") -> list[tuple[int, int, int]]:
+def settings(found: Curve, role: str = "asked") -> list[tuple[int, int, int]]:
     rows = [r for r in found.rows if r.role == role and r.concurrency == found.rows[0].concurrency]
     return [(row.num_steps, row.topk, row.num_draft_tokens) for row in rows]
 

@@ -10,10 +10,12 @@ from importlib import resources
 import pytest
 
 import specsim
+from specsim.engine import engine_named, engine_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import load_profile, profile_from_toml, profile_names
-from specsim.profile.other_engine import NEWEST_READ, parse_engine, under_engine
+from specsim.profile.other_engine import under_engine
+from specsim.question import Question
 from specsim.setting import SpecSetting
 
 HEAVY = ("numpy", "pydantic", "pydantic_core", "rich", "scipy", "pandas", "matplotlib", "simpy")
@@ -123,7 +125,7 @@ def test_default_algorithm() -> None:
 def test_another_engine_keeps_the_hardware_and_drops_the_knobs() -> None:
     profile = load_profile()
     other, notes = under_engine(profile, "vllm")
-    assert other.setup.engine.version == NEWEST_READ["vllm"]
+    assert other.setup.engine.version == engine_named("vllm").newest
     assert other.setup.engine.tp == profile.setup.engine.tp
     assert other.setup.engine.mem_fraction_static is None
     assert other.setup.hardware == profile.setup.hardware
@@ -133,9 +135,9 @@ def test_another_engine_keeps_the_hardware_and_drops_the_knobs() -> None:
     assert under_engine(profile, "vllm", "0.20.2")[0].setup.engine.version == "0.20.2"
 
 
-@pytest.mark.parametrize("engine", NEWEST_READ)
+@pytest.mark.parametrize("engine", engine_names())
 def test_every_engine_answers(engine: str) -> None:
-    other, _ = under_engine(load_profile(), parse_engine(engine))
+    other, _ = under_engine(load_profile(), engine)
     curve = other.predict(SpecSetting.of(1, 3), concurrency=[1, 4], solver="analytic")
     assert all(point.output_tps > 0 for point in curve.rows)
     assert {point.engine for point in curve.rows} == {engine}
@@ -143,4 +145,4 @@ def test_every_engine_answers(engine: str) -> None:
 
 def test_unknown_engine() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'tensorrt-llm'"):
-        parse_engine("tensorrt")
+        engine_named("tensorrt")

@@ -11,10 +11,8 @@ from specsim.architecture import load_draft, load_model
 from specsim.cost import CostModel, draft_forward_s, target_time
 from specsim.cost.draft import OVERHEAD_S, overhead_s
 from specsim.cost.model import MATRIX_READS
-from specsim.engine import plan_run
 from specsim.errors import InputError, UnknownNameError
-from specsim.profile import cost_priors
-from specsim.scenario.apply import RESET
+from specsim.parameters import COST, cost_priors
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
@@ -71,10 +69,10 @@ def test_steps_of_a_small_model_on_two_cores(
     55 % either way (F16 at two tokens), where a maximum is a factor of two low.
     """
     tokens = np.array(list(measured_ms), dtype=np.float64)
-    seconds = target_time(server(quantisation).cost, tokens, 1.0, 0.0).total_s
+    seconds = target_time(server(quantisation).cost, tokens, 1.0, 0.0).target_s
     if quantisation == "q4_1":  # its kernels reach half the rate of the others
         rate = server(quantisation).cost.with_parameters(compute=0.5)
-        seconds = target_time(rate, tokens, 1.0, 0.0).total_s
+        seconds = target_time(rate, tokens, 1.0, 0.0).target_s
     ratio = seconds * 1e3 / np.array(list(measured_ms.values()))
     assert (np.abs(np.log(ratio)) < np.log(1.55)).all(), ratio
 
@@ -117,7 +115,7 @@ def test_a_shared_cache_is_walked_by_every_row(
     """
     apart = server("f16").cost
     shared = replace(apart, kv_unified=True)
-    steps = [target_time(c, 8.0, 1.0, 8.0 * context).total_s for c in (shared, apart)]
+    steps = [target_time(c, 8.0, 1.0, 8.0 * context).target_s for c in (shared, apart)]
     difference = 1e3 * float(steps[0] - steps[1])
     assert difference == pytest.approx(shared_ms - apart_ms, rel=0.33)
     assert float(shared.walked(1.0)) == 1.0
@@ -127,8 +125,8 @@ def test_a_shared_cache_is_walked_by_every_row(
 
 def test_another_cpu_or_weight_format_resets_what_it_changes() -> None:
     """Every cost number of a CPU is in the table of what a changed setup makes of it."""
-    assert {p.name for p in cost_priors(server())} <= set(RESET)
-    assert RESET["matrix"] == {"gpu", "quantisation"}
+    assert "matrix" in {p.name for p in cost_priors(server().facts)}
+    assert COST["matrix"].resets == "gpu quantisation"
 
 
 def test_a_cpu_launches_nothing() -> None:
@@ -136,8 +134,8 @@ def test_a_cpu_launches_nothing() -> None:
     assert overhead_s(cost) == OVERHEAD_S  # sampling, not launches
     draft = cost.draft
     assert draft is not None
-    bytes_s = (draft.step_bytes + draft.head_bytes) / BANDWIDTH
-    flops_s = (draft.flops_per_token + draft.head_flops_per_token) / RATE
+    bytes_s = (draft.step_bytes + draft.part.head_bytes) / BANDWIDTH
+    flops_s = (draft.flops_per_token + draft.part.head_flops_per_token) / RATE
     step = float(draft_forward_s(cost, 1.0, 0.0, 1.0))
     assert step == pytest.approx(bytes_s + flops_s, rel=0.02)  # the floor is 0.2 ms of 17
 
@@ -148,11 +146,13 @@ def test_a_drafter_cut_short_is_shorter() -> None:
     whole, cut = load_draft("smollm2-135m", target), load_draft("smollm2-135m", target, 10)
     head = target.vocab * target.hidden
     assert cut.layers == 10
-    assert (cut.params_per_step - head) * 3 == pytest.approx(whole.params_per_step - head, rel=1e-3)
+    assert (cut.shape.active_params - head) * 3 == pytest.approx(
+        whole.shape.active_params - head, rel=1e-3
+    )
     short = server("f16", quantisation="q4_0", layers=10).cost.draft
     assert short is not None
     # 37.7 MB file: ten layers in 18 bytes per 32 weights, embedding and head one tensor
-    assert short.step_bytes + short.head_bytes == pytest.approx(37.7e6, rel=0.15)
+    assert short.step_bytes + short.part.head_bytes == pytest.approx(37.7e6, rel=0.15)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_cannot_be_cut_is_refused(name: str, layers: int) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_llama_cpp_drafts_all_slots_at_once(steps: int) -> None:
     """S forwards, the first on the last token; then the verified batch once more (build 11434)."""
-    plan = plan_run(SpecSetting.of(1, steps, algorithm="STANDALONE"), server().engine)
+    plan = server().plan(SpecSetting.of(1, steps, algorithm="STANDALONE"))
     assert plan.draft_forwards == steps
     assert plan.extend_tokens_per_request(1.5) == steps + 1
     assert plan.timeline == "sequential"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama
 
-from specsim.cost import AllReduce, DraftTime, draft_forward_s, draft_time
+from specsim.cost import AllReduce, draft_forward_s, draft_time
 from specsim.cost.draft import DRAFT_FORWARD_S, EXTEND_S, OVERHEAD_S, TREE_PER_TOKEN_S, TREE_S
 
 # Sums and products of a dozen doubles.
@@ -19,13 +19,9 @@ ROUNDING = 1e-12
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 
 
-def phases(time: DraftTime) -> tuple[float, float, float, float]:
-    return (
-        float(time.draft_s),
-        float(time.tree_s),
-        float(time.overhead_s),
-        float(time.extend_s),
-    )
+def phases(parts: tuple[np.ndarray, ...]) -> tuple[float, ...]:
+    """Draft, tree, overhead, extend."""
+    return tuple(float(part) for part in parts)
 
 
 def test_a_draft_step_reads_the_drafter_once() -> None:
@@ -36,9 +32,9 @@ def test_a_draft_step_reads_the_drafter_once() -> None:
     cost = kimi().cost
     draft = cost.draft
     assert draft is not None
-    read = (draft.step_bytes + draft.head_bytes) / cost.bandwidth
+    read = (draft.step_bytes + draft.part.head_bytes) / cost.bandwidth
     assert read == pytest.approx(173e-6, rel=0.02)
-    messages = float(cost.allreduce_s(1, draft.hidden, draft.layers))
+    messages = float(cost.allreduce_s(1, draft.part.model.hidden, draft.part.model.layers))
     step = float(draft_forward_s(cost, 1, 0.0, 1))
     assert step == pytest.approx(read + DRAFT_FORWARD_S + messages, rel=0.02)
 
@@ -130,8 +126,5 @@ def test_counts_of_any_shape_broadcast() -> None:
     for row, n in enumerate((1.0, 4.0)):
         for column, b in enumerate(batch.tolist()):
             one = draft_time(kimi().cost, b, 1, n, n - 1, b * n, b * 1000)
-            cell = tuple(
-                float(np.broadcast_to(part, (2, 3))[row, column])
-                for part in (time.draft_s, time.tree_s, time.overhead_s, time.extend_s)
-            )
+            cell = tuple(float(np.broadcast_to(part, (2, 3))[row, column]) for part in time)
             assert cell == pytest.approx(phases(one), rel=ROUNDING)

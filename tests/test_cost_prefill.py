@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from servers import kimi, llama
 
 from specsim.cost import AllReduce, draft_forward_s, host_s, prefill_s
-from specsim.cost.prefill import PREFILL_EFFICIENCY
+from specsim.cost.rounds import PREFILL_EFFICIENCY
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12

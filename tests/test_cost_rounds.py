@@ -13,7 +13,8 @@ from specsim.cost import (
     RUN_AHEAD,
     SCHEDULE_SHARE,
     SEQUENTIAL,
-    RoundShape,
+    CostModel,
+    RoundTime,
     compose_s,
     draft_time,
     host_s,
@@ -28,20 +29,23 @@ seconds = st.floats(0, 1)
 TIMELINES = np.array([SEQUENTIAL, OVERLAP, RUN_AHEAD])
 
 
-def shape(
-    width: int, timeline: int, batch: float = 8.0, extend: float = 3.0, context: float = 4096.0
-) -> RoundShape:
+def priced(
+    cost: CostModel,
+    width: int,
+    timeline: int,
+    batch: float = 8.0,
+    extend: float = 3.0,
+    context: float = 4096.0,
+) -> RoundTime:
     speculates = width > 1
-    return RoundShape(
-        batch=np.array(batch),
-        padded=np.array(batch),
-        eager=np.array(False),
-        width=np.array(float(width)),
-        topk=np.array(1.0),
-        draft_forwards=np.array(1.0 * speculates),
-        extend_tokens=np.array(batch * extend * speculates),
-        kv_tokens=np.array(batch * context),
-        timeline=np.array(timeline),
+    return round_time(
+        cost,
+        batch,
+        width,
+        batch * context,
+        draft_forwards=1.0 * speculates,
+        extend_tokens=batch * extend * speculates,
+        timeline=timeline,
     )
 
 
@@ -70,45 +74,38 @@ def test_nothing_to_hide_nothing_gained(front: float, extend: float, host: float
 def test_overlap_of_spec_v2_saves_what_was_published() -> None:
     """SGLang #11398: 246.8 -> 273.4 tok/s at about 3 tokens a round, 12.1 -> 11.0 ms, saved 1.1.
 
-    The host's time is assumed to lie in 1-3 ms (PHYSICS 5); overlap saves what of it follows a
+    The host's time is assumed to lie in 1-3 ms [@host-time]; overlap saves what of it follows a
     launch, and as much of the rest as the extend covers: a factor of two either way.
     """
-    time = {t: round_time(kimi().cost, shape(4, t, batch=1.0)).round_s for t in TIMELINES.tolist()}
+    time = {t: priced(kimi().cost, 4, t, batch=1.0).round_s for t in TIMELINES.tolist()}
     saved = float(time[SEQUENTIAL] - time[OVERLAP])
     assert 1.1e-3 / 2 < saved < 1.1e-3 * 2
 
 
 def test_a_round_is_made_of_its_phases() -> None:
     cost = kimi().cost
-    time = round_time(cost, shape(4, SEQUENTIAL))
+    time = priced(cost, 4, SEQUENTIAL)
     parts = draft_time(cost, 8, 1, 4, 1, 24, 8 * 4096)
-    expected = (
-        target_time(cost, 8, 4, 8 * 4096).total_s
-        + parts.draft_s
-        + parts.tree_s
-        + parts.overhead_s
-        + parts.extend_s
-        + host_s(cost, 8)
-    )
+    expected = target_time(cost, 8, 4, 8 * 4096).target_s + sum(parts) + host_s(cost, 8)
     assert time.round_s == pytest.approx(float(expected), rel=ROUNDING)
 
 
 @pytest.mark.parametrize("timeline", TIMELINES.tolist())
 def test_without_speculation_a_round_is_a_step(timeline: int) -> None:
     cost = kimi().cost
-    step = float(target_time(cost, 8, 1, 8 * 4096).total_s)
+    step = float(target_time(cost, 8, 1, 8 * 4096).target_s)
     host = float(host_s(cost, 8))
     expected = {
         SEQUENTIAL: step + host,
         OVERLAP: step + SCHEDULE_SHARE * host,
         RUN_AHEAD: max(step, host),
     }[timeline]
-    assert round_time(cost, shape(1, timeline)).round_s == pytest.approx(expected, rel=ROUNDING)
+    assert priced(cost, 1, timeline).round_s == pytest.approx(expected, rel=ROUNDING)
 
 
 def test_a_slow_cpu_bounds_a_run_ahead_round() -> None:
     cost = kimi().cost.with_parameters(host=1000.0)
-    time = round_time(cost, shape(4, RUN_AHEAD))
+    time = priced(cost, 4, RUN_AHEAD)
     assert time.round_s == time.host_s
 
 
@@ -117,22 +114,17 @@ def test_shapes_broadcast_like_single_rounds() -> None:
     batch, width = np.array([1.0, 8.0, 64.0]), np.array([[1.0], [4.0], [16.0]])
     time = round_time(
         kimi().cost,
-        RoundShape(
-            batch=batch,
-            padded=batch,
-            eager=np.zeros(3, dtype=np.bool_),
-            width=width,
-            topk=np.ones((3, 1)),
-            draft_forwards=np.where(width > 1, 1.0, 0.0),
-            extend_tokens=3 * batch * (width > 1),
-            kv_tokens=batch * 4096,
-            timeline=np.full((3, 1), OVERLAP),
-        ),
+        batch,
+        width,
+        batch * 4096,
+        draft_forwards=np.where(width > 1, 1.0, 0.0),
+        extend_tokens=3 * batch * (width > 1),
+        timeline=OVERLAP,
     )
     assert time.round_s.shape == (3, 3)
     for row, n in enumerate((1, 4, 16)):
         for column, b in enumerate(batch.tolist()):
-            one = round_time(kimi().cost, shape(n, OVERLAP, batch=b))
+            one = priced(kimi().cost, n, OVERLAP, batch=b)
             cell = float(time.round_s[row, column])
             assert cell == pytest.approx(float(one.round_s), rel=ROUNDING)
 
@@ -140,6 +132,6 @@ def test_shapes_broadcast_like_single_rounds() -> None:
 def test_a_verify_of_t_tokens_costs_a_step_of_t_tokens_and_a_little() -> None:
     """Plus a few ms (Kimi-K2.6), at short contexts and where tokens share no experts."""
     cost = kimi().cost.with_parameters(expert_sharing=1.0)
-    verify = float(round_time(cost, shape(4, SEQUENTIAL, context=0.0)).round_s)
-    step = float(round_time(cost, shape(1, SEQUENTIAL, batch=32.0, context=0.0)).round_s)
+    verify = float(priced(cost, 4, SEQUENTIAL, context=0.0).round_s)
+    step = float(priced(cost, 1, SEQUENTIAL, batch=32.0, context=0.0).round_s)
     assert 0 < verify - step < 5e-3

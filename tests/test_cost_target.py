@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
 from specsim.cost import (
-    CORRECTION_KNOTS,
     AllReduce,
     CostModel,
-    CostParameters,
     active_experts,
     attention_s,
     correction_factor,
@@ -26,6 +24,7 @@ from specsim.cost import (
     target_time,
 )
 from specsim.errors import InputError
+from specsim.parameters import CORRECTION_KNOTS, COST, cost_values
 from specsim.server.system import assemble
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_moe.py"))
@@ -40,7 +39,7 @@ contexts = st.floats(0, 100_000)
 
 
 def total(cost: CostModel, batch: float, width: float, context: float) -> float:
-    return float(target_time(cost, batch, width, batch * context).total_s)
+    return float(target_time(cost, batch, width, batch * context).target_s)
 
 
 # --- coverage
@@ -97,7 +96,7 @@ def test_tokens_of_one_request_share_experts(tokens: int, touched: int) -> None:
 
     With the default exponent 0.75 within 3 %; independent tokens would touch 30, 57 and 102.
     """
-    shared = tokens ** CostParameters().expert_sharing
+    shared = tokens ** COST["expert_sharing"].default
     assert active_experts(shared, 256, 8) == pytest.approx(touched, rel=0.03)
     assert active_experts(tokens, 256, 8) > 1.35 * touched
 
@@ -179,10 +178,10 @@ def test_parts_add_up_and_broadcast(server: Callable[[], object]) -> None:
     batch, width = np.array([1.0, 8.0, 64.0]), np.array([[1.0], [4.0]])
     parts = target_time(server().cost, batch, width, batch * 1000)
     names = ("dense_s", "experts_s", "attention_s", "head_s", "allreduce_s", "fixed_s")
-    assert parts.total_s.shape == (2, 3)
-    assert parts.total_s == pytest.approx(sum(getattr(parts, n) for n in names), rel=ROUNDING)
+    assert parts.target_s.shape == (2, 3)
+    assert parts.target_s == pytest.approx(sum(getattr(parts, n) for n in names), rel=ROUNDING)
     one = target_time(server().cost, 64.0, 4.0, 64_000.0)
-    assert parts.total_s[1, 2] == pytest.approx(float(one.total_s), rel=ROUNDING)
+    assert parts.target_s[1, 2] == pytest.approx(float(one.target_s), rel=ROUNDING)
 
 
 def test_infinite_bandwidth_leaves_what_does_not_read() -> None:
@@ -276,7 +275,7 @@ def test_padding_costs_dense_work_but_no_experts(
     padded = target_time(cost, batch, width, 0.0, batch + pad)
     assert padded.dense_s >= exact.dense_s
     assert padded.experts_s == exact.experts_s
-    assert padded.total_s >= exact.total_s
+    assert padded.target_s >= exact.target_s
 
 
 @MODELS
@@ -286,7 +285,7 @@ def test_eager_is_never_faster_and_bounded_by_launches(
 ) -> None:
     cost = server().cost
     graph, eager = (
-        float(target_time(cost, batch, width, 0.0, None, mode).total_s) for mode in (False, True)
+        float(target_time(cost, batch, width, 0.0, None, mode).target_s) for mode in (False, True)
     )
     launches = cost.target.model.layers * 15 * 6e-6  # PHYSICS 2.7
     assert eager >= graph
@@ -298,7 +297,7 @@ def test_eager_is_never_faster_and_bounded_by_launches(
 
 def test_correction_interpolates_between_knots() -> None:
     knots = tuple(0.01 * (j - 3) for j in range(CORRECTION_KNOTS))
-    parameters = CostParameters(correction=knots)
+    parameters = cost_values(correction=knots)
     at = 2.0 ** np.arange(CORRECTION_KNOTS)
     assert np.log(correction_factor(parameters, at)) == pytest.approx(knots, abs=ROUNDING)
     middle = correction_factor(parameters, 2**3.5)
@@ -312,8 +311,8 @@ def test_correction_acts_on_all_but_attention() -> None:
     plain = target_time(kimi().cost, 8, 4, 1e5)
     raised = target_time(kimi().cost.with_parameters(correction=knots), 8, 4, 1e5)
     assert raised.attention_s == plain.attention_s
-    others = float(plain.total_s - plain.attention_s)
-    assert raised.total_s - raised.attention_s == pytest.approx(1.1 * others, rel=ROUNDING)
+    others = float(plain.target_s - plain.attention_s)
+    assert raised.target_s - raised.attention_s == pytest.approx(1.1 * others, rel=ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -330,4 +329,4 @@ def test_correction_acts_on_all_but_attention() -> None:
 )
 def test_parameters_refuse_what_is_no_multiplier(changes: dict[str, object]) -> None:
     with pytest.raises(InputError, match="must"):
-        CostParameters(**changes)
+        cost_values(**changes)

@@ -21,8 +21,9 @@ from specsim.decide.breakeven import (
     most_accept_length,
 )
 from specsim.errors import InputError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
 from specsim.scenario.apply import solve_level
 from specsim.setting import SpecSetting
@@ -83,7 +84,7 @@ def test_at_the_break_even_length_the_gain_is_zero() -> None:
     curve = predict(moved, Question((plan.setting,), (30,)), solver="analytic")
     asked = curve.of("asked")
     assert asked is not None
-    assert asked.comparisons[0].gain == pytest.approx(0.0, abs=0.02)
+    assert asked.points[0].gain == pytest.approx(0.0, abs=0.02)
 
 
 def test_gain_and_break_even_agree_in_sign() -> None:

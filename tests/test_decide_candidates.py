@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.acceptance import Acceptance, accept_table
 from specsim.decide.candidates import (
     Limits,
     algorithm_of,
@@ -15,11 +13,9 @@ from specsim.decide.candidates import (
     candidate_settings,
     with_current,
 )
-from specsim.decide.tables import accept_tables
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.scenario import apply_overrides, parse_overrides
-from specsim.setting import SpecSetting
 from specsim.tree import tree_capacity
 
 
@@ -80,25 +76,3 @@ def test_limits_are_checked() -> None:
         Limits(max_draft_tokens=1)
     with pytest.raises(InputError):
         Limits(max_topk=0)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    topk=st.integers(2, 5),
-    steps=st.integers(1, 5),
-    share=st.floats(0.0, 1.0),
-    level=st.floats(-2.0, 2.0),
-    alpha=st.sampled_from([0.0, 0.3, 0.65, 0.9, 1.0]),
-)
-def test_shared_beams_give_the_tables_of_single_settings(
-    topk: int, steps: int, share: float, level: float, alpha: float
-) -> None:
-    acceptance = Acceptance(accept_prob=(alpha,), level=level)
-    most = tree_capacity(topk, steps)
-    sizes = {2, 2 + round(share * (most - 2)), most}
-    settings_ = [SpecSetting("EAGLE3", topk, steps, n) for n in sizes]
-    for setting, table in zip(settings_, accept_tables(acceptance, settings_), strict=True):
-        one = accept_table(acceptance, setting)
-        # the same numbers added in another order
-        np.testing.assert_allclose(table.survival, one.survival, atol=1e-12)
-        assert table.accept_length == pytest.approx(one.accept_length, rel=1e-12)

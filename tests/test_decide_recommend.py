@@ -18,8 +18,9 @@ from specsim.decide.recommend import Wish, recommend
 from specsim.decide.recommendation import Recommendation
 from specsim.decide.slo import parse_slo
 from specsim.errors import InputError, UnknownNameError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
 from specsim.setting import SpecSetting
 from specsim.uncertainty import normal_cdf
@@ -68,9 +69,9 @@ def test_topk_2_pays_in_neither_engine_generation(version: str | None) -> None:
     asked = curve.of("asked")
     assert asked is not None
     assert asked.points[0].scheduler == ("overlap" if version else "sequential")
-    assert all(c.gain < 0 for c in asked.comparisons)
-    assert asked.comparisons[1].probability < 0.05
-    assert asked.comparisons[2].probability < 0.05
+    assert all(c.gain < 0 for c in asked.points)
+    assert asked.points[1].probability < 0.05
+    assert asked.points[2].probability < 0.05
 
 
 def test_bands_cover_the_loads_in_order() -> None:
@@ -96,7 +97,7 @@ def test_gains_are_those_of_predict() -> None:
     curve = predict(load_profile(), Question(concurrency=(1, 30, 100)), solver="analytic")
     series = curve.of("current")
     assert series is not None
-    for choice, comparison in zip(small().loads, series.comparisons, strict=True):
+    for choice, comparison in zip(small().loads, series.points, strict=True):
         assert choice.current is not None
         gain = choice.current.gain
         assert gain.value == pytest.approx(comparison.gain, abs=1e-9)

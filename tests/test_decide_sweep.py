@@ -11,8 +11,9 @@ import pytest
 from specsim.decide.sweep import COLUMNS, Sweep, SweepRow, product_of
 from specsim.decide.sweep_run import append_rows, read_done, run_sweep
 from specsim.errors import FormatError, InputError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.setting import SpecSetting
 
 SETTINGS = (SpecSetting.none(), SpecSetting.of(1, 2), SpecSetting.of(2, 2))

@@ -1,45 +1,19 @@
-"""Engine rules by version, row by row against ENGINES A1 (tree) and A2 (overlap)."""
+"""Engine rules by version, row by row: trees, overlap, and what a plan holds."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
+from engines import CHAIN, TREE, Server, sglang, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.engine import (
-    EngineSetup,
-    RunPlan,
-    launch_flags,
-    plan_run,
-    with_draft_share,
-)
+from specsim.engine import EngineSpec, RunPlan, engine_named, with_draft_share
 from specsim.errors import EngineRefusal, InputError, UnknownNameError
 from specsim.setting import Algorithm, Scheduler, SpecSetting
 
-GIB = 2**30
-FOUNDING_GPU_BYTES = 97_887 * 2**20  # RTX PRO 6000, as its driver reports it
-
-CHAIN = SpecSetting.of(topk=1, num_steps=2)
-TREE = SpecSetting.of(topk=4, num_steps=2, num_draft_tokens=16)
-
-
-def sglang(version: str = "0.5.9", **kwargs: Any) -> EngineSetup:
-    """SGLang on the founding GPU, TP8, unless said otherwise."""
-    kwargs.setdefault("gpu_mem_bytes", FOUNDING_GPU_BYTES)
-    kwargs.setdefault("tp", 8)
-    kwargs.setdefault("attention_backend", "flashinfer")
-    return EngineSetup("sglang", version, **kwargs)
-
-
-def spec(topk: int, scheduler: Scheduler, algorithm: Algorithm = "EAGLE3") -> SpecSetting:
-    base = CHAIN if topk == 1 else TREE
-    return dataclasses.replace(base, scheduler=scheduler, algorithm=algorithm)
-
-
-# --- A2: which scheduler a version takes
+# --- which scheduler a version takes
 
 # version, topk, asked scheduler -> scheduler that runs, words of the note
 RUNS = [
@@ -76,7 +50,7 @@ def test_scheduler_by_version(
     version: str, topk: int, asked: Scheduler, runs: Scheduler, note: str
 ) -> None:
     algorithm: Algorithm = "EAGLE" if version == "0.4.1" else "EAGLE3"
-    plan = plan_run(spec(topk, asked, algorithm), sglang(version))
+    plan = sglang(version).plan(spec(topk, asked, algorithm))
     assert plan.allowed
     assert not plan.what_if
     assert plan.reason is None
@@ -87,7 +61,7 @@ def test_scheduler_by_version(
 
 # version, setting, extra of the set-up -> words of the rule, of the remedy
 REFUSED: list[tuple[str, SpecSetting, dict[str, Any], str, str]] = [
-    # A2: topk > 1 with v2
+    # topk > 1 with v2
     ("0.5.3", spec(4, "overlap"), {}, "crashes", "0.5.13"),
     ("0.5.6", spec(4, "overlap"), {}, "13352", "sequential"),
     (
@@ -98,11 +72,11 @@ REFUSED: list[tuple[str, SpecSetting, dict[str, Any], str, str]] = [
         "0.5.13",
     ),
     ("0.5.10.post1", spec(2, "overlap"), {}, "0.5.7-0.5.10", "sequential"),
-    # A1: page size
+    # page size
     ("0.5.2", TREE, {"page_size": 16, "attention_backend": "fa3"}, "page_size > 1", "page_size 1"),
     ("0.5.9", TREE, {"page_size": 16, "attention_backend": "triton"}, "page_size > 1", "fa3"),
     ("0.5.13", TREE, {"page_size": 64, "attention_backend": "flashmla"}, "got attention", "triton"),
-    # A1: trtllm_mha is topk 1 only
+    # trtllm_mha is topk 1 only
     ("0.5.9", TREE, {"attention_backend": "trtllm_mha"}, "only supports topk = 1", "topk 1"),
     ("0.5.23", TREE, {"attention_backend": "TRTLLM_MHA"}, "only supports topk = 1", "another"),
     # algorithms that are not there yet
@@ -119,7 +93,7 @@ def test_refusals_name_rule_version_and_remedy(
 ) -> None:
     engine = sglang(version, **extra)
     with pytest.raises(EngineRefusal) as caught:
-        plan_run(setting, engine)
+        engine.plan(setting)
     error = caught.value
     assert rule in error.rule
     assert error.version == version
@@ -128,7 +102,7 @@ def test_refusals_name_rule_version_and_remedy(
     assert "--what-if" in error.remedy
     assert setting.label in str(error)
 
-    plan = plan_run(setting, engine, what_if=True)
+    plan = engine.plan(setting, what_if=True)
     assert plan.what_if
     assert not plan.allowed
     assert plan.reason is not None
@@ -139,12 +113,12 @@ def test_refusals_name_rule_version_and_remedy(
     )
     assert plan.setting.scheduler == setting.scheduler or setting.scheduler == "auto"
     with pytest.raises(InputError, match="cannot be launched"):
-        launch_flags(plan, engine)
+        engine.flags(plan)
 
 
 @pytest.mark.parametrize("version", ["0.4.6", "0.5.12"])
 def test_what_if_keeps_an_overlap_that_the_engine_would_drop(version: str) -> None:
-    plan = plan_run(spec(4, "overlap"), sglang(version), what_if=True)
+    plan = sglang(version).plan(spec(4, "overlap"), what_if=True)
     assert plan.what_if
     assert plan.setting.scheduler == "overlap"
     assert plan.timeline == "overlap"
@@ -156,30 +130,30 @@ def test_what_if_changes_nothing_that_is_not_bent(
 ) -> None:
     if asked == runs or asked == "auto":
         setting, engine = spec(topk, asked, "EAGLE"), sglang(version)
-        assert plan_run(setting, engine, what_if=True) == plan_run(setting, engine)
+        assert engine.plan(setting, what_if=True) == engine.plan(setting)
 
 
 @pytest.mark.parametrize("backend", ["flashinfer", "fa3"])
 def test_trees_on_pages_where_they_run(backend: str) -> None:
-    assert plan_run(TREE, sglang("0.5.9", page_size=16, attention_backend=backend)).allowed
+    assert sglang("0.5.9", page_size=16, attention_backend=backend).plan(TREE).allowed
     for version in ("0.5.13", "0.5.23"):
-        assert plan_run(TREE, sglang(version, page_size=16, attention_backend="triton")).allowed
+        assert sglang(version, page_size=16, attention_backend="triton").plan(TREE).allowed
 
 
 @pytest.mark.parametrize("version", ["0.4.5", "0.4.8"])
-def test_trees_on_pages_became_chains(version: str) -> None:  # A1: 0.4.4-0.4.8
+def test_trees_on_pages_became_chains(version: str) -> None:  # 0.4.4-0.4.8
     engine = sglang(version, page_size=16)
-    plan = plan_run(TREE, engine)
+    plan = engine.plan(TREE)
     assert (plan.setting.topk, plan.setting.num_draft_tokens) == (1, 3)
     assert "adjusted to 1" in plan.notes[0]
-    assert plan_run(TREE, engine, what_if=True).setting.topk == 4
+    assert engine.plan(TREE, what_if=True).setting.topk == 4
 
 
 @pytest.mark.parametrize(("version", "tokens"), [("0.4.4.post1", 3), ("0.4.5", 6), ("0.5.23", 6)])
-def test_chain_verifies_all_its_drafts(version: str, tokens: int) -> None:  # A1, from 0.4.5
+def test_chain_verifies_all_its_drafts(version: str, tokens: int) -> None:  # from 0.4.5
     asked = SpecSetting("EAGLE3", 1, 5, 3)
     for what_if in (False, True):
-        plan = plan_run(asked, sglang(version), what_if=what_if)
+        plan = sglang(version).plan(asked, what_if=what_if)
         assert plan.setting.num_draft_tokens == tokens
         assert ("adjusted" in " ".join(plan.notes)) == (tokens == 6)
 
@@ -194,7 +168,7 @@ def test_chain_verifies_all_its_drafts(version: str, tokens: int) -> None:  # A1
     ],
 )
 def test_plain_decoding(version: str, asked: Scheduler, runs: Scheduler) -> None:
-    plan = plan_run(SpecSetting.none(asked), sglang(version))
+    plan = sglang(version).plan(SpecSetting.none(asked))
     assert plan.setting == SpecSetting.none(runs)
     assert plan.timeline == ("run_ahead" if runs == "overlap" else "sequential")
     assert plan.finish_lag_rounds == (1 if runs == "overlap" else 0)
@@ -206,13 +180,13 @@ def test_plain_decoding(version: str, asked: Scheduler, runs: Scheduler) -> None
 
 def test_ngram_overlaps_by_0_5_23() -> None:
     for version, runs in (("0.5.9", "sequential"), ("0.5.13", "sequential"), ("0.5.23", "overlap")):
-        plan = plan_run(spec(4, "auto", "NGRAM"), sglang(version))
+        plan = sglang(version).plan(spec(4, "auto", "NGRAM"))
         assert plan.setting.scheduler == runs
         assert plan.draft_extend == "none"
         assert plan.draft_forwards == 0
 
 
-# --- A2: the round
+# --- the round
 
 
 @pytest.mark.parametrize(
@@ -233,7 +207,7 @@ def test_ngram_overlaps_by_0_5_23() -> None:
     ],
 )
 def test_timeline_of_v2(version: str, backend: str | None, timeline: str) -> None:
-    plan = plan_run(spec(1, "overlap"), sglang(version, attention_backend=backend))
+    plan = sglang(version, attention_backend=backend).plan(spec(1, "overlap"))
     assert plan.timeline == timeline
     assert plan.finish_lag_rounds == 1
     assert ("not stated" in " ".join(plan.notes)) == (backend is None)
@@ -251,7 +225,7 @@ def test_timeline_of_v2(version: str, backend: str | None, timeline: str) -> Non
 def test_extend_and_reserve(
     version: str, scheduler: Scheduler, topk: int, extend: str, tokens: int, reserve: int
 ) -> None:
-    plan = plan_run(spec(topk, scheduler), sglang(version))
+    plan = sglang(version).plan(spec(topk, scheduler))
     assert plan.draft_extend == extend
     assert plan.extend_tokens_per_request(1.8) == tokens
     assert plan.extend_tokens_per_request(1.8, eager=True) == (
@@ -265,7 +239,7 @@ def test_extend_and_reserve(
 @pytest.mark.parametrize(
     ("version", "backend", "eager"),
     [
-        ("0.5.9", "flashinfer", True),  # A2: eager except on Triton and TRTLLM-MLA
+        ("0.5.9", "flashinfer", True),  # eager except on Triton and TRTLLM-MLA
         ("0.5.9", "triton", False),
         ("0.5.9", "trtllm_mla", False),
         ("0.5.12.post1", "fa3", True),
@@ -275,8 +249,8 @@ def test_extend_and_reserve(
 )
 def test_extend_without_a_graph(version: str, backend: str, eager: bool) -> None:
     engine = sglang(version, attention_backend=backend)
-    assert plan_run(spec(1, "overlap"), engine).extend_eager is eager
-    assert not plan_run(SpecSetting.none(), engine).extend_eager
+    assert engine.plan(spec(1, "overlap")).extend_eager is eager
+    assert not engine.plan(SpecSetting.none()).extend_eager
 
 
 @pytest.mark.parametrize(
@@ -291,7 +265,7 @@ def test_extend_without_a_graph(version: str, backend: str, eager: bool) -> None
     ],
 )
 def test_allocation(version: str, setting: SpecSetting, page: int, alloc: int) -> None:
-    plan = plan_run(setting, sglang(version, page_size=page))
+    plan = sglang(version, page_size=page).plan(setting)
     assert plan.alloc_tokens == alloc
 
 
@@ -307,22 +281,22 @@ any_setting = st.builds(
     st.sampled_from(["EAGLE", "EAGLE3", "MTP", "STANDALONE", "NGRAM"]),
     st.sampled_from(["auto", "sequential", "overlap"]),
 )
-any_engine = st.builds(
-    EngineSetup,
+any_spec = st.builds(
+    EngineSpec,
     st.sampled_from(["sglang", "vllm", "tensorrt-llm", "llama.cpp"]),
     st.sampled_from(["0.4.1", "0.4.6", "0.5.2", "0.5.3", "0.5.9", "0.5.12", "0.5.23", "main"]),
-    st.floats(8e9, 300e9),
     tp=st.sampled_from([1, 2, 4, 8]),
     attention_backend=st.sampled_from([None, "triton", "fa3", "flashinfer", "trtllm_mha"]),
     page_size=st.sampled_from([1, 16, 64]),
     max_running_requests=st.none() | st.integers(1, 512),
     cuda_graph_max_bs=st.none() | st.integers(1, 600),
 )
+any_engine = st.builds(Server, any_spec, st.floats(8e9, 300e9))
 
 
 @given(any_setting | st.just(SpecSetting.none()), any_engine)
-def test_every_plan_is_whole(setting: SpecSetting, engine: EngineSetup) -> None:
-    plan = plan_run(setting, engine, what_if=True)
+def test_every_plan_is_whole(setting: SpecSetting, engine: Server) -> None:
+    plan = engine.plan(setting, what_if=True)
     assert plan.setting.scheduler in ("sequential", "overlap")
     assert plan.allowed == (plan.reason is None) == (not plan.what_if)
     assert plan.max_running_requests >= 1
@@ -334,7 +308,7 @@ def test_every_plan_is_whole(setting: SpecSetting, engine: EngineSetup) -> None:
         assert plan.graph_batch_sizes[-1] <= plan.max_running_requests
     rule = ""
     try:
-        strict: RunPlan | None = plan_run(setting, engine)
+        strict: RunPlan | None = engine.plan(setting)
     except EngineRefusal as refusal:
         strict, rule = None, refusal.rule
     if strict is None:
@@ -346,30 +320,30 @@ def test_every_plan_is_whole(setting: SpecSetting, engine: EngineSetup) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"tp": 0}, "tp 0"),
-        ({"page_size": -1}, "page_size -1"),
-        ({"max_running_requests": 0}, "max_running_requests 0"),
-        ({"mem_fraction_static": 1.2}, "mem_fraction_static 1.2"),
-        ({"gpu_mem_bytes": 0.0}, "GPU memory"),
+        ({"tp": 0}, "tp = 0"),
+        ({"page_size": -1}, "page_size = -1"),
+        ({"max_running_requests": 0}, "max_running_requests = 0"),
+        ({"mem_fraction_static": 1.2}, "mem_fraction_static = 1.2"),
         ({"version": "soon"}, "is not a version"),
     ],
 )
 def test_impossible_set_ups(kwargs: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        dataclasses.replace(sglang(), **kwargs)
+        sglang().but(**kwargs)
 
 
 def test_unknown_engine() -> None:
-    name: Any = "sglan"
     with pytest.raises(UnknownNameError, match="did you mean 'sglang'"):
-        EngineSetup(name, "0.5.9", 1e9)
+        engine_named("sglan")
+    with pytest.raises(UnknownNameError, match="did you mean 'sglang'"):
+        Server(EngineSpec("sglan", "0.5.9"), 1e9).plan(CHAIN)
 
 
 @pytest.mark.parametrize(("share", "verified"), [(1.0, 6.0), (0.24, 2.2), (0.01, 1.05)])
 def test_a_lookup_verifies_only_what_it_finds(share: float, verified: float) -> None:
     """1 + q S: llama.cpp's ngram-simple drafted in 24 % of the rounds (own data)."""
     lookup = SpecSetting.of(1, 5, algorithm="NGRAM")
-    plan = plan_run(lookup, EngineSetup("llama.cpp", "11434", 1e10))
+    plan = Server(EngineSpec("llama.cpp", "11434"), 1e10).plan(lookup)
     found = with_draft_share(plan, share)
     assert found.verified_per_request == pytest.approx(verified)
     assert found is with_draft_share(plan, share)  # equal plans are one, so rows group

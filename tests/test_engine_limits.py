@@ -1,49 +1,21 @@
-"""Engine rules, numbers: caps, captured sizes and memory (ENGINES A3), other engines, launch."""
+"""Engine rules, numbers: caps, captured sizes and memory , other engines, launch."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 import numpy as np
 import pytest
+from engines import CHAIN, FOUNDING_GPU_BYTES, GIB, TREE, server, sglang, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.engine import (
-    EngineSetup,
-    kv_capacity,
-    launch_env,
-    launch_flags,
-    padded_batch,
-    plan_run,
-)
-from specsim.engine.sglang_limits import cuda_graph_max_bs, mem_fraction_static
+from specsim.engine import launch_env, padded_batch
 from specsim.errors import EngineRefusal, InputError
-from specsim.setting import Algorithm, Scheduler, SpecSetting
+from specsim.setting import SpecSetting
 
-GIB = 2**30
-FOUNDING_GPU_BYTES = 97_887 * 2**20  # RTX PRO 6000, as its driver reports it
-
-CHAIN = SpecSetting.of(topk=1, num_steps=2)
-TREE = SpecSetting.of(topk=4, num_steps=2, num_draft_tokens=16)
-
-
-def sglang(version: str = "0.5.9", **kwargs: Any) -> EngineSetup:
-    """SGLang on the founding GPU, TP8, unless said otherwise."""
-    kwargs.setdefault("gpu_mem_bytes", FOUNDING_GPU_BYTES)
-    kwargs.setdefault("tp", 8)
-    kwargs.setdefault("attention_backend", "flashinfer")
-    return EngineSetup("sglang", version, **kwargs)
-
-
-def spec(topk: int, scheduler: Scheduler, algorithm: Algorithm = "EAGLE3") -> SpecSetting:
-    base = CHAIN if topk == 1 else TREE
-    return dataclasses.replace(base, scheduler=scheduler, algorithm=algorithm)
-
-
-# --- A3: limits
+# --- limits
 
 
 @pytest.mark.parametrize(
@@ -60,14 +32,14 @@ def spec(topk: int, scheduler: Scheduler, algorithm: Algorithm = "EAGLE3") -> Sp
 )
 def test_running_cap(version: str, kwargs: dict[str, Any], speculating: int, plain: int) -> None:
     engine = sglang(version, **kwargs)
-    assert plan_run(CHAIN, engine).max_running_requests == speculating
-    assert plan_run(SpecSetting.none(), engine).max_running_requests == plain
+    assert engine.plan(CHAIN).max_running_requests == speculating
+    assert engine.plan(SpecSetting.none()).max_running_requests == plain
 
 
 @pytest.mark.parametrize(("version", "cap"), [("0.4.3", 2048), ("0.4.3.post4", 32), ("0.4.4", 32)])
 def test_running_cap_of_old_releases(version: str, cap: int) -> None:
     # 0.4.4 as released still has 32 (server_args.py:282); 48 is in 0.4.5.
-    assert plan_run(spec(1, "auto", "EAGLE"), sglang(version)).max_running_requests == cap
+    assert sglang(version).plan(spec(1, "auto", "EAGLE")).max_running_requests == cap
 
 
 @pytest.mark.parametrize(
@@ -85,53 +57,53 @@ def test_running_cap_of_old_releases(version: str, cap: int) -> None:
 )
 def test_defaults_by_gpu_memory(version: str, gib: int, narrow: int, wide: int, chunk: int) -> None:
     two = sglang(version, tp=2, gpu_mem_bytes=gib * GIB)
-    four = dataclasses.replace(two, tp=4)
-    assert (cuda_graph_max_bs(two), cuda_graph_max_bs(four)) == (narrow, wide)
-    assert plan_run(CHAIN, two).chunked_prefill_size == chunk
-    asked = dataclasses.replace(two, chunked_prefill_size=1024, cuda_graph_max_bs=6)
-    assert plan_run(CHAIN, asked).chunked_prefill_size == 1024
-    assert plan_run(CHAIN, asked).graph_batch_sizes == (1, 2, 3, 4, 5, 6)
+    four = two.but(tp=4)
+    assert (two.graph_max, four.graph_max) == (narrow, wide)
+    assert two.plan(CHAIN).chunked_prefill_size == chunk
+    asked = two.but(chunked_prefill_size=1024, cuda_graph_max_bs=6)
+    assert asked.plan(CHAIN).chunked_prefill_size == 1024
+    assert asked.plan(CHAIN).graph_batch_sizes == (1, 2, 3, 4, 5, 6)
 
 
 def test_captured_sizes() -> None:
     # 0.5.9 server_args.py:1079-1107: 1-8, -32 by 2, 40-64 by 4, -256 by 8, then 16.
     wide_open = sglang("0.5.9", max_running_requests=4096)
-    sizes = plan_run(CHAIN, wide_open).graph_batch_sizes
+    sizes = wide_open.plan(CHAIN).graph_batch_sizes
     assert sizes[:8] == tuple(range(1, 9))
     assert sizes[8:20] == tuple(range(10, 33, 2))
     assert sizes[20:27] == tuple(range(40, 65, 4))
     assert sizes[27:51] == tuple(range(72, 257, 8))
     assert sizes[51:] == tuple(range(272, 513, 16))
-    plain = plan_run(SpecSetting.none(), wide_open).graph_batch_sizes
+    plain = wide_open.plan(SpecSetting.none()).graph_batch_sizes
     assert plain[:7] == (1, 2, 4, 8, 12, 16, 24)
     assert plain[-2:] == (496, 512)
-    more = plan_run(SpecSetting.none(), dataclasses.replace(wide_open, cuda_graph_max_bs=600))
+    more = wide_open.but(cuda_graph_max_bs=600).plan(SpecSetting.none())
     assert more.graph_batch_sizes[-3:] == (512, 544, 576)
 
 
 def test_captured_sizes_stop_at_the_running_cap() -> None:
-    assert plan_run(CHAIN, sglang("0.5.9")).graph_batch_sizes[-3:] == (40, 44, 48)
+    assert sglang("0.5.9").plan(CHAIN).graph_batch_sizes[-3:] == (40, 44, 48)
     odd = sglang("0.5.9", max_running_requests=37)
-    assert plan_run(CHAIN, odd).graph_batch_sizes[-2:] == (32, 37)
+    assert odd.plan(CHAIN).graph_batch_sizes[-2:] == (32, 37)
     # The asked maximum itself is captured from 0.5.12 on.
     for version, last in (("0.5.9", 96), ("0.5.12", 99)):
         engine = sglang(version, cuda_graph_max_bs=99, max_running_requests=200)
-        assert plan_run(CHAIN, engine).graph_batch_sizes[-1] == last
+        assert engine.plan(CHAIN).graph_batch_sizes[-1] == last
 
 
 def test_captured_sizes_of_old_releases() -> None:  # 0.5.2 cuda_graph_runner.py
     engine = sglang("0.5.2", gpu_mem_bytes=80 * GIB)
-    assert plan_run(CHAIN, engine).graph_batch_sizes[-3:] == (32, 40, 48)
-    plain = plan_run(SpecSetting.none(), engine).graph_batch_sizes
+    assert engine.plan(CHAIN).graph_batch_sizes[-3:] == (32, 40, 48)
+    plain = engine.plan(SpecSetting.none()).graph_batch_sizes
     assert plain[:5] == (1, 2, 4, 8, 16)
     assert plain[-1] == 160
-    big = dataclasses.replace(engine, gpu_mem_bytes=180 * GIB, cuda_graph_max_bs=600)
-    assert plan_run(SpecSetting.none(), big).graph_batch_sizes[-1] == 592
+    big = engine.but(gpu_mem_bytes=180 * GIB, cuda_graph_max_bs=600)
+    assert big.plan(SpecSetting.none()).graph_batch_sizes[-1] == 592
 
 
 @given(st.integers(1, 600), st.sampled_from(["0.5.2", "0.5.9", "0.5.12", "0.5.23"]))
 def test_padding_goes_to_the_next_captured_size(batch: int, version: str) -> None:
-    plan = plan_run(CHAIN, sglang(version, max_running_requests=600, cuda_graph_max_bs=128))
+    plan = sglang(version, max_running_requests=600, cuda_graph_max_bs=128).plan(CHAIN)
     padded, eager = padded_batch(plan, [batch, batch])
     assert padded[0] == padded[1]
     assert eager[0] == (batch > max(plan.graph_batch_sizes))
@@ -143,14 +115,14 @@ def test_padding_goes_to_the_next_captured_size(batch: int, version: str) -> Non
 
 @given(st.floats(0.5, 300), st.floats(0.5, 300))
 def test_padding_is_monotone(one: float, other: float) -> None:
-    plan = plan_run(CHAIN, sglang(max_running_requests=4096))
+    plan = sglang(max_running_requests=4096).plan(CHAIN)
     low, high = sorted([one, other])
     padded, _ = padded_batch(plan, [low, high])
     assert low <= padded[0] <= padded[1]
 
 
 def test_padding_takes_scalars_and_whole_arrays() -> None:
-    plan = plan_run(CHAIN, sglang())
+    plan = sglang().plan(CHAIN)
     padded, eager = padded_batch(plan, 9)
     assert (float(padded), bool(eager)) == (10.0, False)
     padded, eager = padded_batch(plan, np.array([[33, 48], [49, 8.5]]))
@@ -164,42 +136,34 @@ def test_padding_takes_scalars_and_whole_arrays() -> None:
 def test_memory_fraction_by_hand() -> None:
     # 0.5.9 server_args.py:1020-1063, MiB: 512 + 1.5 * 2048 + 2 * 24 + 1024 / 8 = 3760 of 24576.
     engine = sglang("0.5.9", tp=1, gpu_mem_bytes=24 * GIB)
-    assert mem_fraction_static(engine, "none") == round(1 - 3760 / 24576, 3)
-    assert mem_fraction_static(engine, "EAGLE3") == round(1 - (3760 + 2048) / 24576, 3)
-    assert mem_fraction_static(engine, "STANDALONE") == round(1 - (3760 + 6144) / 24576, 3)
-    assert mem_fraction_static(engine, "NGRAM") == mem_fraction_static(engine, "none")
+    assert engine.fraction("none") == round(1 - 3760 / 24576, 3)
+    assert engine.fraction("EAGLE3") == round(1 - (3760 + 2048) / 24576, 3)
+    assert engine.fraction("STANDALONE") == round(1 - (3760 + 6144) / 24576, 3)
+    assert engine.fraction("NGRAM") == engine.fraction("none")
     # At least 10 GiB above 60 GiB: 512 + 12288 + 1024 + 1024 is more, with a small chunk it is not.
     big = sglang("0.5.9", gpu_mem_bytes=80 * GIB)
-    assert mem_fraction_static(big, "none") == round(1 - 14848 / 81920, 3)
-    small_chunk = dataclasses.replace(big, chunked_prefill_size=2048, cuda_graph_max_bs=8)
-    assert mem_fraction_static(small_chunk, "none") == round(1 - 10240 / 81920, 3)
-    assert mem_fraction_static(dataclasses.replace(big, mem_fraction_static=0.88), "MTP") == 0.88
+    assert big.fraction("none") == round(1 - 14848 / 81920, 3)
+    small_chunk = big.but(chunked_prefill_size=2048, cuda_graph_max_bs=8)
+    assert small_chunk.fraction("none") == round(1 - 10240 / 81920, 3)
+    assert big.but(mem_fraction_static=0.88).fraction("MTP") == 0.88
     # 0.5.2: by class of GPU, (9.5 + tp / 2) GiB of 80.
-    assert mem_fraction_static(sglang("0.5.2", gpu_mem_bytes=80 * GIB), "none") == round(
-        1 - 13.5 / 80, 3
-    )
+    assert sglang("0.5.2", gpu_mem_bytes=80 * GIB).fraction("none") == round(1 - 13.5 / 80, 3)
 
 
 def test_founding_pool() -> None:
-    # 0.88 of the card less 68.4 GB of weights, 70,272 B per token (PHYSICS 2.5, 2.6).
+    # 0.88 of the card less 68.4 GB of weights, 70,272 B per token.
     engine = sglang(mem_fraction_static=0.88)
     expected = (0.88 * FOUNDING_GPU_BYTES - 68.4e9) / 70_272
-    assert kv_capacity(engine, 68.4e9, 70_272) == int(expected)
-    assert kv_capacity(dataclasses.replace(engine, kv_tokens=190_000), 68.4e9, 70_272) == 190_000
+    assert engine.capacity(68.4e9, 70_272) == int(expected)
+    assert engine.but(kv_tokens=190_000).capacity(68.4e9, 70_272) == 190_000
 
 
 @pytest.mark.parametrize("name", ["sglang", "vllm", "tensorrt-llm", "llama.cpp"])
 def test_a_model_that_does_not_fit(name: Any) -> None:
-    engine = EngineSetup(name, "1.0", 80 * GIB, tp=8)
+    engine = server(name, "1.0", 80 * GIB, tp=8)
     with pytest.raises(InputError, match="bytes too many"):
-        kv_capacity(engine, 90 * GIB, 70_272)
-    assert kv_capacity(engine, 20 * GIB, 70_272) > kv_capacity(engine, 30 * GIB, 70_272) > 0
-
-
-@pytest.mark.parametrize(("weights", "kv"), [(-1.0, 1.0), (1.0, 0.0), (float("nan"), 1.0)])
-def test_impossible_sizes(weights: float, kv: float) -> None:
-    with pytest.raises(InputError):
-        kv_capacity(sglang(), weights, kv)
+        engine.capacity(90 * GIB, 70_272)
+    assert engine.capacity(20 * GIB, 70_272) > engine.capacity(30 * GIB, 70_272) > 0
 
 
 # --- other engines
@@ -207,17 +171,17 @@ def test_impossible_sizes(weights: float, kv: float) -> None:
 
 def test_vllm_takes_chains_only() -> None:
     for version, words in (("0.10.2", "chains only"), ("0.16.0", "speculative_token_tree")):
-        engine = EngineSetup("vllm", version, 80 * GIB)
+        engine = server("vllm", version, 80 * GIB)
         with pytest.raises(EngineRefusal, match=words):
-            plan_run(TREE, engine)
-        assert plan_run(TREE, engine, what_if=True).what_if
+            engine.plan(TREE)
+        assert engine.plan(TREE, what_if=True).what_if
     with pytest.raises(EngineRefusal) as caught:
-        plan_run(TREE, EngineSetup("vllm", "0.33.0", 80 * GIB))
+        server("vllm", "0.33.0", 80 * GIB).plan(TREE)
     assert "speculative_token_tree" not in str(caught.value)
 
 
 def test_vllm_plan() -> None:
-    plan = plan_run(SpecSetting("EAGLE3", 1, 3, 3), EngineSetup("vllm", "0.33.0", 80 * GIB))
+    plan = server("vllm", "0.33.0", 80 * GIB).plan(SpecSetting("EAGLE3", 1, 3, 3))
     assert plan.setting.num_draft_tokens == 4
     assert "num_speculative_tokens 3" in " ".join(plan.notes)
     assert "assumed" in " ".join(plan.notes)
@@ -237,15 +201,15 @@ def test_vllm_plan() -> None:
     ("version", "words"),
     [("0.9.2", "works in the V0"), ("0.16.0", "unused"), ("0.33.0", "per_batch_size")],
 )
-def test_vllm_batch_size_switches(version: str, words: str) -> None:  # A5
-    engine = EngineSetup("vllm", version, 80 * GIB)
-    assert words in " ".join(plan_run(CHAIN, engine).notes)
-    assert words not in " ".join(plan_run(SpecSetting.none(), engine).notes)
+def test_vllm_batch_size_switches(version: str, words: str) -> None:
+    engine = server("vllm", version, 80 * GIB)
+    assert words in " ".join(engine.plan(CHAIN).notes)
+    assert words not in " ".join(engine.plan(SpecSetting.none()).notes)
 
 
 def test_llama_cpp_runs_chains_in_turn() -> None:
-    engine = EngineSetup("llama.cpp", "b4567", 24 * GIB)
-    plan = plan_run(CHAIN, engine)
+    engine = server("llama.cpp", "b4567", 24 * GIB)
+    plan = engine.plan(CHAIN)
     assert plan.setting.scheduler == "sequential"
     assert "slots assumed" in " ".join(plan.notes)
     padded, eager = padded_batch(plan, [1, 3])
@@ -254,11 +218,11 @@ def test_llama_cpp_runs_chains_in_turn() -> None:
     assert plan.extend_tokens_per_request(1.7) == CHAIN.num_draft_tokens  # the verified batch again
     for setting in (TREE, CHAIN.with_scheduler("overlap")):
         with pytest.raises(EngineRefusal):
-            plan_run(setting, engine)
+            engine.plan(setting)
 
 
 def test_tensorrt_llm_overlaps_and_takes_trees() -> None:
-    plan = plan_run(TREE, EngineSetup("tensorrt-llm", "1.2.0rc1", 80 * GIB, tp=8))
+    plan = server("tensorrt-llm", "1.2.0rc1", 80 * GIB, tp=8).plan(TREE)
     assert (plan.allowed, plan.setting.scheduler, plan.finish_lag_rounds) == (True, "overlap", 1)
 
 
@@ -281,9 +245,9 @@ def test_launch_of_sglang(
     version: str, setting: SpecSetting, flags: list[str], env: dict[str, str]
 ) -> None:
     engine = sglang(version)
-    plan = plan_run(setting, engine)
+    plan = engine.plan(setting)
     assert launch_env(plan) == env
-    assert launch_flags(plan, engine, "org/draft") == [
+    assert engine.flags(plan, "org/draft") == [
         "--speculative-algorithm",
         "EAGLE3",
         "--speculative-draft-model-path",
@@ -301,19 +265,19 @@ def test_launch_of_sglang(
 def test_launch_of_other_settings() -> None:
     engine = sglang(max_running_requests=64, cuda_graph_max_bs=128)
     caps = ["--max-running-requests", "64", "--cuda-graph-max-bs", "128"]
-    assert launch_flags(plan_run(SpecSetting.none(), engine), engine) == caps
-    plain = plan_run(SpecSetting.none("sequential"), engine)
-    assert launch_flags(plain, engine) == ["--disable-overlap-schedule", *caps]
+    assert engine.flags(engine.plan(SpecSetting.none())) == caps
+    plain = engine.plan(SpecSetting.none("sequential"))
+    assert engine.flags(plain) == ["--disable-overlap-schedule", *caps]
     assert launch_env(plain) == {}
-    mtp = launch_flags(plan_run(spec(1, "auto", "MTP"), engine), engine)
+    mtp = engine.flags(engine.plan(spec(1, "auto", "MTP")))
     assert mtp[:2] == ["--speculative-algorithm", "EAGLE"]
-    ngram = launch_flags(plan_run(spec(4, "auto", "NGRAM"), engine), engine)
+    ngram = engine.flags(engine.plan(spec(4, "auto", "NGRAM")))
     assert ngram[2:4] == ["--speculative-ngram-max-bfs-breadth", "4"]
 
 
 def test_launch_of_vllm_and_llama_cpp() -> None:
-    engine = EngineSetup("vllm", "0.33.0", 80 * GIB, max_running_requests=64)
-    flags = launch_flags(plan_run(CHAIN.with_scheduler("sequential"), engine), engine, "org/draft")
+    engine = server("vllm", "0.33.0", 80 * GIB, max_running_requests=64)
+    flags = engine.flags(engine.plan(CHAIN.with_scheduler("sequential")), "org/draft")
     assert flags[0] == "--speculative-config"
     assert json.loads(flags[1]) == {
         "method": "eagle3",
@@ -321,6 +285,6 @@ def test_launch_of_vllm_and_llama_cpp() -> None:
         "model": "org/draft",
     }
     assert flags[2:] == ["--max-num-seqs", "64", "--no-async-scheduling"]
-    slots = EngineSetup("llama.cpp", "b4567", 24 * GIB)
-    standalone = plan_run(spec(1, "auto", "STANDALONE"), slots)
-    assert launch_flags(standalone, slots) == ["--parallel", "4", "--draft-max", "2"]
+    slots = server("llama.cpp", "b4567", 24 * GIB)
+    standalone = slots.plan(spec(1, "auto", "STANDALONE"))
+    assert slots.flags(standalone) == ["--parallel", "4", "--draft-max", "2"]

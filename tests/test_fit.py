@@ -15,10 +15,12 @@ from specsim.calibrate.residuals import Rows, measured
 from specsim.cost import CostModel, draft_time
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
-from specsim.profile import Parameter, acceptance_priors, cost_priors, default_acceptance
+from specsim.parameters import acceptance_priors, cost_priors
+from specsim.profile import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
+from specsim.uncertainty import Parameter
 
 
 @lru_cache(maxsize=1)
@@ -53,7 +55,7 @@ def simulated(
     """Cells as a server with these parameters would give them, with noise."""
     system = assemble(setup())
     acceptance = default_acceptance(system, "EAGLE3", "", 0.0)
-    parameters = (*cost_priors(system), *acceptance_priors(("default@0",)))
+    parameters = (*cost_priors(system.facts), *acceptance_priors(("default@0",)))
     moved = tuple(replace(p, value=truth[p.name]) if p.name in truth else p for p in parameters)
     template = observations_from_rows(cells()).rows
     coordinates = np.array([p.coordinate for p in moved])
@@ -91,7 +93,7 @@ def test_stated_intervals_contain_the_truth() -> None:
         system = assemble(setup())
         truth = {
             p.name: float(np.exp(rng.normal(0, p.prior_sd)))
-            for p in cost_priors(system)
+            for p in cost_priors(system.facts)
             if p.name in ("bandwidth", "target_fixed", "round_overhead", "draft", "attention")
         }
         result = fit_profile(setup(), simulated(truth, 0.02, rng))
@@ -215,8 +217,7 @@ def test_a_drafting_time_of_no_drafter_is_refused() -> None:
 
 
 def draft_s(cost: CostModel, batch: int) -> float:
-    time = draft_time(cost, batch, 1, 4, 2, 0.0, batch * 2048.0)
-    return float(time.draft_s)
+    return float(draft_time(cost, batch, 1, 4, 2, 0.0, batch * 2048.0)[0])
 
 
 def test_a_single_client_pins_the_prefill() -> None:

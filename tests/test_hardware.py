@@ -18,9 +18,7 @@ from specsim.hardware import (
     link_from_table,
     link_names,
     load_gpu,
-    load_gpu_file,
     load_link,
-    load_link_file,
 )
 
 REQUIRED = {"mem_bytes": 96e9, "mem_bandwidth": 1.792e12, "flops_bf16": 468e12}
@@ -61,7 +59,7 @@ def test_measured_gpus(
     assert gpu.bandwidth == pytest.approx(read_gbs * 1e9)
     assert gpu.flops_bf16 == pytest.approx(spec_tflops * 1e12)
     assert gpu.compute("bf16") == pytest.approx(gemm_tflops * 1e12)
-    assert gpu.bandwidth_evidence == gpu.compute_evidence("bf16") == gpu.evidence == "measured"
+    assert gpu.bandwidth_evidence == gpu.evidence_of("gemm_flops_bf16") == "measured"
     assert gpu.evidence_of("mem_bandwidth") == "published"
     assert "aiconfigurator@095f58a" in gpu.source_of("read_bandwidth")
 
@@ -84,7 +82,7 @@ def test_unmeasured_gpus_get_generic_efficiencies(
     assert gpu.mem_bytes == pytest.approx(gb * 1e9)
     assert gpu.bandwidth == pytest.approx(0.8 * gbs * 1e9)
     assert gpu.compute("bf16") == pytest.approx(0.75 * tflops * 1e12)
-    assert gpu.bandwidth_evidence == gpu.compute_evidence() == "assumed"
+    assert gpu.bandwidth_evidence == gpu.evidence_of("gemm_flops_bf16") == "assumed"
 
 
 def test_the_founding_card_reports_97887_mib() -> None:
@@ -99,9 +97,7 @@ def test_other_types_are_as_efficient_as_bf16_and_missing_ones_run_in_bf16() -> 
     pro, a100 = load_gpu("rtx-pro-6000"), load_gpu("a100-sxm")
     assert pro.compute("fp8") == pytest.approx(398e12 * 935.6 / 467.8)
     assert pro.compute("fp4") == pytest.approx(398e12 * 1871.2 / 467.8)
-    assert pro.compute_evidence("fp8") == "assumed"
     assert a100.compute("fp8") == a100.compute("fp4") == a100.compute("bf16")
-    assert a100.compute_evidence("fp8") == "measured"
     assert a100.compute("fp16") == a100.compute("bf16")
     with pytest.raises(UnknownNameError, match="fp8"):
         pro.compute("fp9")
@@ -182,7 +178,7 @@ def test_allreduce_curves_are_complete(name: str) -> None:
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"did you mean 'h100-sxm'.*--gpu-file"):
+    with pytest.raises(UnknownNameError, match=r"did you mean 'h100-sxm'.*my-gpu.toml"):
         load_gpu("h100-smx")
     with pytest.raises(UnknownNameError, match="did you mean 'nvlink4'"):
         load_link("nvlink-4")
@@ -200,7 +196,6 @@ def test_a_table_of_ones_own() -> None:
     assert own.evidence_of("mem_bandwidth") == "assumed"
     assert own.source_of("read_bandwidth") == "nvbandwidth"
     assert own.source_of("l2_bytes") == ""
-    assert own.evidence == "assumed"
     assert own.l2_bytes is None
 
 
@@ -238,19 +233,20 @@ def test_missing_keys_are_named(key: str) -> None:
 def test_files(tmp_path: Path) -> None:
     file = tmp_path / "my-card.toml"
     file.write_text("mem_bytes = 96e9\nmem_bandwidth = 1.792e12\nflops_bf16 = 468e12\n")
-    assert load_gpu_file(file).id == "my-card"
-    assert load_gpu_file(file).source_of("mem_bytes") == "my-card.toml"
-    with pytest.raises(InputError, match="cannot be read"):
-        load_gpu_file(tmp_path / "none.toml")
+    assert load_gpu(str(file)).id == "my-card"
+    assert load_gpu(str(file)).source_of("mem_bytes") == "my-card.toml"
+    assert load_gpu(str(file)).link == "pcie4-x16"
+    with pytest.raises(InputError, match="does not exist"):
+        load_gpu(str(tmp_path / "none.toml"))
     file.write_text("mem_bytes = ")
     with pytest.raises(FormatError, match="not TOML"):
-        load_gpu_file(file)
+        load_gpu(str(file))
     link = tmp_path / "roce.toml"
     link.write_text(
         'kind = "roce"\nbytes_per_s = 25e9\n'
         "[[allreduce]]\ngpus = 2\nlatency_s = 30e-6\nbytes_per_s = 10e9\n"
     )
-    rows = load_link_file(link).allreduce_rows("nccl", 2)
+    rows = load_link(str(link)).allreduce_rows("nccl", 2)
     assert [r.max_bytes for r in rows] == [math.inf]
 
 

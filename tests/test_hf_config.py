@@ -347,7 +347,7 @@ def test_files_and_names(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(LLAMA))
     assert model_from_hf_config(folder).id == "my-model"
     assert model_from_hf_config(folder, id="mine").id == "mine"
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="does not exist"):
         model_from_hf_config(tmp_path / "none.json")
     for text, message in (("{", "not JSON"), ("[1]", "not a JSON object")):
         (folder / "config.json").write_text(text)

@@ -17,7 +17,7 @@ from specsim.calibrate.validate import ValidatedRow, Validation
 from specsim.cli import main
 from specsim.curve import Curve
 from specsim.observations import Observation
-from specsim.profile import DEFAULT_PROFILE, Profile, load_profile
+from specsim.profile import Profile, load_profile
 from specsim.report.answer import answer
 from specsim.report.html import report_html
 from specsim.setting import SpecSetting
@@ -183,14 +183,13 @@ def test_hover_toggles_and_axis_in_a_browser(report: str, curve: Curve, tmp_path
     assert probe["lines"] == len(points)
     assert probe["toggled"] == len(points) - 1
     assert probe["switched"] is True
-    gain = 100 * curve.series[2].comparisons[-1].gain
+    gain = 100 * curve.series[2].points[-1].gain
     assert f"{gain:+.1f} %" in probe["gain"]
     assert probe["rounds"] > 10
 
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    for name in ("report", "doctor"):
-        monkeypatch.setitem(main.COMMANDS, name, "words")
+    monkeypatch.setitem(main.COMMANDS, "report", "words")
     return main.run(words)
 
 
@@ -242,17 +241,3 @@ def test_report_of_a_changed_server_and_other_requests(
     assert "--set 'allreduce.latency=*0.5'" in again
     assert "specsim predict" not in again  # it takes no --set
     assert "Error of each measured cell" in changed
-
-
-def test_doctor_names_versions_profiles_and_extras(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(monkeypatch, "doctor", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "specsim.doctor/1"
-    assert all(found["needed"].values())
-    assert DEFAULT_PROFILE in found["profiles"]
-    assert run_cli(monkeypatch, "doctor") == 0
-    out = capsys.readouterr().out
-    assert "simpy" in out
-    assert DEFAULT_PROFILE in out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.observations import (
     COLUMNS,
     Observation,
+    checked,
     observations_from_rows,
     read_observations,
     write_observations,
@@ -204,6 +206,25 @@ def test_a_wrong_cell_is_named(change: Row, column: str, parts: tuple[str, ...])
     assert len(message) < 250
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"output_tps": math.nan}, "run, row 2, column output_tps: 'nan': is not finite"),
+        ({"ttft_s": -1.0}, "run, row 2, column ttft_s: '-1': must be above 0"),
+        ({"accept_length": 4.5}, r"column accept_length: '4.5': must lie in 1\.\.4"),
+        ({"survival": (0.5, 0.6)}, "column survival_2: '0.6': is above survival_1 = 0.5"),
+        ({"extra": {"ttft_p99_s": 0.0}}, "column ttft_p99_s: '0': must be above 0"),
+        ({"concurrency": None}, "column concurrency: '': is not stated"),
+        ({"output_tps": None}, "run, row 2: measures nothing"),
+    ],
+)
+def test_rows_of_a_program_pass_the_same_checks(change: Row, message: str) -> None:
+    good = one(BASE)
+    assert checked(good, "run, row 2") == good
+    with pytest.raises(InputError, match=message):
+        checked(replace(good, **change), "run, row 2")
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,8 @@ from matplotlib.colors import to_rgb
 from specsim.curve import Curve
 from specsim.errors import InputError
 from specsim.observations import Observation
-from specsim.report.plots import (
-    FORMATS,
-    STYLES,
-    drawn,
-    measured_cells,
-    plot_format,
-    throughput_figure,
-)
+from specsim.report.figure import FORMATS, STYLES, drawn, plot_format
+from specsim.report.plots_curve import measured_cells, throughput_figure
 from specsim.setting import SpecSetting
 
 CHAIN = SpecSetting.of(1, 2)

@@ -13,7 +13,7 @@ from specsim.decide.load_answer import LoadAnswer
 from specsim.decide.recommend import Wish
 from specsim.decide.slo import parse_slo
 from specsim.profile import load_profile
-from specsim.report.plots import drawn
+from specsim.report.figure import drawn
 from specsim.report.plots_load import PAINT, SHOWN, outcomes_figure, plot_outcomes
 from specsim.workload import Lengths, VaryingLoad, Workload
 

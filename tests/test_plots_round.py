@@ -16,7 +16,7 @@ from specsim.curve import Curve
 from specsim.errors import InputError
 from specsim.observations import Observation
 from specsim.profile import Profile, load_profile
-from specsim.report.plots import drawn
+from specsim.report.figure import drawn, new_figure, profile_caption
 from specsim.report.plots_accept import plot_accept_length, plot_tree, typical_tree
 from specsim.report.plots_cost import (
     gain_map,
@@ -24,14 +24,8 @@ from specsim.report.plots_cost import (
     plot_gain_map,
     plot_residuals,
 )
-from specsim.report.plots_frame import new_figure, profile_caption
-from specsim.report.plots_round import (
-    PARTS,
-    parts_of,
-    plot_round_parts,
-    plot_speedup,
-    round_parts,
-)
+from specsim.report.plots_curve import plot_speedup
+from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, round_parts
 from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
 from specsim.report.timeline import scheduled_plans, timelines
 from specsim.setting import SpecSetting
@@ -68,7 +62,7 @@ def test_speedup_is_the_curve_s_gain_in_per_cent(axes: Axes, curve: Curve) -> No
     assert labels[0].endswith("(runs today)")
     assert len(labels) == len(curve.series) - 1
     asked = next(line for line in axes.lines if line.get_label() == labels[1])
-    gains = [100 * c.gain for c in curve.series[2].comparisons]
+    gains = [100 * c.gain for c in curve.series[2].points]
     assert list(asked.get_ydata()) == pytest.approx(gains, rel=1e-12)
 
 
@@ -78,8 +72,7 @@ def test_parts_add_up_to_the_round(profile: Profile) -> None:
         profile.system().plan(SpecSetting.none()),
         *scheduled_plans(profile, SpecSetting.of(2, 2)),
     ]
-    names = ["none", "v1", "v2"]
-    parts = round_parts(profile, plans, names, 30)
+    parts = round_parts(profile, plans, 30)
     point = profile.predict(SpecSetting.of(2, 2), concurrency=[30], solver="analytic")
     asked = point.of("asked")
     assert asked is not None
@@ -87,14 +80,12 @@ def test_parts_add_up_to_the_round(profile: Profile) -> None:
     assert (parts.seconds >= 0).all()
     host = list(PARTS).index("host")
     assert parts.seconds[1, host] > parts.seconds[2, host]  # overlap hides the CPU
-    with pytest.raises(InputError, match="one name each"):
-        round_parts(profile, plans, ["one"], 30)
 
 
 def test_stack_shows_every_part_once(axes: Axes, profile: Profile) -> None:
     plans = scheduled_plans(profile, SpecSetting.of(2, 2))
-    parts = round_parts(profile, plans, ["topk=2, v1", "topk=2, v2"], 30)
-    plot_round_parts(axes, parts, "30 clients")
+    parts = round_parts(profile, plans, 30)
+    plot_round_parts(axes, parts, ["topk=2, v1", "topk=2, v2"], "30 clients")
     units(axes)
     assert len(axes.get_legend_handles_labels()[1]) == len(PARTS)
     tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
@@ -129,7 +120,7 @@ def test_tree_has_the_verified_nodes_and_their_probabilities(axes: Axes) -> None
     """A calibrated drafter with alpha .8 and no depth decay: the best paths are .8 and .64."""
     plain = Acceptance(accept_prob=(0.8,), decay=1.0, confidence_shift=0.0)
     tree = typical_tree(plain, SpecSetting.of(2, 2, 5))
-    assert tree.beam.selected.sum() == 4
+    assert tree.verified.sum() == 4
     assert tree.beam.p.max() == pytest.approx(0.8, rel=1e-12)
     plot_tree(axes, tree)
     units(axes)
@@ -147,7 +138,7 @@ def test_gain_map_agrees_with_the_curve(axes: Axes, profile: Profile, curve: Cur
     plan = profile.system().plan(SpecSetting.of(2, 2))
     gains = gain_map(profile, plan, (1, 30, 100), rows=5)
     middle = gains.gain[2]  # share 0: the drafter as it is
-    expected = [c.gain for c in curve.series[2].comparisons]
+    expected = [c.gain for c in curve.series[2].points]
     assert middle == pytest.approx(expected, abs=1e-9)
     assert (np.diff(gains.gain, axis=0) >= 0).all()  # a better drafter never hurts here
     plot_gain_map(axes, gains)

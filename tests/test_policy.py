@@ -16,6 +16,7 @@ from simulation_cases import PLAIN, case_of, kimi, llama_sglang
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.cost import compose_s, draft_forward_s, round_time
 from specsim.cost.draft import OVERHEAD_S
+from specsim.engine import padded_batch
 from specsim.errors import InputError
 from specsim.server import setup_from_mapping
 from specsim.server.system import assemble
@@ -34,7 +35,7 @@ from specsim.simulate import (
 )
 from specsim.simulate.gears import idle_plan
 from specsim.simulate.policy import NEVER
-from specsim.simulate.pricing import RoundPricer, drafter_idles, planned_time, round_shape
+from specsim.simulate.pricing import RoundPricer, drafter_idles, planned_time
 from specsim.workload import Load
 
 # --- what a policy decides
@@ -230,12 +231,14 @@ def test_zero_steps_cost_a_plain_step_and_the_drafters_extend(scheduler: str) ->
     idle = idle_plan(system.plan(SpecSetting.of(1, 3, scheduler=scheduler)))  # type: ignore[arg-type]
     assert drafter_idles(idle)
     batch, kv = np.array([1.0, 7.0, 48.0]), np.array([5e3, 4e4, 2e5])
-    shape = round_shape(idle, 1.0, batch, kv)
-    bare, time = round_time(system.cost, shape), planned_time(system.cost, idle, shape)
+    time = planned_time(system.cost, idle, 1.0, batch, kv)
+    bare = round_time(
+        system.cost, batch, 1, kv, timeline=time.timeline, padded=padded_batch(idle, batch)[0]
+    )
     p = system.cost.parameters
-    extend = p.draft * draft_forward_s(system.cost, batch, kv, batch, extend=True)
-    overhead = OVERHEAD_S * p.round_overhead
-    expected = compose_s(shape.timeline, bare.target.total_s + overhead, extend, bare.host_s)
+    extend = p["draft"] * draft_forward_s(system.cost, batch, kv, batch, extend=True)
+    overhead = OVERHEAD_S * p["round_overhead"]
+    expected = compose_s(time.timeline, bare.target_s + overhead, extend, bare.host_s)
     np.testing.assert_allclose(time.round_s, expected, rtol=1e-12)
     assert (time.round_s > bare.round_s).all()
     pricer = RoundPricer.of(system.cost, idle, 1.0, 48)
@@ -257,7 +260,7 @@ def test_off_always_is_no_speculation_and_the_price_of_the_drafter() -> None:
         np.testing.assert_array_equal(off.rounds[name], none.rounds[name])
     batch, kv = off.rounds["batch"], off.rounds["kv_tokens"]
     p = system.cost.parameters
-    extra = OVERHEAD_S * p.round_overhead + p.draft * draft_forward_s(
+    extra = OVERHEAD_S * p["round_overhead"] + p["draft"] * draft_forward_s(
         system.cost, batch, kv, batch, extend=True
     )
     lengths = [r.rounds["end_s"] - r.rounds["start_s"] for r in (off, none)]
@@ -303,8 +306,7 @@ def test_steps_without_a_graph_run_eager() -> None:
     fast, slow = run(system, whole, load), run(system, part, load)
     assert set(slow.rounds["gear"].tolist()) >= {one}
     assert slow.output_tps < fast.output_tps
-    eager = slow.pricers[one].shape([9], [3000.0]).eager
-    assert eager.all()
+    assert padded_batch(slow.pricers[one].plan, np.array([9.0]))[1].all()
 
 
 def test_sglang_captures_a_number_of_steps_where_its_tiers_list_it() -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from policy_cases import BURSTS, MIXED, RAMP, adaptation, run
-from simulation_cases import CHAIN, CHAIN_V1, PLAIN, case_of, kimi, llama, llama_sglang
+from simulation_cases import CHAIN, CHAIN_V1, case_of, kimi, llama, llama_sglang
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import accept_table
 from specsim.case import Case
 from specsim.decide.candidates import Limits
 from specsim.decide.recommend import Wish
@@ -29,7 +29,6 @@ from specsim.simulate import (
     sglang_default,
     simulate,
 )
-from specsim.simulate.demand import emitted
 from specsim.simulate.policy import Standing
 from specsim.workload import Lengths, Load, VaryingLoad, Workload
 
@@ -115,15 +114,6 @@ def test_phases_of_every_gear_fill_their_rounds() -> None:
     np.maximum.at(last, inside["round"], inside["end_s"])
     np.testing.assert_allclose(last, result.rounds["end_s"], rtol=1e-12)
     assert phases["accepted"].sum() == result.rounds["accepted"].sum()
-
-
-@pytest.mark.parametrize("setting", [CHAIN, PLAIN])
-def test_drawn_tokens_are_those_of_the_table(setting: SpecSetting) -> None:
-    table = accept_table(Acceptance(), setting)
-    quantile = np.arange(8) % len(table.survival)
-    uniform = np.random.default_rng(4).random((8, 30))
-    drawn = table.sample(np.random.default_rng(4), quantile, 30)
-    np.testing.assert_array_equal(emitted(table, quantile, uniform), drawn)
 
 
 def test_a_held_batch_leaves_nothing_to_choose() -> None:

@@ -17,28 +17,22 @@ from hypothesis import strategies as st
 from specsim.architecture import load_draft, load_model, model_names
 from specsim.cli.main import run
 from specsim.errors import InputError
+from specsim.probe import bench
 from specsim.probe import device as devices
-from specsim.probe.allreduce import measure_allreduce, slowest
+from specsim.probe.bench import MOST_REPEATS, Deadline, Sample, affordable, sample
 from specsim.probe.grid import (
     Layers,
     Point,
+    Timed,
     coarse_first,
     fitted_points,
+    joined_points,
     layers_that_fit,
     target_points,
 )
 from specsim.probe.layers import draw_experts
-from specsim.probe.scaling import Timed, joined_points
+from specsim.probe.rates import measure_allreduce, slowest
 from specsim.probe.shapes import draft_shapes, target_shape
-from specsim.probe.timing import (
-    MOST_REPEATS,
-    Deadline,
-    Sample,
-    Split,
-    affordable,
-    sample,
-    split_layers,
-)
 from specsim.sharding import shard
 
 # --- shapes: the probe builds what the architecture library prices ---
@@ -54,7 +48,7 @@ def test_layers_have_the_parameters_of_the_architecture(name: str) -> None:
     shape = target_shape(model)
     layers = sum(layer.params * count for layer, count in shape.groups)
     routed = model.moe_layers * model.experts * model.expert_params
-    assert shape.layers == model.layers
+    assert sum(count for _, count in shape.groups) == model.layers
     assert layers + model.hidden == model.dense_params + routed  # the last norm is not a layer's
     assert shape.around_params == model.head_params + model.hidden
 
@@ -83,7 +77,7 @@ def test_drafts_read_what_a_draft_step_reads(name: str) -> None:
     routed = draft.shape.moe_layers * draft.shape.experts * draft.shape.expert_params
     active = draft.shape.moe_layers * draft.shape.experts_per_token * draft.shape.expert_params
     ours = step.around_params + sum(layer.params * count for layer, count in step.groups)
-    assert ours - routed + active == draft.params_per_step
+    assert ours - routed + active == draft.shape.active_params + draft.input_params
     if extend is not None:
         assert extend.around_params - step.around_params == draft.fc_params
 
@@ -147,7 +141,7 @@ def test_contexts_shrink_but_a_kv_point_keeps_its_length() -> None:
     assert fitted_points(points, stack, layer, Layers(4, 2, 32), 0.0, 2, 1024) == ()
 
 
-# --- timing, with a stopwatch that is told what it reads ---
+# --- timing, with a bench that is told what it reads ---
 
 
 class FakeTimer:
@@ -192,17 +186,16 @@ def test_layers_and_what_is_besides_are_told_apart(
     layer: float, fixed: float, small: int, more: int
 ) -> None:
     big = small + more
-    split = split_layers(
-        Sample(fixed + small * layer, 0.0, 9), Sample(fixed + big * layer, 0.0, 9), small, big
-    )
-    assert split.fixed_s + big * split.layer_s == pytest.approx(fixed + big * layer)
+    few, many = (Sample(fixed + n * layer, 0.0, 9) for n in (small, big))
+    timed = Timed.of(many, few, Layers(big, small, 32))
+    assert timed.fixed_s + big * timed.layer_s == pytest.approx(fixed + big * layer)
     if fixed > 1e-9:
-        assert split.layer_s == pytest.approx(layer, rel=1e-6)
+        assert timed.layer_s == pytest.approx(layer, rel=1e-6)
 
 
 def test_noise_that_turns_the_slope_gives_the_time_to_the_layers() -> None:
-    split = split_layers(Sample(5.0, 0.1, 9), Sample(4.0, 0.2, 9), 2, 4)
-    assert (split.layer_s, split.fixed_s, split.error) == (1.0, 0.0, 0.2)
+    timed = Timed.of(Sample(4.0, 0.2, 9), Sample(5.0, 0.1, 9), Layers(4, 2, 32))
+    assert (timed.layer_s, timed.fixed_s, timed.layer_error) == (1.0, 0.0, 0.2)
 
 
 def test_deadlines_share_what_is_left() -> None:
@@ -228,7 +221,7 @@ def test_points_that_would_not_fit_are_not_begun() -> None:
 
 
 class FakeCuda:
-    """As much of torch.cuda as the stopwatch uses."""
+    """As much of torch.cuda as the bench uses."""
 
     def __init__(self, fails: bool = False) -> None:
         self.calls: list[str] = []
@@ -288,8 +281,8 @@ def fake_timer(monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> tuple[An
         return SimpleNamespace(fill_=lambda value: cuda.calls.append("cover"))
 
     torch = SimpleNamespace(cuda=cuda, empty=empty, uint8="uint8")
-    monkeypatch.setattr(devices, "import_torch", lambda: torch)
-    timer = devices.CudaTimer(SimpleNamespace(type="cuda"), 300e6)  # type: ignore[arg-type]
+    monkeypatch.setattr(bench, "import_torch", lambda: torch)
+    timer = bench.CudaTimer(SimpleNamespace(type="cuda"), 300e6)  # type: ignore[arg-type]
     assert sizes == [600_000_000]  # twice the cache
     return timer, cuda
 
@@ -300,7 +293,7 @@ def test_a_step_is_warmed_up_beside_then_captured(monkeypatch: pytest.MonkeyPatc
     assert cuda.calls == [
         "side waits",
         "side begins",
-        *["step"] * devices.WARM_UPS,
+        *["step"] * bench.WARM_UPS,
         "side ends",
         "main waits",
         "synchronize",
@@ -332,7 +325,6 @@ def test_what_cannot_be_captured_runs_eager_and_is_told(monkeypatch: pytest.Monk
     assert timer.times([step], 1) == [[0.5]]
     assert not timer.graphs
     assert timer.notes == ["no CUDA graph: operation not permitted when stream is capturing"]
-    assert not devices.captured(timer)
 
 
 def test_device_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +365,7 @@ def test_without_torch_the_command_says_how_to_install_it(
     assert run(["probe", "--model", "qwen3-8b", "-o", str(tmp_path / "new")]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "pip install 'specsim[probe]'" in told
+    assert "pip install 'specsim-llm[probe]'" in told
 
 
 def test_routing_is_uniform_and_distinct() -> None:
@@ -392,8 +384,8 @@ def test_an_allreduce_ends_with_its_slowest_rank() -> None:
 
 def test_kinds_of_layers_are_summed_over_the_whole_model() -> None:
     point, other = Point(1, 1, 8), Point(2, 1, 8)
-    first = {p: Timed(Split(2.0, 5.0, 0.1), 9.0, 0.1, 7, None) for p in (point, other)}
-    second = {point: Timed(Split(3.0, 0.0, 0.2), 6.0, 0.2, 5, 4.0)}
+    first = {p: Timed(Sample(9.0, 0.1, 7), 2.0, 5.0, 0.1, None) for p in (point, other)}
+    second = {point: Timed(Sample(6.0, 0.2, 5), 3.0, 0.0, 0.2, 4.0)}
     (joined,) = joined_points([Layers(2, 1, 10), Layers(2, 1, 3)], [first, second])
     assert joined.seconds == 5.0 + 10 * 2.0 + 3 * 3.0
     assert joined.error == pytest.approx(((0.1 * 20) ** 2 + (0.2 * 9) ** 2) ** 0.5 / 34.0)

@@ -14,7 +14,7 @@ from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
 from specsim.calibrate.sources import read_sources
 from specsim.errors import CalibrationError, FormatError, InputError
-from specsim.hardware import gpu_from_table, load_gpu
+from specsim.hardware import Gpu, load_gpu
 from specsim.logs import LogEntry, LogRow, read_file
 from specsim.probe.document import parse_probe, write_directory
 
@@ -152,7 +152,8 @@ def test_a_cut_probe_is_damaged(tmp_path: Path) -> None:
 
 def test_calibrate_takes_a_probe_by_itself(tmp_path: Path) -> None:
     found = read_sources([folder(tmp_path)], SGLANG)
-    gpu = gpu_from_table(found.setup.hardware.gpu)  # type: ignore[arg-type]
+    gpu = found.setup.hardware.gpu
+    assert isinstance(gpu, Gpu)
     assert (gpu.id, gpu.read_bandwidth, gpu.bandwidth_evidence) == ("h200-sxm", 4.3e12, "measured")
     assert gpu.gemm_flops_bf16 == 7.2e14
     assert gpu.flops_fp8 == load_gpu("h200-sxm").flops_fp8  # the library's, where not measured
@@ -207,7 +208,8 @@ def test_steps_of_another_server_are_no_rows(
     found = gather([entry, log], Stated(**stated))
     assert len(found.observations) == 1
     assert any(reason in note for note in found.notes)
-    gpu = gpu_from_table(found.setup.hardware.gpu)  # type: ignore[arg-type]
+    gpu = found.setup.hardware.gpu
+    assert isinstance(gpu, Gpu)
     assert gpu.read_bandwidth == 4.3e12  # what the hardware does holds all the same
 
 
@@ -226,7 +228,8 @@ def test_a_probe_of_other_hardware_is_not_used(tmp_path: Path) -> None:
 
 def test_a_device_outside_the_library_is_described_by_its_probe(tmp_path: Path) -> None:
     found = read_sources([folder(tmp_path, device={"name": "Imaginary 9000"})], SGLANG)
-    gpu = gpu_from_table(found.setup.hardware.gpu)  # type: ignore[arg-type]
+    gpu = found.setup.hardware.gpu
+    assert isinstance(gpu, Gpu)
     assert (gpu.name, gpu.mem_bytes, gpu.bandwidth) == ("Imaginary 9000", 1.5e11, 4.3e12)
 
 
@@ -264,7 +267,8 @@ def test_a_setup_and_cells_of_ones_own_take_a_share_as_hardware(tmp_path: Path) 
     )
     probed = folder(tmp_path, target={"tp": 8, "id": "kimi-k2.5"})
     found = read_sources([str(cells), probed], Stated(), str(setup))
-    gpu = gpu_from_table(found.setup.hardware.gpu)  # type: ignore[arg-type]
+    gpu = found.setup.hardware.gpu
+    assert isinstance(gpu, Gpu)
     assert (gpu.id, gpu.read_bandwidth) == ("h200-sxm", 4.3e12)
     assert found.setup.engine.tp == 8
     assert len(found.observations) == 1

@@ -13,16 +13,16 @@ import pytest
 from specsim.architecture import load_model
 from specsim.cli.main import run
 from specsim.errors import InputError
+from specsim.probe import bench
 from specsim.probe import device as devices
 from specsim.probe import run as running
-from specsim.probe import timing
-from specsim.probe.allreduce import measure_allreduce
 from specsim.probe.document import ProbeDocument, parse_probe
 from specsim.probe.layers import draw_experts
+from specsim.probe.rates import measure_allreduce
 from specsim.probe.run import Request, probe
 from specsim.probe.shapes import target_shape
 
-WHY = "torch is not installed: pip install 'specsim[probe]'"
+WHY = "torch is not installed: pip install 'specsim-llm[probe]'"
 
 TINY = {
     "model_type": "llama",
@@ -42,7 +42,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = pytest.importorskip("torch", reason=WHY)
     threads = module.get_num_threads()
     module.set_num_threads(1)  # a busy machine stalls the threads of tiny products
-    monkeypatch.setattr(timing, "MOST_REPEATS", 4)
+    monkeypatch.setattr(bench, "MOST_REPEATS", 4)
     monkeypatch.setattr(devices, "_cpu_cache", lambda: 1e5)  # else all layers would be built
     yield module
     module.set_num_threads(threads)
@@ -145,7 +145,8 @@ def test_latent_windowed_and_routed_layers_run(name: str, torch: Any) -> None:
 
 def test_grouped_experts_are_those_of_the_loop(torch: Any) -> None:
     """bf16 sums in another order: within 2 % of the largest."""
-    from specsim.probe.layers import Filler, Layer, route
+    from specsim.probe.bench import Filler
+    from specsim.probe.layers import Layer, route
 
     layer, _ = tiny_request("qwen3-30b-a3b").target.groups[0]
     cpu = torch.device("cpu")
@@ -175,7 +176,7 @@ def test_time_that_is_up_leaves_points_out(torch: Any, monkeypatch: pytest.Monke
 
 
 def test_filler_repeats_one_block(torch: Any) -> None:
-    from specsim.probe.layers import BLOCK, Filler
+    from specsim.probe.bench import BLOCK, Filler
 
     made = Filler(torch.device("cpu"), torch.float32, 5)(BLOCK + 10)
     assert bool((made[BLOCK:] == made[:10]).all())

@@ -15,19 +15,21 @@ from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
 from specsim.acceptance import Acceptance
-from specsim.cost import CORRECTION_KNOTS, CostParameters
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
-from specsim.profile import (
-    DEFAULT_PROFILE,
-    FitRecord,
-    Parameter,
-    Profile,
-    acceptance_name,
+from specsim.parameters import (
+    CORRECTION_KNOTS,
+    COST,
     acceptance_priors,
     correction_correlation,
     correction_priors,
     cost_parameters,
     cost_priors,
+)
+from specsim.profile import (
+    DEFAULT_PROFILE,
+    FitRecord,
+    Profile,
+    acceptance_name,
     default_acceptance,
     load_profile,
     moved_acceptance,
@@ -38,6 +40,7 @@ from specsim.profile import (
 )
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import System, assemble
+from specsim.uncertainty import Parameter
 
 # exp and ln of one double each.
 ROUNDING = 1e-12
@@ -50,7 +53,7 @@ SHIPPED = pytest.mark.parametrize("name", profile_names())
 def prior_profile(system: System, setup: Setup | None = None) -> Profile:
     """A profile before anything is fitted."""
     acceptance = default_acceptance(system, "EAGLE3", "chat", 0.0)
-    parameters = (*cost_priors(system), *acceptance_priors((acceptance_name(acceptance),)))
+    parameters = (*cost_priors(system.facts), *acceptance_priors((acceptance_name(acceptance),)))
     correlation = tuple(map(tuple, np.eye(len(parameters)).tolist()))
     return Profile("prior", setup or system.setup, parameters, correlation, (acceptance,))
 
@@ -311,24 +314,20 @@ def test_profile_refuses_what_does_not_fit_together() -> None:
 
 def test_every_cost_parameter_reaches_the_cost() -> None:
     """At coordinate 1 each prior of a MoE server moves its own field and no other."""
-    parameters = cost_priors(kimi())
+    parameters = cost_priors(kimi().facts)
     base = cost_parameters(parameters, np.zeros(len(parameters)))
     for j, p in enumerate(parameters):
         moved = cost_parameters(parameters, np.eye(len(parameters))[j])
-        changed = [
-            name
-            for name in CostParameters.__dataclass_fields__
-            if getattr(moved, name) != getattr(base, name)
-        ]
+        changed = [name for name in COST if moved[name] != base[name]]
         assert changed == [p.name]
 
 
 def test_correction_knots_fill_the_correction() -> None:
     parameters = correction_priors()
-    knots = cost_parameters(parameters, np.arange(CORRECTION_KNOTS, dtype=float)).correction
+    knots = cost_parameters(parameters, np.arange(CORRECTION_KNOTS, dtype=float))["correction"]
     sd = parameters[0].prior_sd
     assert knots == pytest.approx([j * sd for j in range(CORRECTION_KNOTS)])
-    assert cost_parameters((), np.zeros(0)).correction == ()
+    assert len(cost_parameters((), np.zeros(0))["correction"]) == 0
     eigenvalues = np.linalg.eigvalsh(np.array(correction_correlation()))
     assert eigenvalues.min() > 0  # a prior that can be inverted
 
@@ -359,8 +358,8 @@ def test_acceptances_are_found_by_name() -> None:
 
 def test_priors_know_the_server() -> None:
     """No link, no experts, no such parameters; a logged pool is believed; backends differ."""
-    dense = {p.name for p in cost_priors(llama())}
-    sparse = {p.name: p for p in cost_priors(kimi())}
+    dense = {p.name for p in cost_priors(llama().facts)}
+    sparse = {p.name: p for p in cost_priors(kimi().facts)}
     assert set(sparse) - dense >= {"coverage", "expert_sharing", "allreduce_latency"}
     assert not {"coverage", "allreduce_latency"} & dense
     assert sparse["kv_pool"].prior_sd < 0.05
@@ -368,7 +367,7 @@ def test_priors_know_the_server() -> None:
         backend: next(
             p.prior_median
             for p in cost_priors(
-                assemble(setup_of("llama-3.1-8b", "h100-sxm", attention_backend=backend))
+                assemble(setup_of("llama-3.1-8b", "h100-sxm", attention_backend=backend)).facts
             )
             if p.name == "kv_reads"
         )

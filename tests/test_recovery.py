@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from specsim.calibrate.report import warnings
-from specsim.logs import read_sglang, read_vllm
-from specsim.profile import Z90
+from specsim.logs.sglang import read_sglang
+from specsim.logs.vllm import read_vllm
 from specsim.setting import SpecSetting
+from specsim.uncertainty import Z90
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 

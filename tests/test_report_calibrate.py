@@ -21,9 +21,10 @@ from specsim.calibrate.report import (
 )
 from specsim.errors import InputError
 from specsim.observations import Observation, observations_from_rows
-from specsim.profile import FitRecord, Parameter, Profile
+from specsim.profile import FitRecord, Profile
 from specsim.server import Setup, setup_from_mapping
 from specsim.setting import SpecSetting
+from specsim.uncertainty import Parameter
 
 NAMES = ("bandwidth", "draft", "accept_level[default@0]", "correction_0", "correction_1")
 

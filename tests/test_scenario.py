@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from specsim.acceptance import accept_table
 from specsim.errors import FormatError, InputError, UnknownNameError
-from specsim.predict import Question, predict
+from specsim.predict import predict
 from specsim.profile import Profile, load_profile
+from specsim.question import Question
 from specsim.scenario import (
     apply_overrides,
     load_server,

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specsim.engine import EngineSpec
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
+from specsim.hardware import Gpu, gpu_from_table
 from specsim.server import (
-    EngineSpec,
-    GpuTable,
     HardwareSpec,
     ModelSpec,
     Setup,
@@ -79,6 +79,8 @@ MINIMAL: dict[str, Any] = {
     "model": {"id": "llama-3.1-8b"},
     "engine": {"name": "vllm", "version": "0.33.0"},
 }
+
+OWN_GPU: dict[str, object] = {"mem_bytes": 96e9, "mem_bandwidth": 1.6e12, "flops_bf16": 4e14}
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -153,13 +155,16 @@ def test_measured_allreduce_is_sorted_by_bytes_and_round_trips(tmp_path: Path) -
 
 
 def test_gpu_may_be_a_table_with_evidence(tmp_path: Path) -> None:
-    table = '{mem_bytes = 96e9, mem_bandwidth = {value = 1.6e12, evidence = "measured"}}'
+    table = (
+        "{mem_bytes = 96e9, flops_bf16 = 4e14,"
+        ' mem_bandwidth = {value = 1.6e12, evidence = "measured"}}'
+    )
     setup = read_setup(write(tmp_path, EXAMPLE.replace('"rtx-pro-6000"', table)))
     gpu = setup.hardware.gpu
-    assert isinstance(gpu, GpuTable)
-    assert gpu["mem_bytes"] == 96e9
-    assert gpu["mem_bandwidth"] == GpuTable((("value", 1.6e12), ("evidence", "measured")))
-    assert dict(gpu).keys() == {"mem_bytes", "mem_bandwidth"}
+    assert isinstance(gpu, Gpu)
+    assert (gpu.mem_bytes, gpu.mem_bandwidth) == (96e9, 1.6e12)
+    assert gpu.evidence_of("mem_bandwidth") == "measured"
+    assert setup_to_mapping(setup)["hardware"]["gpu"]["mem_bytes"] == 96e9
     assert setup_from_mapping(setup_to_mapping(setup)) == setup
     assert pickle.loads(pickle.dumps(setup)) == setup
     assert hash(setup) == hash(copy.deepcopy(setup))
@@ -226,9 +231,10 @@ def test_toml_date_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None
         # tables and texts in each other's place
         (lambda m: m.update(model="kimi-k2.5"), FormatError, ("[model]", "table")),
         (lambda m: m["hardware"].update(gpu=6000), FormatError, ("gpu", "6000", "table")),
-        (lambda m: m["hardware"].update(gpu={"mem_bytes": float("inf")}), FormatError,
+        (lambda m: m["hardware"].update(gpu=OWN_GPU | {"mem_bytes": float("inf")}), FormatError,
          ("mem_bytes = inf", "finite")),
-        (lambda m: m["hardware"].update(gpu={"mem_bytes": [1]}), FormatError, ("mem_bytes",)),
+        (lambda m: m["hardware"].update(gpu=OWN_GPU | {"mem_bytes": [1]}), FormatError,
+         ("mem_bytes",)),
         (lambda m: m["hardware"].update(allreduce={}), FormatError, ("allreduce",)),
         (lambda m: m["hardware"].update(allreduce={"4k": 1e-5}), FormatError, ("4k", "bytes")),
         (lambda m: m["hardware"].update(allreduce={"4096": -1e-5}), FormatError, ("seconds",)),
@@ -295,19 +301,22 @@ setups = st.builds(
     Setup,
     hardware=st.builds(
         HardwareSpec,
-        gpu=words | st.builds(GpuTable, st.just((("mem_bytes", 96e9), ("name", "x")))),
+        gpu=words | st.just(gpu_from_table(OWN_GPU | {"name": "x"})),
         gpu_count=counts,
         link=words,
         allreduce=st.sampled_from(["nccl", "custom", "fused", "symmetric"])
         | st.dictionaries(counts, positive, min_size=1).map(lambda d: tuple(sorted(d.items()))),
     ),
     model=st.builds(
-        ModelSpec, id=words, quantisation=st.none() | words, weight_bytes=st.none() | positive
+        ModelSpec,
+        id=words,
+        quantisation=st.none() | words,
+        weight_bytes=st.none() | st.floats(1, 1e12),
     ),
     engine=st.builds(
         EngineSpec,
         name=st.sampled_from(["sglang", "vllm", "tensorrt-llm", "llama.cpp"]),
-        version=words,
+        version=st.sampled_from(["0.5.9", "0.5.12.post1", "b4567", "main"]),
         tp=counts,
         kv_tokens=st.none() | counts,
         mem_fraction_static=st.none() | st.floats(0.01, 1.0),

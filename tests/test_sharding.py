@@ -123,7 +123,7 @@ def test_data_parallel_attention() -> None:
     split, whole = shard(deepseek, tp=8), shard(deepseek, tp=8, dp=8)
     assert whole.attention_tp == 1
     # attention is whole on every GPU, and each sees an eighth of the tokens
-    attention = deepseek.layers * deepseek.attention_params_per_layer
+    attention = deepseek.layers * deepseek.attention_params.total
     ffn = 3 * deepseek.dense_ffn_params_per_layer + 58 * deepseek.expert_params
     router = 58 * deepseek.router_params
     small = router + deepseek.norm_params
@@ -137,7 +137,6 @@ def test_data_parallel_attention() -> None:
 def test_expert_parallelism_keeps_the_average() -> None:
     split, dealt = shard(KIMI, tp=8), shard(KIMI, tp=8, ep=8)
     assert dealt.expert_bytes == split.expert_bytes
-    assert (split.experts_per_gpu, dealt.experts_per_gpu) == (384, 48)
     assert dealt.weight_bytes_per_gpu == split.weight_bytes_per_gpu
 
 
@@ -180,16 +179,16 @@ def test_founding_drafter() -> None:
     # token and rank at TP8
     draft = load_draft("kimi-k2.5-eagle3", KIMI)
     one = shard_draft(draft, KIMI, "int4-experts", tp=1)
-    assert (one.step_bytes + one.head_bytes) / 1e9 == pytest.approx(2.074, abs=0.001)
+    assert (one.step_bytes + one.part.head_bytes) / 1e9 == pytest.approx(2.074, abs=0.001)
     assert one.fc_bytes / 2e6 == pytest.approx(154.1, abs=0.1)
     eight = shard_draft(draft, KIMI, "int4-experts", tp=8)
     assert eight.kv_bytes_per_token == 4096
     assert eight.fc_bytes == one.fc_bytes  # whole on every rank
-    assert eight.head_bytes == one.head_bytes / 8
+    assert eight.part.head_bytes == one.part.head_bytes / 8
     norms = 3 * 7168 * 2
     assert eight.step_bytes - norms == pytest.approx((one.step_bytes - norms) / 8)
-    assert (eight.layers, eight.hidden, eight.vocab, eight.kind) == (1, 7168, 32000, "eagle3")
-    assert eight.weight_bytes_per_gpu == eight.step_bytes + eight.fc_bytes + eight.head_bytes
+    assert (draft.layers, draft.hidden, draft.draft_vocab, eight.kind) == (1, 7168, 32000, "eagle3")
+    assert eight.weight_bytes_per_gpu == eight.step_bytes + eight.fc_bytes + eight.part.head_bytes
     # its weights are its own: a compressed target does not compress them
     assert shard_draft(draft, KIMI, "nvfp4", tp=8).step_bytes == eight.step_bytes
     half = shard_draft(draft, KIMI, "nvfp4", tp=8, draft_quantisation="fp8")
@@ -199,24 +198,25 @@ def test_founding_drafter() -> None:
 def test_mtp_follows_the_target() -> None:
     target = load_model("deepseek-r1")
     draft = load_draft("mtp", target)
-    part, whole = shard_draft(draft, target, "native", tp=8), shard(target, tp=8)
+    own, whole = shard_draft(draft, target, "native", tp=8), shard(target, tp=8)
+    part = own.part
     assert part.expert_bytes == whole.expert_bytes
     assert part.head_bytes == whole.head_bytes
     assert (part.moe_layers, part.experts, part.experts_per_token) == (1, 256, 8)
     assert part.kv_bytes_per_token == whole.kv_bytes_per_token / 61
     assert part.quantisation == "fp8-block"
     # the layer alone, about 11.5 GB over all GPUs, is new memory; head and embedding are shared
-    assert 8 * part.weight_bytes_per_gpu / 1e9 == pytest.approx(11.5 + 7 * 0.13, rel=0.02)
-    assert shard_draft(draft, target, "bf16", tp=8).expert_bytes == 2 * part.expert_bytes
+    assert 8 * own.weight_bytes_per_gpu / 1e9 == pytest.approx(11.5 + 7 * 0.13, rel=0.02)
+    assert shard_draft(draft, target, "bf16", tp=8).part.expert_bytes == 2 * part.expert_bytes
 
 
 def test_standalone_is_a_model_and_ngram_costs_nothing() -> None:
     target = load_model("llama-3.1-8b")
     part = shard_draft(load_draft("llama-3.2-1b", target), target, tp=2)
     alone = shard(load_model("llama-3.2-1b"), tp=2)
-    assert (part.step_bytes, part.head_bytes) == (alone.dense_bytes, alone.head_bytes)
+    assert (part.step_bytes, part.part.head_bytes) == (alone.dense_bytes, alone.head_bytes)
     assert part.weight_bytes_per_gpu == pytest.approx(alone.weight_bytes_per_gpu)
-    assert part.layers == 16
+    assert part.part.model.layers == 16
     untied = shard_draft(load_draft("qwen3-8b", load_model("qwen3-32b")), load_model("qwen3-32b"))
     own = shard(load_model("qwen3-8b")).weight_bytes_per_gpu
     assert untied.weight_bytes_per_gpu == pytest.approx(own)

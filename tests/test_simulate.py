@@ -20,14 +20,14 @@ from simulation_cases import (
 )
 
 from specsim.case import Case
-from specsim.cost import prefill_s, round_time
+from specsim.cost import prefill_s
 from specsim.errors import InputError
 from specsim.metrics import Records
 from specsim.server import setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import SimulationResult, Trace, simulate
-from specsim.simulate.pricing import PrefillPricer, RoundPricer, round_shape
+from specsim.simulate.pricing import PrefillPricer, RoundPricer, planned_time
 from specsim.workload import Load
 
 
@@ -71,7 +71,7 @@ def test_prepared_prices_are_those_of_the_formula(system: System, setting: SpecS
     assert pricer.linear
     for batch in (1, 2, 7, 33, 150):
         kv = np.array([0, 17, 4000, 123_456, 3_000_000])
-        exact = round_time(system.cost, round_shape(plan, 2.2, np.full(5, batch), kv)).round_s
+        exact = planned_time(system.cost, plan, 2.2, np.full(5, batch), kv).round_s
         np.testing.assert_allclose(pricer.round_s(batch, kv), exact, rtol=1e-12)
 
 
@@ -91,7 +91,7 @@ def test_windowed_attention_is_priced_by_the_formula() -> None:
     pricer = RoundPricer.of(system.cost, plan, 1.0, 8)
     assert not pricer.linear
     kv = np.array([10, 400, 1000, 9000, 80_000])
-    exact = round_time(system.cost, round_shape(plan, 1.0, np.full(5, 8.0), kv)).round_s
+    exact = planned_time(system.cost, plan, 1.0, np.full(5, 8.0), kv).round_s
     np.testing.assert_allclose(pricer.round_s(8, kv), exact, rtol=1e-12)
     result = run(system, case_of(system, NONE, 8))
     assert result.output_tps > 0

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
-from specsim.cost import AllReduce, CostParameters
+from specsim.cost import AllReduce
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_link
+from specsim.parameters import COST, cost_values
 from specsim.server import HardwareSpec, Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import (
     CUSTOM_PCIE_BYTES,
@@ -46,7 +47,6 @@ def test_ids_become_hardware_and_shards() -> None:
     assert (system.gpu.id, system.cost.target.model.id) == ("rtx-pro-6000", "kimi-k2.5")
     assert (system.cost.target.tp, system.engine.tp) == (8, 8)
     assert system.cost.draft is not None
-    assert system.engine.gpu_mem_bytes == system.gpu.mem_bytes
 
 
 def test_a_server_without_a_drafter_has_none() -> None:
@@ -64,9 +64,9 @@ def test_a_gpu_may_be_a_table() -> None:
 
 
 def test_parameters_reach_the_cost() -> None:
-    parameters = CostParameters(bandwidth=0.5)
+    parameters = cost_values(bandwidth=0.5)
     assert kimi().with_parameters(parameters).cost.parameters is parameters
-    assert kimi().cost.parameters == CostParameters()
+    assert all(kimi().cost.parameters[name] == row.default for name, row in COST.items())
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_pool_logged_while_speculating_grows_without_the_drafter() -> None:
 
 
 def test_a_derived_pool_of_kimi() -> None:
-    """Start-up logs say about 190k tokens in bf16 (PHYSICS 2.6); "145k-260k" as derived."""
+    """Start-up logs say about 190k tokens in bf16; "145k-260k" as derived."""
     setup = replace(kimi().setup, engine=replace(kimi().setup.engine, kv_tokens=None))
     system = with_engine(setup, mem_fraction_static=0.88)
     assert 145_000 < pool(system, SpecSetting.none()) < 260_000
@@ -234,7 +234,7 @@ def test_data_parallel_ranks_pool_their_caches() -> None:
 
 
 def test_the_pool_multiplier_scales() -> None:
-    system = kimi().with_parameters(CostParameters(kv_pool=0.5))
+    system = kimi().with_parameters(cost_values(kv_pool=0.5))
     assert pool(system, SpecSetting.none()) == pytest.approx(100_000, rel=ROUNDING)
 
 
@@ -245,7 +245,7 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 
 
 def test_admission_reserves_for_a_request() -> None:
-    """v1: alloc max(S k, n) slots beyond the committed tokens; v2 twice that (ENGINES A3)."""
+    """v1: alloc max(S k, n) slots beyond the committed tokens; v2 twice that ."""
     system = kimi()
     v1 = system.plan(SpecSetting.of(2, 2, 7, scheduler="sequential"))
     v2 = system.plan(SpecSetting.of(1, 3, scheduler="overlap"))

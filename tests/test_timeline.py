@@ -22,7 +22,6 @@ from specsim.report.timeline import (
     scheduled_plans,
     timeline_of,
     timelines,
-    union_ns,
 )
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate
@@ -52,6 +51,14 @@ def ns(seconds: np.ndarray) -> np.ndarray:
     return np.rint(seconds * 1e9).astype(np.int64)
 
 
+def union_ns(spans: np.ndarray) -> int:
+    """Length of a union of intervals."""
+    spans = np.sort(spans, order="start_ns")
+    ends = np.maximum.accumulate(spans["end_ns"])
+    begins = np.maximum(spans["start_ns"][1:], ends[:-1])
+    return int(ends[0] - spans["start_ns"][0] + (ends[1:] - begins).clip(0).sum())
+
+
 @pytest.fixture(scope="module")
 def shown() -> tuple[Timeline, ...]:
     return timelines(load_profile(), SpecSetting.of(2, 2), 100, rounds=4)
@@ -74,27 +81,28 @@ def test_spans_cover_the_records_to_the_nanosecond(name: str) -> None:
     total = int((steps[1] - steps[0]).sum())
     lane = timeline.lane("step")
     assert int((lane["end_ns"] - lane["start_ns"]).sum()) == total
-    assert timeline.covered_ns() == total
+    busy = timeline.spans[np.isin(timeline.spans["lane"], ("cpu", "gpu", "link"))]
+    assert union_ns(busy) == total
     if name == "sequential":  # nothing overlaps: the spans add up too
-        busy = timeline.spans[~np.isin(timeline.spans["lane"], ("step", "clients"))]
         assert int((busy["end_ns"] - busy["start_ns"]).sum()) == total
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_round_is_tiled_by_its_own_spans(name: str) -> None:
-    timeline = timeline_of(run(name), name, 30)
+    result = run(name)
+    timeline = timeline_of(result, name, 30)
     busy = timeline.spans[np.isin(timeline.spans["lane"], ("cpu", "gpu", "link"))]
     for step in timeline.rounds:
         own = busy[busy["round"] == step["round"]]
         assert own["start_ns"].min() == step["start_ns"]
         assert own["end_ns"].max() == step["end_ns"]
         length = step["end_ns"] - step["start_ns"]
-        assert union_ns(own["start_ns"], own["end_ns"]) == length
+        assert union_ns(own) == length
         assert set(own["batch"][own["phase"] != "prefill"]) == {step["batch"]}
         assert set(own["accepted"]) == {step["accepted"]}
     for lane in ("cpu", "gpu", "link"):  # a lane does one thing at a time
         spans = timeline.lane(lane)
-        if timeline.timeline != "run_ahead":
+        if result.pricer.plan.timeline != "run_ahead":
             assert (spans["start_ns"][1:] >= spans["end_ns"][:-1]).all()
 
 
@@ -237,5 +245,5 @@ def test_command_refuses_in_one_line(
 
 def test_other_engines_have_two_timelines_too() -> None:
     both = timelines(load_profile("kimi-k2.6-8x-rtx-pro-6000"), SpecSetting.of(1, 3), 8, rounds=2)
-    assert both[0].timeline == "sequential"
+    assert "sequential" in both[0].title
     assert all("vllm" in t.title for t in both)

@@ -14,9 +14,9 @@ from servers import llama
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import solve
 from specsim.case import Case
-from specsim.profile import Z90, FitRecord, Parameter, Profile, load_profile
+from specsim.profile import FitRecord, Profile, load_profile
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Spread, normal_cdf, spread
+from specsim.uncertainty import Z90, Parameter, Spread, each, normal_cdf
 from specsim.workload import Load
 
 # Products of a few doubles; differences of doubles over steps of a quarter sd.
@@ -44,7 +44,7 @@ def test_a_linear_model_is_exact(seed: int, size: int, rows: int) -> None:
     slopes = rng.normal(size=(rows, size))
     correlation = random_correlation(rng, size)
     sds = rng.uniform(0.05, 2, size)
-    errors = spread(profile_of(sds.tolist(), correlation), lambda z: slopes @ z + 3.0)
+    errors = profile_of(sds.tolist(), correlation).spread(each(lambda z: slopes @ z + 3.0))
     assert errors.jacobian == pytest.approx(slopes, abs=DIFFERENCE)
     covariance = correlation * np.outer(sds, sds)
     variance = np.diag(slopes @ covariance @ slopes.T)
@@ -59,16 +59,16 @@ def test_a_linear_model_is_exact(seed: int, size: int, rows: int) -> None:
 def test_shared_parameters_cancel_in_a_ratio() -> None:
     """Two rows that move alike: their ratio keeps only the model's error."""
     slopes = np.array([[1.0, 0.5], [1.0, 0.5]])
-    errors = spread(profile_of([1.0, 1.0], np.eye(2)), lambda z: slopes @ z)
+    errors = profile_of([1.0, 1.0], np.eye(2)).spread(each(lambda z: slopes @ z))
     assert errors.sd == pytest.approx(math.sqrt(1.25 + 0.01), rel=1e-6)
     assert errors.ratio_sd(0, 1) == pytest.approx(0.1, rel=1e-6)
 
 
 def test_nothing_uncertain_leaves_the_model_error() -> None:
-    none = spread(profile_of([], np.zeros((0, 0))), lambda z: np.zeros(3))
+    none = profile_of([], np.zeros((0, 0))).spread(each(lambda z: np.zeros(3)))
     assert none.sd.tolist() == [0.1] * 3
     assert none.jacobian.shape == (3, 0)
-    known = spread(profile_of([0.0], np.eye(1)), lambda z: np.array([z[0], 0.0]))
+    known = profile_of([0.0], np.eye(1)).spread(each(lambda z: np.array([z[0], 0.0])))
     assert known.sd == pytest.approx([0.1, 0.1], rel=ROUNDING)
     assert known.shares(0).tolist() == [0.0]
 
@@ -81,7 +81,7 @@ def test_a_correlation_of_a_file_may_be_slightly_negative() -> None:
 
 def test_secants_see_the_bend_of_a_cap() -> None:
     """Steps of a quarter sd: beside a kink the slope is an average, not one side's."""
-    errors = spread(profile_of([1.0], np.eye(1)), lambda z: np.minimum(z - 0.5, 0.1))
+    errors = profile_of([1.0], np.eye(1)).spread(each(lambda z: np.minimum(z - 0.5, 0.1)))
     # at z = 0.5 the line bends at 0.6: of the step of 0.25 up, 0.1 is seen
     assert errors.jacobian[0, 0] == pytest.approx((0.1 + 0.25) / 0.5, abs=DIFFERENCE)
 
@@ -123,7 +123,8 @@ def test_a_narrow_posterior_spreads_throughput_to_first_order() -> None:
         ]
         return np.log(solve(system.cost, cases, with_limit=False).output_tps)
 
-    errors = spread(replace(profile, fit=replace(profile.fit, model_error=0.0)), log_output)
+    exact = replace(profile, fit=replace(profile.fit, model_error=0.0))
+    errors = exact.spread(each(log_output))
     values, vectors = np.linalg.eigh(profile.covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     draws = np.random.default_rng(5).normal(size=(200, len(values)))

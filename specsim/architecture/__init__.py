@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from specsim.architecture.draft import (
-    DraftArchitecture,
-    DraftKind,
-    draft_names,
-    load_draft,
-)
+from specsim.architecture.draft import DraftArchitecture, DraftKind, draft_names, load_draft
 from specsim.architecture.hf_config import model_from_hf_config
-from specsim.architecture.model import (
-    AttentionParams,
-    ModelArchitecture,
-    load_model,
-    model_from_table,
-    model_names,
-)
+from specsim.architecture.loading import load_model, model_names
+from specsim.architecture.model import AttentionParams, ModelArchitecture, model_from_table
 
 __all__ = [
     "AttentionParams",

@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from specsim.architecture.model import (
-    ModelArchitecture,
-    aliases,
-    load_model,
-    model_names,
-    whole,
-)
+from specsim.architecture.loading import load_model, model_names
+from specsim.architecture.model import ModelArchitecture
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence
-from specsim.library import Table, as_evidence, check_keys, read_library, text
+from specsim.library import (
+    Table,
+    as_evidence,
+    check_keys,
+    flag,
+    look_up,
+    one_of,
+    read_library,
+    text,
+    whole,
+)
 
 DraftKind = Literal["eagle3", "eagle", "mtp", "standalone", "ngram"]
 
@@ -28,35 +33,15 @@ GENERIC_DRAFT_VOCAB = 32_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftArchitecture:
-    """Shape of a drafter.
-
-    Parameters
-    ----------
-    id
-        Library id.
-    kind
-        eagle3, eagle, mtp, standalone, or ngram (no model at all).
-    shape
-        Its layers and head as a model; None for ngram.
-    fc_params
-        Projection of the target's hidden states, used once per round, in the extend (EAGLE-3).
-    input_params
-        Projection of (embedding, hidden state) used in every forward (EAGLE, MTP).
-    own_head
-        Whether the LM head is the drafter's own rather than the target's.
-    follows_target
-        Whether its weights are quantised like the target's (MTP) rather than in its own scheme.
-    evidence, source
-        What the shape rests on.
-    """
+    """Shape of a drafter."""
 
     id: str
     kind: DraftKind
-    shape: ModelArchitecture | None
-    fc_params: int = 0
-    input_params: int = 0
-    own_head: bool = False
-    follows_target: bool = False
+    shape: ModelArchitecture | None  # its layers and head as a model; None for ngram
+    fc_params: int = 0  # projects the target's hidden states, once per round (EAGLE-3's extend)
+    input_params: int = 0  # projects (embedding, hidden state) in every forward (EAGLE, MTP)
+    own_head: bool = False  # whether the LM head is its own rather than the target's
+    follows_target: bool = False  # whether its weights are quantised like the target's (MTP)
     evidence: Evidence = "assumed"
     source: str = ""
 
@@ -71,44 +56,9 @@ class DraftArchitecture:
         return self.shape.hidden if self.shape else 0
 
     @property
-    def ffn_inter(self) -> int:
-        """Width of the dense FFN, 0 if it has none."""
-        return self.shape.ffn_inter if self.shape and self.shape.dense_layers else 0
-
-    @property
-    def heads(self) -> int:
-        """Query heads."""
-        return self.shape.heads if self.shape else 0
-
-    @property
-    def kv_heads(self) -> int:
-        """KV heads."""
-        return self.shape.kv_heads if self.shape else 0
-
-    @property
-    def head_dim(self) -> int:
-        """Numbers per head."""
-        return self.shape.head_dim if self.shape else 0
-
-    @property
     def draft_vocab(self) -> int:
         """Rows of the LM head that a draft step reads."""
         return self.shape.vocab if self.shape else 0
-
-    @property
-    def mla(self) -> bool:
-        """Whether its KV cache is a latent one."""
-        return self.shape is not None and self.shape.attention == "mla"
-
-    @property
-    def params_per_step(self) -> int:
-        """Parameters one token is multiplied with in a draft forward, head included, fc not.
-
-        >>> target = load_model("kimi-k2.5")
-        >>> round(load_draft("kimi-k2.5-eagle3", target).params_per_step / 1e6)
-        1037
-        """
-        return self.shape.active_params + self.input_params if self.shape else 0
 
 
 def draft_names() -> tuple[str, ...]:
@@ -125,11 +75,12 @@ def load_draft(
     ----------
     name
         A library id or Hugging Face name; ``mtp``, ``eagle3`` or ``eagle`` (sized from the
-        target); ``ngram``; or a library model, which then drafts as a model of its own.
+        target); ``ngram``; a TOML file with the keys of a library entry; or a model of
+        :func:`load_model`, which then drafts as a model of its own.
     target
         The model that verifies.
     layers
-        Keep so many of the first layers of a library model.
+        Keep so many of the first layers of a model that drafts.
 
     Raises
     ------
@@ -138,21 +89,24 @@ def load_draft(
     InputError
         If the drafter does not fit the target, or cannot be cut to `layers`.
     """
-    library = read_library("drafts")
-    wanted = name.strip().lower().rsplit("/", 1)[-1]
-    wanted = next((id for id in library if wanted in aliases(library[id])), wanted)
-    if wanted in library:
-        if layers is not None:
-            raise InputError(
-                f"draft {wanted}: layers = {layers}",
-                "only a library model that drafts can be cut short",
-                "leave layers out",
-            )
-        return _from_table(library[wanted], wanted, target)
     try:
-        return _standalone(_cut(load_model(name), layers))
+        id, table = look_up("drafts", name, "name a model")
+    except UnknownNameError:
+        return _standalone(_cut(_drafting_model(name), layers))
+    if layers is not None:
+        raise InputError(
+            f"draft {id}: layers = {layers}",
+            "only a library model that drafts can be cut short",
+            "leave layers out",
+        )
+    return draft_from_table(table, id, target)
+
+
+def _drafting_model(name: str) -> ModelArchitecture:
+    try:
+        return load_model(name)
     except UnknownNameError as error:
-        known = (*library, *model_names())
+        known = (*read_library("drafts"), *model_names())
         remedy = f"use one of: {', '.join(known)}; eagle3 is sized from the target"
         raise UnknownNameError("draft", name, known, remedy) from error
 
@@ -185,16 +139,13 @@ def _standalone(model: ModelArchitecture) -> DraftArchitecture:
     )
 
 
-def _from_table(table: Table, id: str, target: ModelArchitecture) -> DraftArchitecture:
+def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftArchitecture:
+    """Build a drafter from a table of the library's form; where it is silent, as the target."""
     where = f"draft {id}"
     sizes = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
     keys = ("kind", "mla", "target_vocab", "evidence", "source", "aliases", *sizes)
     check_keys(where, table, keys, ("kind",))
-    kind = _kind(where, table["kind"])
-    about: dict[str, Any] = {
-        "evidence": as_evidence(where, table),
-        "source": text(where, table, "source", ""),
-    }
+    kind = one_of(f"{where}: kind", table["kind"], get_args(DraftKind))
     if kind == "ngram":
         return DraftArchitecture(id=id, kind=kind, shape=None, evidence="published")
     own = {k: whole(where, k, table[k]) for k in sizes if k in table}
@@ -208,7 +159,11 @@ def _from_table(table: Table, id: str, target: ModelArchitecture) -> DraftArchit
         )
     if kind == "mtp":
         return _mtp(id, target)
-    shape = replace(_eagle_layer(id, target, kind, own, table.get("mla") is True), **about)
+    shape = replace(
+        _eagle_layer(id, target, kind, own, flag(where, table, "mla")),
+        evidence=as_evidence(where, table),
+        source=text(where, table, "source", ""),
+    )
     square = target.hidden * target.hidden
     return DraftArchitecture(
         id=id,
@@ -220,14 +175,6 @@ def _from_table(table: Table, id: str, target: ModelArchitecture) -> DraftArchit
         evidence=shape.evidence,
         source=shape.source,
     )
-
-
-def _kind(where: str, value: object) -> DraftKind:
-    kinds: tuple[DraftKind, ...] = get_args(DraftKind)
-    for kind in kinds:
-        if kind == value:
-            return kind
-    raise UnknownNameError(f"{where}: kind", str(value), kinds)
 
 
 _ONE_LAYER: dict[str, Any] = {

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specsim.architecture.model import ModelArchitecture, model_from_table, whole
+from specsim.architecture.model import ModelArchitecture, model_from_table
 from specsim.errors import FormatError, InputError
-from specsim.library import positive
+from specsim.library import positive, whole
 from specsim.quantisation import load_quantisation
+from specsim.textfile import read_text
 
 _REFUSED = {
     # what we cannot price, by model_type
@@ -92,12 +93,8 @@ def _read_json(file: Path) -> Mapping[str, Any]:
         raise FormatError(file, f"holds {constant}", "write a finite number")
 
     try:
-        document = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
-    except OSError as error:
-        raise InputError(
-            file, f"cannot be read ({error.strerror})", "give the path of a config.json"
-        ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        document = json.loads(read_text(file, "a config.json"), parse_constant=refuse)
+    except (json.JSONDecodeError, RecursionError) as error:
         raise FormatError(file, f"is not JSON ({error})", "give a config.json") from error
     if not isinstance(document, Mapping):
         raise FormatError(file, "is not a JSON object", "give a model's config.json")

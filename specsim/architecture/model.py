@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from specsim.errors import InputError, UnknownNameError
+from specsim.errors import InputError
 from specsim.evidence import Evidence
-from specsim.library import (
-    Table,
-    as_evidence,
-    check_keys,
-    find,
-    positive,
-    read_library,
-    text,
-)
+from specsim.library import Table, as_evidence, check_keys, flag, look_up, positive, text, whole
 from specsim.quantisation import load_quantisation
 
 Attention = Literal["gqa", "mla"]
@@ -23,21 +15,11 @@ Attention = Literal["gqa", "mla"]
 
 @dataclass(frozen=True, slots=True)
 class AttentionParams:
-    """Parameters of one attention layer by how tensor parallelism treats them.
+    """Parameters of one attention layer by how tensor parallelism treats them."""
 
-    Parameters
-    ----------
-    split
-        Divided by the TP degree (by heads).
-    kv
-        K and V projections of grouped-query attention: divided by min(TP, kv_heads).
-    replicated
-        Whole on every rank: the down projections of MLA.
-    """
-
-    split: int
-    kv: int
-    replicated: int
+    split: int  # divided by the TP degree (by heads)
+    kv: int  # K and V projections of grouped-query attention: divided by min(TP, kv_heads)
+    replicated: int  # whole on every rank: the down projections of MLA
 
     @property
     def total(self) -> int:
@@ -49,85 +31,47 @@ class AttentionParams:
 class ModelArchitecture:
     """Shape of a decoder-only transformer with gated (three-matrix) FFNs.
 
-    Parameters
-    ----------
-    id
-        Library id, or where the shape is from.
-    layers, hidden, vocab
-        Decoder layers, model width, vocabulary size.
-    attention
-        ``gqa`` (grouped-query; MHA is kv_heads = heads) or ``mla`` (latent attention).
-    heads, kv_heads, head_dim
-        Query heads, KV heads (MLA: unused, set to heads), numbers per head.
-    q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
-        MLA only; q_lora_rank 0 means that queries are projected in one go.
-    ffn_inter
-        Width of the FFN in the dense layers.
-    experts, experts_per_token, shared_experts, moe_inter
-        Routed experts per MoE layer, how many a token takes, experts that every token takes,
-        and the width of one expert.
-    dense_layers
-        Layers with a dense FFN (all of them without experts).
-    tied_embeddings
-        Whether the LM head is the embedding matrix.
-    native_quantisation
-        Scheme in which the model is published (`specsim.quantisation`).
-    mtp_layers
-        Multi-token-prediction layers that come with it; not counted in any total here.
-    sliding_window, sliding_layers
-        Window in tokens, and how many layers have it.
-    linear_layers, linear_params, linear_state_bytes
-        Linear-attention layers: how many, parameters of one, and bytes of its state per request.
-        They have no KV cache.
-    query_gate
-        Whether full attention has an output gate as large as its query projection.
-    qkv_inputs
-        Width of what QKV reads, in units of `hidden`: 1, or 2 for an EAGLE-3 drafter, which
-        reads the embedding beside the hidden state.
-    evidence, source
-        What the shape rests on.
-
     Raises
     ------
     InputError
         If the numbers contradict each other.
     """
 
-    id: str
+    id: str  # library id, or where the shape is from
     layers: int
     hidden: int
     vocab: int
-    attention: Attention
+    attention: Attention  # "gqa" (grouped-query; MHA is kv_heads = heads) or "mla" (latent)
     heads: int
-    kv_heads: int
+    kv_heads: int  # MLA: unused, set to heads
     head_dim: int
-    dense_layers: int
-    ffn_inter: int = 0
-    q_lora_rank: int = 0
+    dense_layers: int  # layers with a dense FFN (all of them without experts)
+    ffn_inter: int = 0  # width of the FFN in the dense layers
+    q_lora_rank: int = 0  # MLA, as the four below; 0: queries are projected in one go
     kv_lora_rank: int = 0
     qk_nope_head_dim: int = 0
     qk_rope_head_dim: int = 0
     v_head_dim: int = 0
-    experts: int = 0
+    experts: int = 0  # routed, per MoE layer
     experts_per_token: int = 0
-    shared_experts: int = 0
-    moe_inter: int = 0
-    tied_embeddings: bool = False
-    native_quantisation: str = "bf16"
-    mtp_layers: int = 0
-    sliding_window: int = 0
-    sliding_layers: int = 0
-    linear_layers: int = 0
-    linear_params: int = 0
-    linear_state_bytes: int = 0
-    query_gate: bool = False
+    shared_experts: int = 0  # that every token takes
+    moe_inter: int = 0  # width of one expert
+    tied_embeddings: bool = False  # whether the LM head is the embedding matrix
+    native_quantisation: str = "bf16"  # scheme in which it is published
+    mtp_layers: int = 0  # multi-token prediction, not counted in any total here
+    sliding_window: int = 0  # tokens
+    sliding_layers: int = 0  # layers that have that window
+    linear_layers: int = 0  # linear attention: no KV cache
+    linear_params: int = 0  # of one such layer
+    linear_state_bytes: int = 0  # its state per request
+    query_gate: bool = False  # whether full attention has a gate as large as its query projection
+    # Width of what QKV reads, in units of `hidden`: an EAGLE-3 drafter reads the embedding beside
+    # the hidden state.
     qkv_inputs: int = 1
     evidence: Evidence = "assumed"
     source: str = ""
 
     def __post_init__(self) -> None:
-        if self.attention not in get_args(Attention):
-            raise UnknownNameError(f"{self.id}: attention", self.attention, get_args(Attention))
         load_quantisation(self.native_quantisation)
         for key in _needed(self):
             positive(f"model {self.id}", key, getattr(self, key))
@@ -173,11 +117,6 @@ class ModelArchitecture:
         return AttentionParams(query_inner * (self.q_lora_rank or width) + up_kv + out, 0, down)
 
     @property
-    def attention_params_per_layer(self) -> int:
-        """Parameters of one full-attention layer, all projections."""
-        return self.attention_params.total
-
-    @property
     def dense_ffn_params_per_layer(self) -> int:
         """Parameters of the FFN of one dense layer: gate, up and down."""
         return 3 * self.hidden * self.ffn_inter
@@ -204,12 +143,7 @@ class ModelArchitecture:
 
     @property
     def head_params(self) -> int:
-        """Parameters of the LM head, read whole in every step."""
-        return self.hidden * self.vocab
-
-    @property
-    def embedding_params(self) -> int:
-        """Parameters of the embedding, of which a step reads a row per token."""
+        """Parameters of the LM head, read whole in every step; the embedding has as many."""
         return self.hidden * self.vocab
 
     @property
@@ -217,7 +151,7 @@ class ModelArchitecture:
         """Parameters that every token passes, the head left out."""
         full = self.layers - self.linear_layers
         return (
-            full * self.attention_params_per_layer
+            full * self.attention_params.total
             + self.linear_layers * self.linear_params
             + self.dense_layers * self.dense_ffn_params_per_layer
             + self.moe_layers * (self.shared_expert_params_per_layer + self.router_params)
@@ -228,17 +162,19 @@ class ModelArchitecture:
     def total_params(self) -> int:
         """All parameters; a tied embedding counts once; vision tower and MTP do not count.
 
+        >>> from specsim.architecture import load_model
         >>> round(load_model("kimi-k2.5").total_params / 1e9, 1)
         1026.4
         """
         routed = self.moe_layers * self.experts * self.expert_params
-        matrices = self.head_params + (0 if self.tied_embeddings else self.embedding_params)
+        matrices = self.head_params * (1 if self.tied_embeddings else 2)
         return self.dense_params + routed + matrices
 
     @property
     def active_params(self) -> int:
         """Parameters that one token is multiplied with, head included.
 
+        >>> from specsim.architecture import load_model
         >>> round(load_model("kimi-k2.5").active_params / 1e9, 1)
         31.7
         """
@@ -258,6 +194,7 @@ class ModelArchitecture:
     def kv_bytes_per_token(self, kv_dtype_bytes: float = 2.0) -> float:
         """KV bytes of one token over all layers, one copy; windows are not applied.
 
+        >>> from specsim.architecture import load_model
         >>> load_model("kimi-k2.5").kv_bytes_per_token()
         70272.0
         """
@@ -296,44 +233,13 @@ def _needed(model: ModelArchitecture) -> list[str]:
     return needed
 
 
-def model_names() -> tuple[str, ...]:
-    """Ids of the models in the library."""
-    return tuple(sorted(read_library("models")))
-
-
-def load_model(name: str) -> ModelArchitecture:
-    """Return a model of the library, by id or by its Hugging Face name in any case.
-
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest id.
-
-    Examples
-    --------
-    >>> load_model("meta-llama/Llama-3.1-8B-Instruct").id
-    'llama-3.1-8b'
-    """
-    library = read_library("models")
-    wanted = name.strip().lower().rsplit("/", 1)[-1]  # who uploaded it does not change its shape
-    wanted = next((id for id in library if wanted in aliases(library[id])), wanted)
-    found = find("model", wanted, library, 'give config = "path/to/config.json"')
-    return model_from_table(library[found], found)
-
-
-def aliases(table: Table) -> list[str]:
-    """Other names of a library entry: lower case, without the organisation."""
-    names = table.get("aliases", [])
-    return [str(n).lower().rsplit("/", 1)[-1] for n in names] if isinstance(names, list) else []
-
-
 def model_from_table(table: Table, id: str) -> ModelArchitecture:
     """Build a model from a table of the library's form.
 
     `same_as` names a library entry whose fields hold where this table is silent.
     """
     where = f"model {id}"
-    table = _inherit(where, table)
+    table = _inherit(table)
     texts = ("attention", "native_quantisation", "evidence", "source", "aliases")
     required = ("layers", "hidden", "vocab", "heads")
     numbers = ("kv_heads", "head_dim", *_MLA, *_COUNTS)
@@ -341,7 +247,7 @@ def model_from_table(table: Table, id: str) -> ModelArchitecture:
     values: dict[str, Any] = {
         k: whole(where, k, table[k]) for k in (*required, *numbers) if k in table
     }
-    values |= {k: _flag(where, k, table[k]) for k in _FLAGS if k in table}
+    values |= {k: flag(where, table, k) for k in _FLAGS}
     attention: Attention = "mla" if "kv_lora_rank" in values else "gqa"
     if text(where, table, "attention", attention) != attention:
         raise InputError(where, "attention contradicts the MLA ranks", "drop `attention`")
@@ -359,29 +265,13 @@ def model_from_table(table: Table, id: str) -> ModelArchitecture:
     )
 
 
-def _inherit(where: str, table: Table) -> Table:
+def _inherit(table: Table) -> Table:
     """Resolve `same_as`, which may lead to an entry that has one itself."""
     base = table.get("same_as")
     if base is None:
         return table
-    library = read_library("models")
-    shape = library[find(f"{where}: same_as", str(base), library, "write the shape out")]
+    _, shape = look_up("models", str(base), "write the shape out")
     return {
-        **{k: v for k, v in _inherit(where, shape).items() if k != "aliases"},
+        **{k: v for k, v in _inherit(shape).items() if k != "aliases"},
         **{k: v for k, v in table.items() if k != "same_as"},
     }
-
-
-def whole(where: str, key: str, value: object) -> int:
-    """Return a field that must be a whole number of at least zero."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(
-            f"{where}: {key} = {value!r}", "is not a whole number >= 0", "correct the field"
-        )
-    return value
-
-
-def _flag(where: str, key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{where}: {key} = {value!r}", "is not true or false", "write true")
-    return value

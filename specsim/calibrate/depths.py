@@ -9,7 +9,6 @@ import numpy as np
 
 from specsim.acceptance import Acceptance
 from specsim.calibrate.residuals import workload_of
-from specsim.cost import CostParameters
 from specsim.observations import Observation
 from specsim.profile import assembled, at_accept_length, default_acceptance
 from specsim.server import Setup
@@ -33,7 +32,7 @@ def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tupl
     -------
     One per dataset and temperature, the setup's own first.
     """
-    system = assembled(setup, CostParameters())
+    system = assembled(setup)
     current = setup.current
     algorithms = [o.setting.algorithm for o in observations if o.setting.speculates]
     algorithm = algorithms[0] if algorithms else (current.algorithm if current else "EAGLE3")

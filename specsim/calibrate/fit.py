@@ -27,19 +27,15 @@ from specsim.calibrate.problem import STUDENT_NU, Problem, differences
 from specsim.calibrate.residuals import Measured, Rows, measured, steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
-from specsim.profile import (
-    FitRecord,
-    Parameter,
-    Profile,
-    acceptance_name,
+from specsim.parameters import (
     acceptance_priors,
-    assembled,
     correction_correlation,
     correction_priors,
-    cost_parameters,
     cost_priors,
 )
+from specsim.profile import FitRecord, Profile, acceptance_name, assembled
 from specsim.server import Setup
+from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats
@@ -187,8 +183,8 @@ def _priors(
     rows: Rows, data: Measured, fixed: dict[str, float]
 ) -> tuple[tuple[Parameter, ...], Floats]:
     """All parameters and the prior correlation of their coordinates."""
-    system = assembled(rows.setup, cost_parameters((), np.zeros(0)))
-    parameters = list(cost_priors(system))
+    system = assembled(rows.setup)
+    parameters = list(cost_priors(system.facts))
     speculates = any(o.setting.speculates for o in rows.observations)
     if system.cost.draft is not None or speculates:
         names = tuple(acceptance_name(a) for a in rows.acceptances)

@@ -9,6 +9,7 @@ from typing import Any
 
 from specsim.architecture import model_names
 from specsim.calibrate.probed import measured_gpu, probes_of
+from specsim.engine import engine_names
 from specsim.errors import InputError
 from specsim.hardware import gpu_names, load_gpu
 from specsim.logs import LogEntry, LogRow
@@ -30,8 +31,6 @@ ENGINE_KEYS = (
 )
 
 SETTING_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "draft")
-
-DEFAULT_LINK = {"nvlink": ("h100", "h200", "h20"), "nvlink5": ("b200", "b300")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +89,7 @@ def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
         for key, value in entry.settings.items():
             if entry in drafting or key not in SETTING_KEYS:
                 known.settings.setdefault(key, value)
-        if known.engine is None and entry.engine in (
-            "sglang",
-            "vllm",
-            "tensorrt-llm",
-            "llama.cpp",
-        ):
+        if known.engine is None and entry.engine in engine_names():
             known.engine = entry.engine
         if known.version is None:
             known.version = entry.engine_version
@@ -130,7 +124,7 @@ def build_setup(
     if tp is None:
         missing.append("--tp N")
     if known.engine is None:
-        missing.append("--engine sglang|vllm|tensorrt-llm|llama.cpp")
+        missing.append("--engine " + "|".join(engine_names()))
     if known.version is None:
         missing.append("--engine-version V")
     if missing:
@@ -197,14 +191,7 @@ def _link(gpu: str, count: int, known: Known) -> str:
     """Link of a GPU type where the user does not say: assumed, with a note."""
     if count == 1:
         return "none"
-    name = next((link for link, heads in DEFAULT_LINK.items() if gpu.startswith(heads)), None)
-    if name == "nvlink":
-        name = "nvlink4"
-    if gpu.startswith("a100-sxm"):
-        name = "nvlink3"
-    if name is None:
-        newest = load_gpu(gpu).name
-        name = "pcie5-x16" if "Blackwell" in newest or gpu.startswith("rtx-5") else "pcie4-x16"
+    name = load_gpu(gpu).link
     known.notes.append(f"link {name}: usual for {gpu}, assumed; --link says otherwise")
     return name
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from specsim.architecture import load_model, model_from_hf_config
-from specsim.cost.host import HOST_PER_REQUEST_S, HOST_S
+from specsim.architecture import load_model
+from specsim.cost.rounds import HOST_PER_REQUEST_S, HOST_S
 from specsim.cost.target import PER_REQUEST_S
 from specsim.hardware import gpu_from_table, load_gpu
 from specsim.library import read_library
 from specsim.logs import LogEntry
-from specsim.server import GpuTable, Setup
+from specsim.server import Setup
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
 
@@ -77,7 +77,7 @@ def foreign(entry: LogEntry, setup: Setup, own: str | None) -> str | None:
         Library id of the probed device; None if the library does not have it.
     """
     gpu = setup.hardware.gpu
-    known = load_gpu(gpu) if isinstance(gpu, str) else gpu_from_table(gpu)
+    known = load_gpu(gpu) if isinstance(gpu, str) else gpu
     said = f"measured on {entry.settings['gpu']}, and the server has {known.name}"
     if known.is_cpu != (entry.settings["device"] == "cpu"):
         return said
@@ -92,8 +92,8 @@ def with_measured_gpu(setup: Setup, entry: LogEntry) -> Setup:
     else:
         own = measured_gpu(entry, None)
         rates = ("read_bandwidth", "gemm_flops_bf16")
-        table = {**gpu, **{key: own[key] for key in rates if key in own}}
-    hardware = replace(setup.hardware, gpu=GpuTable.of(table))
+        table = {**gpu.table(), **{key: own[key] for key in rates if key in own}}
+    hardware = replace(setup.hardware, gpu=gpu_from_table(table))
     return replace(setup, hardware=hardware)
 
 
@@ -148,11 +148,7 @@ def _unlike(entry: LogEntry, setup: Setup) -> str | None:
         return "they are one GPU's share, without the all-reduce"
     if facts["dtype"] not in SIXTEEN_BITS:
         return f"the probe ran in {facts['dtype']}"
-    native = (
-        model_from_hf_config(setup.model.config)
-        if setup.model.config is not None
-        else load_model(str(setup.model.id))
-    )
+    native = load_model(setup.model.config or str(setup.model.id))
     scheme = setup.model.quantisation or native.native_quantisation
     if scheme not in SIXTEEN_BITS:
         return f"the server's weights are in {scheme}, the probe's in 16 bits"

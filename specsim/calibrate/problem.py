@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.calibrate.residuals import Measured, Rows
-from specsim.profile import Parameter
+from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats

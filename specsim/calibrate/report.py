@@ -11,8 +11,9 @@ from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
 from specsim.calibrate.residuals import workload_of
 from specsim.observations import Observation
-from specsim.profile import Parameter, Profile, valued
+from specsim.profile import Profile, valued
 from specsim.setting import SpecSetting
+from specsim.uncertainty import Parameter
 
 STRONG = 0.9
 """Correlation beyond which two parameters are named as inseparable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,18 @@ import numpy as np
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import CORRECTION_KNOTS, CostParameters
-from specsim.cost.parameters import StackedParameters
 from specsim.engine import RunPlan
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
-from specsim.profile import (
-    Parameter,
-    acceptance_name,
-    assembled,
+from specsim.parameters import (
+    COST,
+    KNOT,
     cost_parameters,
-    moved_acceptance,
+    cost_values,
 )
+from specsim.profile import acceptance_name, assembled, moved_acceptance
 from specsim.server import Setup
+from specsim.uncertainty import Parameter
 from specsim.workload import Lengths, Load, Workload
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
 FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length", "draft_s")
 """Fields of a solution that observations can be compared with."""
 
-DEFAULTS = CostParameters()
-COSTS = tuple(f.name for f in fields(CostParameters) if f.name != "correction")
-PRICES = frozenset(COSTS) - {"kv_pool"} | {f"correction_{j}" for j in range(CORRECTION_KNOTS)}
-"""Parameters that change what a round costs, but no case."""
-
 TTFT_SIGMA, TTFT_SIGMA_ALONE = 0.3, 0.1
 """Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form; a single
 client meets neither."""
@@ -52,9 +46,9 @@ DRAFT_SIGMA = 0.05
 
 def steps_are_priced(observation: Observation, setup: Setup) -> bool:
     """Whether the model gives the drafter's steps a time: not of a lookup, or of a single step."""
-    system = assembled(setup, CostParameters())
+    system = assembled(setup)
     draft, plan = system.cost.draft, system.plan(observation.setting, what_if=True)
-    return draft is not None and draft.layers > 0 and plan.draft_forwards > 0
+    return draft is not None and draft.part is not None and plan.draft_forwards > 0
 
 
 def workload_of(observation: Observation, setup: Setup) -> Workload:
@@ -117,7 +111,7 @@ class Rows:
         Field of the solution -> array (coordinate vectors, observations).
         """
         prepared = _prepared(self.setup, self.observations)
-        matter = [i for i, p in enumerate(parameters) if p.name not in PRICES]
+        matter = [i for i, p in enumerate(parameters) if not _prices_alone(p.name)]
         known: dict[bytes, list[Case]] = {}  # most rows of a Jacobian differ in prices alone
         flat: list[Case] = []
         for row in coordinates:
@@ -126,9 +120,9 @@ class Rows:
                 known[key] = self._cases(prepared, parameters, row)
             flat += known[key]
         count = len(self.observations)
-        cost = assembled(self.setup, CostParameters()).cost
-        stacked = replace(cost, parameters=_stacked(parameters, coordinates, count))
-        solution = solve(stacked, flat, with_limit=False)
+        cost = assembled(self.setup).cost
+        costs = [cost_parameters(parameters, row) for row in coordinates]
+        solution = solve(cost.stacked(costs, count), flat, with_limit=False)
         shape = (len(coordinates), count)
         return {name: getattr(solution, name).reshape(shape) for name in FIELDS}
 
@@ -141,7 +135,7 @@ class Rows:
             for p, z in zip(parameters, coordinates, strict=True)
             if p.name == "kv_pool"
         ]
-        system = assembled(self.setup, CostParameters(kv_pool=pool[0] if pool else 1.0))
+        system = assembled(self.setup, cost_values(kv_pool=pool[0] if pool else 1.0))
         by_name = {
             acceptance_name(a): moved_acceptance(a, parameters, coordinates)
             for a in self.acceptances
@@ -151,6 +145,11 @@ class Rows:
             for plan, work, load in prepared.kinds
         ]
         return [like[kind].at(load) for kind, load in prepared.rows]
+
+
+def _prices_alone(name: str) -> bool:
+    """Whether a parameter changes what a round costs, but no case."""
+    return name.startswith(KNOT) or (name in COST and name != "kv_pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ class _Prepared:
 
 @lru_cache(maxsize=32)
 def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
-    system = assembled(setup, CostParameters())
+    system = assembled(setup)
     kinds: dict[tuple[RunPlan, Workload, str, float | None], int] = {}
     firsts: list[tuple[RunPlan, Workload, Load]] = []
     rows = []
@@ -181,32 +180,6 @@ def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
             firsts.append((plan, workload, load))
         rows.append((kinds[key], load))
     return _Prepared(tuple(firsts), tuple(rows))
-
-
-def _stacked(
-    parameters: tuple[Parameter, ...], coordinates: Floats, points: int
-) -> StackedParameters:
-    """Cost parameters at each row of coordinates, each for `points` points."""
-    size = len(coordinates)
-    columns = {name: np.full(size, getattr(DEFAULTS, name)) for name in COSTS}
-    knots = np.zeros((size, CORRECTION_KNOTS))
-    corrected = False
-    for parameter, column in zip(parameters, coordinates.T, strict=True):
-        if parameter.name in columns:
-            columns[parameter.name] = _at(parameter, column)
-        elif parameter.name.startswith("correction_"):
-            knots[:, int(parameter.name.removeprefix("correction_"))] = _at(parameter, column)
-            corrected = True
-    return StackedParameters(
-        **{name: np.repeat(column, points) for name, column in columns.items()},
-        correction=np.repeat(knots if corrected else knots[:, :0], points, axis=0),
-    )
-
-
-def _at(parameter: Parameter, coordinates: Floats) -> Floats:
-    """Values of a parameter at many coordinates (`Parameter.at`)."""
-    distinct, where = np.unique(coordinates, return_inverse=True)  # a Jacobian has but three
-    return np.array([parameter.at(z) for z in distinct.tolist()])[where]
 
 
 @lru_cache(maxsize=256)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.residuals import Rows, workload_of
+from specsim.documents import document
 from specsim.errors import CalibrationError
-from specsim.observations import Observation
-from specsim.profile import Z90, Profile, acceptance_name, acceptance_of, with_acceptances
-from specsim.uncertainty import stacked_spread
+from specsim.observations import COLUMNS, Observation
+from specsim.profile import Profile, acceptance_name, acceptance_of
+from specsim.uncertainty import Z90
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -23,6 +24,13 @@ LeaveOut = Literal["setting", "concurrency"]
 
 SIGN_THRESHOLD = 0.05
 """A measured gain or loss of less than this has no sign to be right about."""
+
+ASKED = COLUMNS[: COLUMNS.index("output_tps")]
+"""Columns of an observation that say what was run."""
+
+COMPARED = ("measured", "predicted", "low", "high", "error")
+SUMMARY = ("mape", "median_ape", "worst", "coverage", "sign_accuracy")
+"""In the order of the document."""
 
 QUANTITIES = (("output_tps", "output_tps"), ("tpot_s", "tpot_s"), ("round_time_s", "round_s"))
 
@@ -47,6 +55,12 @@ class ValidatedRow:
     def inside(self) -> bool:
         """Whether the measurement lies in the central 90 %."""
         return self.low <= self.measured <= self.high
+
+    def to_row(self) -> dict[str, object]:
+        """Return setting and load as observed, and the numbers of the comparison."""
+        stated = self.observation.to_row() | {"scheduler": self.observation.setting.scheduler}
+        asked = {name: stated.get(name) for name in ASKED}
+        return asked | {name: getattr(self, name) for name in COMPARED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,51 +116,11 @@ class Validation:
 
     def to_json(self) -> str:
         """Return the document ``specsim.validation/1``."""
-        from specsim.documents import (
-            ValidationDocument,
-            ValidationRow,
-            ValidationSummary,
-            to_json,
+        summary = {"n": len(self.rows)} | {name: getattr(self, name) for name in SUMMARY}
+        rows = [row.to_row() for row in self.rows]
+        return document(
+            "specsim.validation/1", {"rows": rows, "summary": summary, "notes": self.notes}
         )
-
-        rows = []
-        for row in self.rows:
-            o = row.observation
-            rows.append(
-                ValidationRow(
-                    kind=o.kind,
-                    algorithm=o.setting.algorithm,
-                    topk=o.setting.topk,
-                    num_steps=o.setting.num_steps,
-                    num_draft_tokens=o.setting.num_draft_tokens,
-                    scheduler=o.setting.scheduler,
-                    engine_version=o.engine_version,
-                    concurrency=o.concurrency,
-                    request_rate=o.request_rate,
-                    batch_size=o.batch_size,
-                    max_running_requests=o.max_running_requests,
-                    num_requests=o.num_requests,
-                    input_len=o.input_len,
-                    output_len=o.output_len,
-                    input_cached=o.input_cached,
-                    context_len=o.context_len,
-                    window_s=o.window_s,
-                    measured=row.measured,
-                    predicted=row.predicted,
-                    low=row.low,
-                    high=row.high,
-                    error=row.error,
-                )
-            )
-        summary = ValidationSummary(
-            n=len(rows),
-            mape=self.mape,
-            median_ape=self.median_ape,
-            worst=self.worst,
-            coverage=self.coverage,
-            sign_accuracy=self.sign_accuracy,
-        )
-        return to_json(ValidationDocument(rows=tuple(rows), summary=summary, notes=self.notes))
 
 
 def _is_baseline(row: ValidatedRow) -> bool:
@@ -224,7 +198,8 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
         workload = workload_of(row, profile.setup)
         acceptance = acceptance_of(profile, workload.dataset, workload.temperature)
         wanted[acceptance_name(acceptance)] = acceptance
-    profile = with_acceptances(profile, tuple(wanted.values()))
+    if wanted:
+        profile = replace(profile, acceptances=tuple(wanted.values()))
     model = Rows(profile.setup, tuple(observations), profile.acceptances)
     fields = [_quantity(o) or QUANTITIES[0] for o in observations]
 
@@ -234,7 +209,7 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
         return np.asarray(np.log(np.stack(columns, axis=1)), dtype=np.float64)
 
     centre = log_value(profile.coordinates[None, :])[0]
-    sd = stacked_spread(profile, log_value).sd
+    sd = profile.spread(log_value).sd
     return [
         ValidatedRow(
             observation,

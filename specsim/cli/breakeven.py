@@ -58,7 +58,7 @@ def breakeven_command(
     from specsim.decide.breakeven import break_even
     from specsim.decide.candidates import algorithm_of
     from specsim.errors import InputError
-    from specsim.predict import CONCURRENCY
+    from specsim.question import CONCURRENCY
 
     pic.check_plot(plot)
     if round_ms is not None or step_ms is not None:
@@ -104,8 +104,8 @@ def _draw(
 ) -> None:
     """Map the gain of one setting over accept length and load."""
     from specsim.errors import InputError
+    from specsim.report.figure import new_figure, profile_caption
     from specsim.report.plots_cost import gain_map, plot_gain_map
-    from specsim.report.plots_frame import new_figure, profile_caption
 
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")

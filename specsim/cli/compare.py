@@ -44,7 +44,7 @@ def compare_command(
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import compare
     from specsim.errors import InputError
-    from specsim.predict import CONCURRENCY
+    from specsim.question import CONCURRENCY
 
     if second is None and not overrides:
         raise InputError("one server", "is compared with nothing", "give a second one, or --set")

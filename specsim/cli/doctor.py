@@ -7,17 +7,21 @@ from typing import Annotated
 import typer
 
 NEEDED = (
-    "numpy", "scipy", "pandas", "simpy", "matplotlib", "pydantic", "rich", "typer", "tomlkit",
+    "numpy", "scipy", "pandas", "simpy", "matplotlib", "jinja2", "packaging",
+    "pydantic", "rich", "typer", "tomlkit",
 )  # fmt: skip
 
 EXTRAS = {
-    "zstandard": "logs compressed as .zst: pip install 'specsim[zstd]'",
+    "zstandard": "logs compressed as .zst: pip install 'specsim-llm[zstd]'",
     "pyarrow": "sweeps to .parquet: pip install pyarrow",
-    "dask": "sweeps over many workers: pip install 'specsim[dask]'",
-    "torch": "measuring this machine's GPU: pip install 'specsim[probe]'",
-    "nbmake": "running the notebooks as tests: pip install 'specsim[dev]'",
+    "dask": "sweeps over many workers: pip install 'specsim-llm[dask]'",
+    "torch": "measuring this machine's GPU: pip install 'specsim-llm[probe]'",
+    "nbmake": "running the notebooks as tests: pip install 'specsim-llm[dev]'",
 }
 """Optional packages, and what each is for."""
+
+NAMESAKE = "specsim"
+"""A distribution of another field that fills the same folder; ours is specsim-llm."""
 
 
 def doctor_command(
@@ -57,6 +61,11 @@ def doctor_command(
         "extras": {name: installed(name) for name in EXTRAS},
         "profiles": profiles,
     }
+    if installed(NAMESAKE) is not None:
+        found["warnings"] = [
+            f"another distribution named {NAMESAKE} is installed beside specsim-llm, in the same "
+            "folder: pip uninstall specsim specsim-llm, then pip install specsim-llm"
+        ]
     lacking = [name for name in NEEDED if installed(name) is None]
     broken = [name for name, state in profiles.items() if state.startswith("unusable")]
     if as_json:
@@ -86,3 +95,7 @@ def _show(found: dict[str, object]) -> None:
     out.print("Shipped profiles (a file works wherever a name does):")
     for name, state in profiles.items():
         out.print(f"- {name}: {state}")
+    warnings = found.get("warnings", [])
+    assert isinstance(warnings, list)
+    for warning in warnings:
+        out.print(f"warning: {warning}")

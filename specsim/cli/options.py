@@ -34,9 +34,9 @@ def _complete_scheduler() -> list[str]:
 
 
 def _complete_engine() -> list[str]:
-    from specsim.profile.other_engine import NEWEST_READ
+    from specsim.engine import engine_names
 
-    return list(NEWEST_READ)
+    return list(engine_names())
 
 
 def _complete_solver() -> list[str]:

@@ -27,7 +27,7 @@ def check_plot(plot: str | None) -> None:
         If the name has no format, or no file can have it.
     """
     if plot is not None:
-        from specsim.report.plots import plot_format
+        from specsim.report.figure import plot_format
 
         plot_format(plot)
         check_file("--plot", plot)
@@ -57,7 +57,7 @@ def write_plot(plot: str, figure: Figure) -> None:
     import sys
 
     from specsim.profile import write_bytes
-    from specsim.report.plots import drawn, plot_format
+    from specsim.report.figure import drawn, plot_format
 
     write_bytes(Path(plot), drawn(figure, plot_format(plot)))
     sys.stderr.write(f"wrote {plot}\n")
@@ -65,8 +65,8 @@ def write_plot(plot: str, figure: Figure) -> None:
 
 def draw_residuals(plot: str, profile: Profile, validation: Validation, *notes: str) -> None:
     """Draw the error of each measured cell with its interval."""
+    from specsim.report.figure import new_figure, profile_caption
     from specsim.report.plots_cost import plot_residuals
-    from specsim.report.plots_frame import new_figure, profile_caption
 
     figure, axes = new_figure(profile_caption(profile, *notes, "Bars: central 90 %."))
     plot_residuals(axes, validation)

@@ -14,7 +14,7 @@ from specsim.cli import unmeasured as un
 if TYPE_CHECKING:
     from specsim.curve import Curve
     from specsim.observations import Observation
-    from specsim.predict import Question
+    from specsim.question import Question
     from specsim.setting import SpecSetting
 
 WIDTH = 100
@@ -79,9 +79,10 @@ def predict_command(
     from specsim.cli.progress import progress_bar
     from specsim.cli.settings import Defaults, asked_settings
     from specsim.errors import InputError
-    from specsim.predict import CONCURRENCY, Question, predict
+    from specsim.predict import predict
     from specsim.profile import load_profile
-    from specsim.profile.other_engine import parse_engine, under_engine
+    from specsim.profile.other_engine import under_engine
+    from specsim.question import CONCURRENCY, Question
     from specsim.setting import parse_algorithm
 
     _check_outputs(as_json, csv, plot, observations)
@@ -112,7 +113,7 @@ def predict_command(
     else:
         loaded = load_profile(profile)
     if engine is not None and not said.wanted:
-        loaded, notes = under_engine(loaded, parse_engine(engine), engine_version)
+        loaded, notes = under_engine(loaded, engine, engine_version)
     asked = asked_settings(
         Defaults(
             parse_algorithm(algorithm) if algorithm else loaded.default_algorithm,
@@ -257,7 +258,7 @@ def _draw(
     """Draw the curve, and over it the cells that were measured under the same question."""
     import sys
 
-    from specsim.report.plots import measured_cells, throughput_figure
+    from specsim.report.plots_curve import measured_cells, throughput_figure
 
     pic.write_plot(plot, throughput_figure(curve, request_rate, cells))
     if cells and not any(measured_cells(curve, cells, request_rate)):

@@ -57,7 +57,7 @@ def probe_command(
 ) -> None:
     """Measure step times, bandwidth, products, launches and all-reduce on this machine.
 
-    Needs torch: pip install 'specsim[probe]'. Run it with nothing else on the device.
+    Needs torch: pip install 'specsim-llm[probe]'. Run it with nothing else on the device.
 
     Example: specsim probe --model llama-3.1-8b --draft eagle3 -o calibration/my-gpu
     """
@@ -119,17 +119,15 @@ def _request(
     seed: int,
 ) -> Request:
     """Resolve names and lists."""
-    from specsim.architecture import load_draft, load_model, model_from_hf_config
+    from specsim.architecture import load_draft, load_model
     from specsim.cli.options import parse_concurrency
-    from specsim.errors import InputError, UnknownNameError
-    from specsim.probe.device import DTYPES
+    from specsim.errors import InputError
+    from specsim.probe.device import parse_dtype
     from specsim.probe.grid import CONTEXTS, TOKENS
     from specsim.probe.run import Request
     from specsim.probe.shapes import draft_shapes, target_shape
 
-    if dtype not in DTYPES:
-        raise UnknownNameError("dtype", dtype, DTYPES)
-    architecture = model_from_hf_config(model) if model.endswith(".json") else load_model(model)
+    architecture = load_model(model)
     shapes = None
     if draft is not None:
         shapes = draft_shapes(load_draft(draft, architecture), tp)
@@ -145,7 +143,7 @@ def _request(
         draft=shapes[0] if shapes else None,
         extend=shapes[1] if shapes else None,
         tp=tp,
-        dtype=dtype,
+        dtype=parse_dtype(dtype),
         seconds=seconds,
         memory_bytes=memory_bytes,
         layers=layers,

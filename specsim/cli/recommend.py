@@ -78,7 +78,7 @@ def recommend_command(
     from specsim.decide.candidates import Limits
     from specsim.decide.recommend import Wish, recommend
     from specsim.decide.slo import parse_slo
-    from specsim.predict import CONCURRENCY
+    from specsim.question import CONCURRENCY
 
     server = what_if.load_server(profile, overrides)
     wish = Wish(

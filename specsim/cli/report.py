@@ -10,7 +10,7 @@ from specsim.cli import options as opt
 from specsim.cli import what_if as wi
 
 if TYPE_CHECKING:
-    from specsim.predict import Question
+    from specsim.question import Question
 
 
 def report_command(
@@ -54,8 +54,9 @@ def report_command(
     from specsim.cli.settings import Defaults, asked_settings
     from specsim.errors import InputError
     from specsim.observations import read_observations
-    from specsim.predict import CONCURRENCY, Question, predict
+    from specsim.predict import predict
     from specsim.profile import load_profile, write_text
+    from specsim.question import CONCURRENCY, Question
     from specsim.report.html import report_html
     from specsim.scenario import apply_overrides, parse_overrides
     from specsim.setting import parse_algorithm

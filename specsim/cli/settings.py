@@ -176,7 +176,7 @@ def read_settings(path: str, defaults: Defaults) -> list[tuple[SpecSetting, str 
     InputError
         If it cannot be read, or a setting is impossible.
     """
-    from specsim.server import read_text
+    from specsim.textfile import read_text
 
     text = read_text(path, "a JSON file of settings")
     try:

@@ -54,7 +54,9 @@ def sweep_command(
     ] = None,
     dask: Annotated[
         str | None,
-        typer.Option("--dask", metavar="ADDRESS", help="A Dask scheduler; needs specsim[dask]."),
+        typer.Option(
+            "--dask", metavar="ADDRESS", help="A Dask scheduler; needs specsim-llm[dask]."
+        ),
     ] = None,
     seed: opt.SeedOption = 0,
 ) -> None:
@@ -69,7 +71,7 @@ def sweep_command(
     from specsim.decide.sweep import Sweep, product_of
     from specsim.decide.sweep_run import append_rows, read_done, run_sweep
     from specsim.errors import InputError
-    from specsim.predict import CONCURRENCY
+    from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
 
     if jobs is not None and jobs < 1:

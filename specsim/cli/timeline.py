@@ -75,7 +75,7 @@ def timeline_command(
     if not 0 <= seed < 2**63:
         raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
     if plot is not None:
-        from specsim.report.plots import plot_format
+        from specsim.report.figure import plot_format
 
         plot_format(plot)
     loaded = load_profile(profile)
@@ -87,7 +87,7 @@ def timeline_command(
     workload = asked_workload(loaded.setup.workload.workload, input_len, output_len)
     shown = timelines(loaded, setting, concurrency, rounds=rounds, workload=workload, seed=seed)
     if plot is not None:
-        from specsim.report.plots import drawn, plot_format
+        from specsim.report.figure import drawn, plot_format
         from specsim.report.plots_timeline import timeline_figure
 
         figure = timeline_figure(shown, f"Profile {loaded.name}, simulated (seed {seed}).")

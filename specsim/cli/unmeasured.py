@@ -42,9 +42,6 @@ AcceptLengthOption = Annotated[
     ),
 ]
 
-NEWEST = {"sglang": "0.5.23", "vllm": "0.33.0", "tensorrt-llm": "1.2.0", "llama.cpp": "b7000"}
-"""Version that is taken where none is said."""
-
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
@@ -108,6 +105,7 @@ def unmeasured_profile(
         If something is missing, or the accept length belongs to no setting.
     """
     from specsim.calibrate.log_setup import Known, Stated, build_setup
+    from specsim.engine import engine_named
     from specsim.profile import uncalibrated_profile
     from specsim.server import read_setup
 
@@ -115,8 +113,8 @@ def unmeasured_profile(
     if said.setup is not None:
         setup = read_setup(said.setup)
     else:
-        engine = said.engine or "sglang"
-        version = said.engine_version or NEWEST.get(engine)
+        engine = engine_named(said.engine or "sglang").name
+        version = said.engine_version or engine_named(engine).newest
         if said.engine is None or said.engine_version is None:
             notes.append(f"engine {engine} {version}, assumed; --engine and --engine-version say")
         known = Known(engine=engine, version=version)

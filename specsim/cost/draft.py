@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,25 +22,20 @@ EXTEND_S = 350e-6
 """Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
 TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6
-"""Assumed: building the tree and its mask, sampling the verification (0.11-0.3 ms: PHYSICS 2.7)."""
+"""Assumed: building the tree and its mask, sampling the verification: 0.11-0.3 ms
+[@launch-cost]."""
 OVERHEAD_S = 1.5e-3
 """Assumed: what a speculating round pays whatever it drafts: waiting for the accepted tokens,
 many small kernels, eager gaps. 1 ms (SpecDecode-Bench, vLLM) to 3 ms (sync of a TP4 profile) were
 published, 4 ms and 9 ms are what the Kimi boxes want: a factor of three either way."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftTime:
-    """What speculation adds to a round, seconds; zero without it."""
-
-    draft_s: Floats
-    tree_s: Floats
-    overhead_s: Floats
-    extend_s: Floats
-
-
 def draft_forward_s(
-    cost: CostModel, tokens: ArrayLike, kv_tokens: ArrayLike, rows: ArrayLike, extend: bool = False
+    cost: CostModel,
+    tokens: ArrayLike,
+    context_tokens: ArrayLike,
+    rows: ArrayLike,
+    extend: bool = False,
 ) -> Floats:
     """One forward of the drafter (DRAFT).
 
@@ -51,7 +45,7 @@ def draft_forward_s(
         The system.
     tokens
         Tokens that go in: batch * topk in a step, the accepted or all verified ones in an extend.
-    kv_tokens
+    context_tokens
         Tokens in the drafter's KV cache, all requests together.
     rows
         Tokens whose logits are computed (the last of each request in an extend).
@@ -60,37 +54,39 @@ def draft_forward_s(
     """
     draft = cost.draft
     t = np.asarray(tokens, dtype=np.float64)
-    if draft is None or draft.layers == 0:
+    if draft is None or draft.part is None:
         return np.zeros_like(t)
+    part = draft.part
+    layers = part.model.layers
     bandwidth = cost.bandwidth
-    rate = cost.flops(draft.dense_dtype)
+    rate = cost.flops(part.dense_dtype)
     weights = draft.step_bytes + (draft.fc_bytes if extend else 0.0)
     flops = draft.flops_per_token + (draft.fc_flops_per_token if extend else 0.0)
     layer = cost.product_s(weights / bandwidth, flops * t / rate, more_than_one(t))
-    touched = active_experts(t, draft.experts, draft.experts_per_token)
-    experts = draft.moe_layers * touched * draft.expert_bytes / bandwidth + (
-        draft.expert_flops_per_token * t / rate
+    touched = active_experts(t, part.experts, part.experts_per_token)
+    experts = part.moe_layers * touched * part.expert_bytes / bandwidth + (
+        part.expert_flops_per_token * t / rate
     )
     drawn = np.asarray(rows, dtype=np.float64)
     head = cost.product_s(
-        draft.head_bytes / bandwidth,
-        draft.head_flops_per_token * drawn / rate,
+        part.head_bytes / bandwidth,
+        part.head_flops_per_token * drawn / rate,
         more_than_one(drawn),
     )
-    cache = draft.kv_bytes_per_token * np.asarray(kv_tokens, dtype=np.float64) / bandwidth
-    floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, draft.layers / 4)
+    cache = part.kv_bytes_per_token * np.asarray(context_tokens, dtype=np.float64) / bandwidth
+    floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, layers / 4)
     if cost.draft_eager:
         floor += EAGER_DRAFT_S
     floor *= cost.launch_share
     total: Floats = (
-        layer + experts + head + cache + floor + cost.allreduce_s(t, draft.hidden, draft.layers)
+        layer + experts + head + cache + floor + cost.allreduce_s(t, part.model.hidden, layers)
     )
     return total
 
 
 def overhead_s(cost: CostModel) -> float | Floats:
     """Return what a server with a drafter pays each round whatever it drafts, seconds."""
-    return OVERHEAD_S * cost.parameters.round_overhead
+    return OVERHEAD_S * cost.parameters["round_overhead"]
 
 
 def draft_time(
@@ -100,8 +96,8 @@ def draft_time(
     width: ArrayLike,
     draft_forwards: ArrayLike,
     extend_tokens: ArrayLike,
-    kv_tokens: ArrayLike,
-) -> DraftTime:
+    context_tokens: ArrayLike,
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Price what speculation adds to a round, arrays broadcast.
 
     Parameters
@@ -114,19 +110,26 @@ def draft_time(
         S - 1 (0 also for drafters without a model).
     extend_tokens
         Tokens of the draft extend, all requests together; 0 for none.
-    kv_tokens
+    context_tokens
         Tokens in the KV cache, all requests together.
+
+    Returns
+    -------
+    draft_s, tree_s, overhead_s, extend_s
+        Seconds; zero without speculation.
     """
     b = np.asarray(batch, dtype=np.float64)
     n = np.asarray(width, dtype=np.float64)
     speculates = n > 1
-    scale = np.where(speculates, cost.parameters.draft, 0.0)
+    scale = np.where(speculates, cost.parameters["draft"], 0.0)
     tokens = b * np.asarray(topk, dtype=np.float64)
     steps = np.asarray(draft_forwards, dtype=np.float64) * draft_forward_s(
-        cost, tokens, kv_tokens, tokens
+        cost, tokens, context_tokens, tokens
     )
     extended = np.asarray(extend_tokens, dtype=np.float64)
-    extend = np.where(extended > 0, draft_forward_s(cost, extended, kv_tokens, b, extend=True), 0.0)
+    extend = np.where(
+        extended > 0, draft_forward_s(cost, extended, context_tokens, b, extend=True), 0.0
+    )
     tree = (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share
     overhead = np.where(speculates, overhead_s(cost), 0.0)
-    return DraftTime(steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale)
+    return steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.cost.allreduce import AllReduce
-from specsim.cost.parameters import CORRECTION_KNOTS, CostParameters, StackedParameters, stack
 from specsim.hardware import Gpu
+from specsim.parameters import CORRECTION_KNOTS, CostParameters, cost_values, stacked
 from specsim.sharding import ShardedDraft, ShardedModel
 
 if TYPE_CHECKING:
@@ -27,19 +27,16 @@ small kernels); Llama-3.1-8B on H100 leaves about 45 us (vLLM, 2025), Kimi-K2.6 
 6000 about 115 us. Their multiplier is fitted or carries a factor of 1.6."""
 
 EAGER_LAYER_S = 15 * 6e-6
-"""Assumed: about 15 kernels per layer, 6 us each to launch without a CUDA graph (PHYSICS 2.7)."""
-
+"""Assumed: about 15 kernels per layer, 6 us each to launch without a CUDA graph [@launch-cost]."""
 
 CPU_LAUNCH_SHARE = 0.1
 """Assumed: a CPU launches nothing; its threads meet at a barrier after each operation, some us."""
-
 
 MATRIX_READS = 0.3
 """Assumed: what a CPU's matrix kernels (two or more tokens) cost on top of its matrix-vector ones,
 in times of reading the weights; llama.cpp takes other code from the second row on (blocks of three
 rows, weights widened once per block). Steps of SmolLM2-135M on two cores jump by 0.1 (F32) to 0.5
 (F16) of it between one token and two (tests/test_cost_cpu.py): a factor of two either way."""
-
 
 MASKED_SHARE = 0.18
 """Assumed: price of a KV cell of another sequence, against one's own, where a CPU's attention walks
@@ -50,48 +47,35 @@ is made. A decode step of eight sequences of SmolLM2-135M takes 74.7 ms with it 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Everything that prices a round, and nothing about acceptance.
+    """Everything that prices a round, and nothing about acceptance."""
 
-    Parameters
-    ----------
-    gpu
-        One of the equal GPUs.
-    target, draft
-        One GPU's share; draft is None where nothing can be drafted by a model.
-    allreduce
-        Of the link and the GPU count; no pieces for one GPU.
-    parameters
-        Multipliers.
-    draft_eager
-        Whether the engine launches the drafter's kernels one by one instead of a captured graph.
-    kv_unified
-        Whether all sequences share one KV cache that every row walks over; matters on a CPU.
-    """
+    gpu: Gpu  # one of the equal GPUs
+    target: ShardedModel  # one GPU's share, like the drafter's
+    draft: ShardedDraft | None  # None where nothing can be drafted by a model
+    allreduce: AllReduce  # of the link and the GPU count; no pieces for one GPU
+    parameters: CostParameters = field(default_factory=cost_values)
+    draft_eager: bool = False  # the drafter's kernels are launched one by one, not as a graph
+    kv_unified: bool = False  # every row walks over one cache of all sequences; matters on a CPU
 
-    gpu: Gpu
-    target: ShardedModel
-    draft: ShardedDraft | None
-    allreduce: AllReduce
-    parameters: CostParameters | StackedParameters = field(default_factory=CostParameters)
-    draft_eager: bool = False
-    kv_unified: bool = False
+    def with_parameters(
+        self, correction: Iterable[float] | None = None, **changes: float
+    ) -> CostModel:
+        """Return the same model with some parameters replaced, see `cost_values`."""
+        changed = cost_values(self.parameters, correction, **changes)
+        return replace(self, parameters=changed)
 
-    def with_parameters(self, **changes: float | tuple[float, ...]) -> CostModel:
-        """Return the same model with some parameters replaced."""
-        return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
-
-    def stacked(self, parameters: Sequence[CostParameters], points: int) -> CostModel:
+    def stacked(self, sets: Sequence[CostParameters], points: int) -> CostModel:
         """Return a model for `points` points under each of several parameter sets in turn."""
-        return replace(self, parameters=stack(parameters, points))
+        return replace(self, parameters=stacked(sets, points))
 
     @property
     def bandwidth(self) -> float | Floats:
         """Memory bandwidth, bytes/s."""
-        return self.gpu.bandwidth * self.parameters.bandwidth
+        return self.gpu.bandwidth * self.parameters["bandwidth"]
 
     def flops(self, dtype: str) -> float | Floats:
         """Rate of matrix products, FLOP/s."""
-        return self.gpu.compute(dtype) * self.parameters.compute
+        return self.gpu.compute(dtype) * self.parameters["compute"]
 
     @property
     def launch_share(self) -> float:
@@ -125,14 +109,14 @@ class CostModel:
         if not self.gpu.is_cpu:
             return operation
         share = np.asarray(several, dtype=np.float64)
-        extra = MATRIX_READS * self.parameters.matrix * np.asarray(memory_s) * share
+        extra = MATRIX_READS * self.parameters["matrix"] * np.asarray(memory_s) * share
         return np.asarray(operation + extra, dtype=np.float64)
 
     def allreduce_s(self, tokens: ArrayLike, hidden: int, layers: int) -> Floats:
-        """Two all-reduces of tokens x hidden activations per layer (PHYSICS 3), seconds."""
+        """Two all-reduces of tokens x hidden activations per layer, seconds (ALLREDUCE)."""
         size = np.asarray(tokens, dtype=np.float64) * hidden * ACTIVATION_BYTES
         once = self.allreduce.time_s(
-            size, self.parameters.allreduce_latency, self.parameters.allreduce_bandwidth
+            size, self.parameters["allreduce_latency"], self.parameters["allreduce_bandwidth"]
         )
         return np.asarray(2.0 * layers * once, dtype=np.float64)
 
@@ -146,7 +130,7 @@ class CostModel:
         if not self.allreduce.pieces:
             return np.zeros_like(size)
         last = self.allreduce.pieces[-1]
-        rate = 2.0 * last.bytes_per_s * self.parameters.allreduce_bandwidth
+        rate = 2.0 * last.bytes_per_s * self.parameters["allreduce_bandwidth"]
         return size / rate
 
 
@@ -179,10 +163,10 @@ def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> F
     return np.asarray(-experts * np.expm1(t * math.log1p(-experts_per_token / experts)))
 
 
-def correction_factor(parameters: CostParameters | StackedParameters, tokens: ArrayLike) -> Floats:
+def correction_factor(parameters: CostParameters, tokens: ArrayLike) -> Floats:
     """Return exp(correction), linear in log2 t between knots, constant beyond (CORRECTION)."""
     t = np.asarray(tokens, dtype=np.float64)
-    knots = np.asarray(parameters.correction, dtype=np.float64)
+    knots = np.asarray(parameters["correction"])
     if knots.size == 0:
         return np.ones_like(t)
     place = np.clip(np.log2(np.maximum(t, 1.0)), 0.0, CORRECTION_KNOTS - 1)

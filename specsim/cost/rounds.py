@@ -1,4 +1,4 @@
-"""A whole round: phases put on the engine's timeline.
+"""A whole round: phases put on the engine's timeline; and a prefill step.
 
     front        draft + tree + target + overhead
     sequential   front + extend + host                                               (ROUND-SEQ)
@@ -16,16 +16,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from specsim.cost.draft import DraftTime, draft_time
-from specsim.cost.host import host_s
-from specsim.cost.model import CostModel
+from specsim.cost.draft import draft_forward_s, draft_time
+from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts, more_than_one
 from specsim.cost.target import TargetTime, target_time
 
 if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats, Ints
+    from specsim.arrays import Floats
 
 SEQUENTIAL, OVERLAP, RUN_AHEAD = 0, 1, 2
+
+HOST_S = 1.2e-3
+HOST_PER_REQUEST_S = 20e-6
+"""Assumed: T_host = c0 + c1 B with c0 of 1-3 ms and c1 of 10-50 us [@host-time]."""
+
+PREFILL_EFFICIENCY = 0.7
+"""Assumed: share of the measured GEMM rate that a prefill step reaches over all its kernels."""
 
 SCHEDULE_SHARE = 0.4
 """Assumed: the part of the CPU's work that comes before a launch (scheduling, preparing the batch)
@@ -34,95 +41,140 @@ measured (sglang#11398), and of a DeepSeek-R1 round as much of the 2.0 measured 
 
 
 @dataclass(frozen=True, slots=True)
-class RoundShape:
-    """Counts of a round; arrays that broadcast against each other.
+class RoundTime(TargetTime):
+    """Phases of a round, seconds: the target's, the drafter's, the CPU's."""
 
-    Parameters
-    ----------
-    batch
-        Running requests B.
-    padded, eager
-        Requests that the captured graph computes, and whether none fits.
-    width, topk, draft_forwards
-        Verified tokens n, branches k, draft steps S - 1; 1, 1, 0 without speculation.
-    extend_tokens
-        Tokens of the draft extend, all requests together.
-    kv_tokens
-        Tokens in the KV cache, all requests together.
-    timeline
-        SEQUENTIAL, OVERLAP or RUN_AHEAD.
-    draft_share
-        Share of its rounds in which a request has a draft: below 1 in lookups that find nothing.
-    """
-
-    batch: Floats
-    padded: Floats
-    eager: Flags
-    width: Floats
-    topk: Floats
-    draft_forwards: Floats
-    extend_tokens: Floats
-    kv_tokens: Floats
-    timeline: Ints
-    draft_share: Floats | float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class RoundTime:
-    """Phases of a round and its length, seconds."""
-
-    target: TargetTime
-    draft: DraftTime
+    draft_s: Floats  # the drafter's steps
+    tree_s: Floats
+    overhead_s: Floats
+    extend_s: Floats
     host_s: Floats
-    round_s: Floats
+    timeline: ArrayLike  # SEQUENTIAL, OVERLAP or RUN_AHEAD
+
+    @property
+    def front_s(self) -> Floats:
+        """What comes before the draft extend: draft, tree, target, overhead."""
+        return self.draft_s + self.tree_s + self.target_s + self.overhead_s
+
+    @property
+    def round_s(self) -> Floats:
+        """Length of the round (ROUND-SEQ, ROUND-OVL, ROUND-RUN)."""
+        return compose_s(self.timeline, self.front_s, self.extend_s, self.host_s)
 
 
-def round_time(cost: CostModel, shape: RoundShape) -> RoundTime:
-    """Price a round (ROUND-SEQ, ROUND-OVL, ROUND-RUN).
+def round_time(
+    cost: CostModel,
+    batch: ArrayLike,
+    width: ArrayLike,
+    context_tokens: ArrayLike,
+    *,
+    topk: ArrayLike = 1,
+    draft_forwards: ArrayLike = 0,
+    extend_tokens: ArrayLike = 0,
+    timeline: ArrayLike = SEQUENTIAL,
+    padded: ArrayLike | None = None,
+    eager: ArrayLike = False,
+    draft_share: ArrayLike = 1.0,
+) -> RoundTime:
+    """Price rounds; all counts are arrays that broadcast against each other.
 
     Parameters
     ----------
     cost
         The system.
-    shape
-        Counts; every array may have any shape that broadcasts.
+    batch, width, topk
+        Running requests B, verified tokens n of each (1: no speculation), branches k.
+    context_tokens, extend_tokens
+        Tokens in the KV cache and in the draft extend, all requests together.
+    draft_forwards
+        Draft steps S - 1.
+    timeline
+        SEQUENTIAL, OVERLAP or RUN_AHEAD.
+    padded, eager
+        Requests that the captured graph computes, and whether none fits.
+    draft_share
+        Share of its rounds in which a request has a draft: below 1 in lookups that find nothing.
     """
-    target = target_time(
-        cost,
-        shape.batch,
-        shape.width,
-        shape.kv_tokens,
-        shape.padded,
-        shape.eager,
-        shape.draft_share,
+    target = target_time(cost, batch, width, context_tokens, padded, eager, draft_share)
+    draft, tree, overhead, extend = draft_time(
+        cost, batch, topk, width, draft_forwards, extend_tokens, context_tokens
     )
-    draft = draft_time(
-        cost,
-        shape.batch,
-        shape.topk,
-        shape.width,
-        shape.draft_forwards,
-        shape.extend_tokens,
-        shape.kv_tokens,
+    return RoundTime(
+        target.dense_s,
+        target.experts_s,
+        target.attention_s,
+        target.head_s,
+        target.allreduce_s,
+        target.fixed_s,
+        draft,
+        tree,
+        overhead,
+        extend,
+        host_s(cost, batch),
+        timeline,
     )
-    host = host_s(cost, shape.batch)
-    length = compose_s(
-        shape.timeline,
-        draft.draft_s + draft.tree_s + target.total_s + draft.overhead_s,
-        draft.extend_s,
-        host,
-    )
-    return RoundTime(target, draft, host, length)
 
 
-def compose_s(timeline: Ints, front: Floats, extend: Floats, host: Floats) -> Floats:
+def host_s(cost: CostModel, batch: ArrayLike) -> Floats:
+    """CPU time of one round (scheduling, launching, results), seconds: c0 + c1 B       (HOST)."""
+    b = np.asarray(batch, dtype=np.float64)
+    return np.asarray((HOST_S + HOST_PER_REQUEST_S * b) * cost.parameters["host"])
+
+
+def compose_s(timeline: ArrayLike, front: Floats, extend: Floats, host: Floats) -> Floats:
     """Length of a round from its phases (ROUND-SEQ, ROUND-OVL, ROUND-RUN), seconds.
 
     `front` is draft + tree + target + overhead.
     """
+    which = np.asarray(timeline)
     sequential = front + extend + host
     overlap = np.maximum(front + np.maximum(extend, SCHEDULE_SHARE * host), host)
     run_ahead = np.maximum(front + extend, host)
-    return np.where(
-        timeline == SEQUENTIAL, sequential, np.where(timeline == OVERLAP, overlap, run_ahead)
+    return np.where(which == SEQUENTIAL, sequential, np.where(which == OVERLAP, overlap, run_ahead))
+
+
+def prefill_s(
+    cost: CostModel,
+    tokens: ArrayLike,
+    context: ArrayLike,
+    speculates: ArrayLike = False,
+    mixed: bool = False,
+) -> Floats:
+    """Time of a prefill step, seconds (PREFILL).
+
+    Parameters
+    ----------
+    cost
+        The system.
+    tokens
+        Prompt tokens computed (those found in the prefix cache are not).
+    context
+        Mean KV tokens that each of them attends to.
+    speculates
+        Whether the drafter runs its extend over the prompt too.
+    mixed
+        Whether the tokens join a decode step that reads the weights anyway: only what they add.
+    """
+    target, p = cost.target, cost.parameters
+    t = np.asarray(tokens, dtype=np.float64)
+    rate = cost.flops(target.dense_dtype) * PREFILL_EFFICIENCY
+    expert_rate = cost.flops(target.expert_dtype) * PREFILL_EFFICIENCY
+    touched = active_experts(t, target.experts, target.experts_per_token)
+    weights = (
+        0.0 if mixed else target.dense_bytes / cost.bandwidth
+    ) + target.moe_layers * touched * target.expert_bytes / cost.bandwidth
+    flops = target.flops_per_token * t / rate + target.expert_flops_per_token * t / expert_rate
+    pairs = t * np.asarray(context, dtype=np.float64)
+    attention = target.attention_flops_per_pair * pairs / rate
+    layers, moe = target.model.layers, target.moe_layers
+    fixed = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p["target_fixed"]
+    seconds = (
+        cost.product_s(weights, flops, more_than_one(t))
+        + attention
+        + cost.allreduce_s(t, target.model.hidden, layers)
     )
+    if not mixed:
+        seconds = seconds + fixed + host_s(cost, 1.0)
+    extend = draft_forward_s(cost, t, 0.0, 1.0, extend=True)
+    total: Floats = np.where(t > 0, seconds + np.where(speculates, extend, 0.0), 0.0) * p["prefill"]
+    return total

@@ -33,7 +33,7 @@ PER_REQUEST_S = 15e-6
 
 @dataclass(frozen=True, slots=True)
 class TargetTime:
-    """Parts of one target forward, seconds, arrays of one shape."""
+    """Parts of one target forward, seconds."""
 
     dense_s: Floats
     experts_s: Floats
@@ -43,21 +43,14 @@ class TargetTime:
     fixed_s: Floats
 
     @property
-    def total_s(self) -> Floats:
-        """Sum of the parts."""
-        total: Floats = (
-            self.dense_s
-            + self.experts_s
-            + self.attention_s
-            + self.head_s
-            + self.allreduce_s
-            + self.fixed_s
-        )
-        return total
+    def target_s(self) -> Floats:
+        """Sum of the target's parts."""
+        weights = self.dense_s + self.experts_s
+        return weights + self.attention_s + self.head_s + self.allreduce_s + self.fixed_s
 
 
 def attention_s(
-    cost: CostModel, batch: ArrayLike, width: ArrayLike, kv_tokens: ArrayLike
+    cost: CostModel, batch: ArrayLike, width: ArrayLike, context_tokens: ArrayLike
 ) -> Floats:
     """Read the KV cache of the batch (ATTENTION).
 
@@ -71,18 +64,18 @@ def attention_s(
         The system.
     batch, width
         Requests, and query rows n of each.
-    kv_tokens
+    context_tokens
         Tokens in the KV cache, all requests together.
     """
     p, target = cost.parameters, cost.target
     b, n = np.asarray(batch, dtype=np.float64), np.asarray(width, dtype=np.float64)
-    kv = np.asarray(kv_tokens, dtype=np.float64)
+    kv = np.asarray(context_tokens, dtype=np.float64)
     context = kv / np.where(b > 0, b, 1.0)
     per_request = _kv_read_bytes(cost, context)
-    reads = 1.0 + (n - 1.0) * p.kv_reads
-    rows_to_fill = p.attention_fill * np.where(n > 1, p.verify_fill, 1.0)
+    reads = 1.0 + (n - 1.0) * p["kv_reads"]
+    rows_to_fill = p["attention_fill"] * np.where(n > 1, p["verify_fill"], 1.0)
     fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
-    memory = b * per_request * reads * fill * p.attention / cost.bandwidth
+    memory = b * per_request * reads * fill * p["attention"] / cost.bandwidth
     share = CPU_ATTENTION_EFFICIENCY if cost.gpu.is_cpu else ATTENTION_EFFICIENCY
     rate = cost.flops("bf16") * share
     own = cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
@@ -104,7 +97,7 @@ def target_time(
     cost: CostModel,
     batch: ArrayLike,
     width: ArrayLike,
-    kv_tokens: ArrayLike,
+    context_tokens: ArrayLike,
     padded: ArrayLike | None = None,
     eager: ArrayLike = False,
     draft_share: ArrayLike = 1.0,
@@ -119,7 +112,7 @@ def target_time(
         Running requests B.
     width
         Tokens per request n; 1 without speculation.
-    kv_tokens
+    context_tokens
         Tokens in the KV cache, all requests together.
     padded
         Requests that the captured graph computes; `batch` if None. Padding rows cost dense work
@@ -142,8 +135,8 @@ def target_time(
         target.flops_per_token * tokens / cost.flops(target.dense_dtype),
         several,
     )
-    routed = b * np.power(n, p.expert_sharing)
-    touched = active_experts(routed, target.experts, target.experts_per_token) * p.coverage
+    routed = b * np.power(n, p["expert_sharing"])
+    touched = active_experts(routed, target.experts, target.experts_per_token) * p["coverage"]
     experts = target.moe_layers * touched * target.expert_bytes / bandwidth + (
         target.expert_flops_per_token * b * n / cost.flops("bf16")
     )
@@ -154,9 +147,9 @@ def target_time(
     )
     layers = target.model.layers
     moe = target.moe_layers
-    floor = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p.target_fixed
-    fixed = floor + PER_REQUEST_S * p.per_request * b
-    attention = attention_s(cost, b, n, kv_tokens)
+    floor = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p["target_fixed"]
+    fixed = floor + PER_REQUEST_S * p["per_request"] * b
+    attention = attention_s(cost, b, n, context_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
     allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)
     gpu = dense + experts + head + fixed + allreduce

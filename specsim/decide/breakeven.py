@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import AcceptTable
+from specsim.acceptance import AcceptTable, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.decide.outlook import Grid
-from specsim.decide.tables import accept_tables
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile
@@ -229,7 +228,7 @@ def break_even(
     cells = grid.solve(profile, with_limit=True)
     base = cells.output_tps[0]
     acceptance = profile.acceptance(dataset, temperature)
-    table = accept_tables(acceptance, [plan.setting])[0]
+    table = accept_table(acceptance, plan.setting)
 
     def solved(tables: Sequence[AcceptTable]) -> Solution:
         cases = [

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal, InputError
 from specsim.profile import Profile
 from specsim.setting import Algorithm, SpecSetting
@@ -18,9 +18,6 @@ TREE_STEPS = 6
 TREE_TOPK = (2, 3, 4, 8)
 TREE_TOKENS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Budgets that are tried for a tree, with its capacity; verification time is flat between them."""
-
-LATER_VERSIONS = {"sglang": ("0.5.13", "0.5.23")}
-"""Releases with other rules, for ``any_engine``: trees with overlap, newest read."""
 
 ALGORITHM_OF_DRAFT: dict[str, Algorithm] = {
     "eagle3": "EAGLE3",
@@ -33,19 +30,11 @@ ALGORITHM_OF_DRAFT: dict[str, Algorithm] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far the candidates go.
+    """How far the candidates go."""
 
-    Parameters
-    ----------
-    max_draft_tokens
-        Most tokens verified per request, root included.
-    max_steps, max_topk
-        Deepest draft, widest tree.
-    """
-
-    max_draft_tokens: int = 64
-    max_steps: int = CHAIN_STEPS
-    max_topk: int = TREE_TOPK[-1]
+    max_draft_tokens: int = 64  # most verified per request, root included
+    max_steps: int = CHAIN_STEPS  # deepest draft
+    max_topk: int = TREE_TOPK[-1]  # widest tree
 
     def __post_init__(self) -> None:
         if self.max_draft_tokens < 2:
@@ -117,8 +106,8 @@ def candidate_plans(
     own = engine_version or system.engine.version
     versions = [own]
     if any_engine:
-        parsed = replace(system.engine, version=own).parsed_version
-        versions += [v for v in LATER_VERSIONS.get(system.engine.name, ()) if parsed.before(v)]
+        later = engine_named(system.engine.name).other_rules
+        versions += [v for v in later if parse_version(own).before(v)]
     plans: dict[RunPlan, RunPlan] = {}
     for version in versions:
         for setting in (SpecSetting.none(), *settings):

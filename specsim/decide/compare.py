@@ -14,8 +14,9 @@ from specsim.decide.recommend import Wish, possible_plans
 from specsim.decide.recommendation import Range
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
-from specsim.profile import Z90, Profile
+from specsim.profile import Profile
 from specsim.setting import SpecSetting
+from specsim.uncertainty import Z90
 from specsim.workload import Load
 
 

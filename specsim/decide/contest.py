@@ -18,8 +18,7 @@ import numpy as np
 from specsim.decide.outlook import Outlook
 from specsim.decide.recommendation import LoadChoice, MixChoice, Option, Range
 from specsim.engine import RunPlan
-from specsim.profile import Z90
-from specsim.uncertainty import normal_cdf
+from specsim.uncertainty import Z90, normal_cdf
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints

@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.acceptance import accept_tables
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.decide.tables import accept_tables
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
-from specsim.uncertainty import spread
+from specsim.uncertainty import each
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
     def log_output(coordinates: Floats) -> Floats:
         return grid.solve(profile, coordinates).log_tps.reshape(-1)
 
-    errors = spread(profile, log_output)
+    errors = profile.spread(each(log_output))
     jacobian = errors.jacobian.reshape(*grid.shape, -1)
     size = len(errors.covariance)
     covariance = np.zeros((size + 1, size + 1))

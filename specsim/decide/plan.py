@@ -16,9 +16,9 @@ from specsim.decide.recommend import Wish, possible_plans, promising
 from specsim.decide.recommendation import plan_name
 from specsim.engine import RunPlan
 from specsim.errors import InputError
+from specsim.parameters import ALLREDUCE_SD
 from specsim.profile import Profile
-from specsim.profile.priors import ALLREDUCE_SD
-from specsim.uncertainty import spread
+from specsim.uncertainty import each
 from specsim.workload import Load
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _log_derivative(profile: Profile, view: Outlook, field: str) -> Floats:
         column = getattr(first.solve(profile, coordinates), field)[:, 0]
         return np.asarray(np.log(column), dtype=np.float64)
 
-    return spread(profile, value).jacobian
+    return profile.spread(each(value)).jacobian
 
 
 def _allreduce(profile: Profile, now: Belief) -> list[Measurement]:
@@ -283,12 +283,12 @@ def _trace(
 
     def phases(coordinates: Floats) -> Floats:
         time = one.solve(profile, coordinates).solution.time
-        draft = time.draft.draft_s + time.draft.extend_s + time.draft.tree_s
-        target = time.target.total_s - time.target.allreduce_s
-        parts = [target, time.target.allreduce_s, draft, time.draft.overhead_s, time.host_s]
+        draft = time.draft_s + time.extend_s + time.tree_s
+        target = time.target_s - time.allreduce_s
+        parts = [target, time.allreduce_s, draft, time.overhead_s, time.host_s]
         return np.log(np.maximum(np.concatenate(parts), 1e-9))
 
-    jacobian = spread(profile, phases).jacobian
+    jacobian = profile.spread(each(phases)).jacobian
     rows = np.zeros((len(jacobian) + 1, len(now.mean)))
     rows[:-1, : jacobian.shape[1]] = jacobian
     rows[-1, now.parameters - 1] = 1.0

@@ -26,8 +26,8 @@ from specsim.decide.recommendation import Band, Launch, LoadChoice, MixChoice, R
 from specsim.decide.slo import Target, latencies, parse_slo
 from specsim.engine import RunPlan, launch_env, launch_flags
 from specsim.errors import InputError
-from specsim.predict import CONCURRENCY
 from specsim.profile import Profile
+from specsim.question import CONCURRENCY
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 

@@ -26,7 +26,7 @@ from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.simulate.gears import idle_plan
 from specsim.simulate.policy import Policy, by_batch
-from specsim.simulate.pricing import planned_time, round_shape
+from specsim.simulate.pricing import planned_time
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def zero_steps_tps(
         KV tokens per request.
     """
     batch, idle = np.array(batches, dtype=np.float64), idle_plan(plan)
-    time = planned_time(cost, idle, round_shape(idle, 1.0, batch, batch * context))
+    time = planned_time(cost, idle, 1.0, batch, batch * context)
     return np.asarray(batch / time.round_s, dtype=np.float64)
 
 

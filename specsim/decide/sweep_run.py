@@ -37,7 +37,7 @@ def run_sweep(
     jobs
         Processes; by default all cores for simulations and large sweeps, else this one.
     dask
-        Address of a Dask scheduler to run on instead (needs ``specsim[dask]``).
+        Address of a Dask scheduler to run on instead (needs ``specsim-llm[dask]``).
     done
         Keys of cells that are known already (`read_done`).
     progress
@@ -83,7 +83,9 @@ def _dask_client(address: str) -> Iterator[Any]:
         distributed = import_module("distributed")
     except ImportError as error:
         raise InputError(
-            f"--dask {address}", "needs Dask, which is not installed", "pip install specsim[dask]"
+            f"--dask {address}",
+            "needs Dask, which is not installed",
+            "pip install 'specsim-llm[dask]'",
         ) from error
     with distributed.Client(address) as client:
         yield client

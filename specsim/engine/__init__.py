@@ -1,20 +1,27 @@
-"""Engine rules by version: what runs with what, caps, captured sizes, allocation, launch flags."""
+"""Engines by version: what runs with what, caps, captured sizes, allocation, launch flags.
+
+One file per engine holds all that is known of it, as one record; `ENGINES` lists the records.
+"""
 
 from __future__ import annotations
 
-from specsim.engine.capacity import kv_capacity
-from specsim.engine.launch import launch_env, launch_flags
+from specsim.engine import llama_cpp, sglang, tensorrt_llm, vllm
 from specsim.engine.plan import RunPlan, padded_batch, with_draft_share
-from specsim.engine.planning import drafts_eager, plan_run
-from specsim.engine.setup import EngineName, EngineSetup
+from specsim.engine.rules import Engine, EngineSpec, ScheduleSyntax, at_least
 from specsim.engine.version import EngineVersion, parse_version
+from specsim.errors import InputError, UnknownNameError
+from specsim.setting import Algorithm, SpecSetting
 
 __all__ = [
-    "EngineName",
-    "EngineSetup",
+    "ENGINES",
+    "Engine",
+    "EngineSpec",
     "EngineVersion",
     "RunPlan",
-    "drafts_eager",
+    "ScheduleSyntax",
+    "at_least",
+    "engine_named",
+    "engine_names",
     "kv_capacity",
     "launch_env",
     "launch_flags",
@@ -23,3 +30,133 @@ __all__ = [
     "plan_run",
     "with_draft_share",
 ]
+
+ENGINES: tuple[Engine, ...] = (sglang.ENGINE, vllm.ENGINE, tensorrt_llm.ENGINE, llama_cpp.ENGINE)
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of the engines."""
+    return tuple(engine.name for engine in ENGINES)
+
+
+def engine_named(name: str) -> Engine:
+    """Return the engine of that name, in any case.
+
+    Raises
+    ------
+    UnknownNameError
+        Names the nearest engine.
+
+    Examples
+    --------
+    >>> engine_named("vLLM").newest == vllm.NEWEST
+    True
+    """
+    for engine in ENGINES:
+        if engine.name == name.strip().lower():
+            return engine
+    raise UnknownNameError("engine", name, engine_names())
+
+
+def plan_run(
+    setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, *, what_if: bool = False
+) -> RunPlan:
+    """Return what the engine would do with a setting.
+
+    Parameters
+    ----------
+    setting
+        Scheduler ``auto`` becomes what the version does by itself.
+    engine
+        As it is launched.
+    gpu_mem_bytes
+        Memory of one GPU: caps and graph sizes go by it.
+    what_if
+        Model the setting as it was asked for where the engine would refuse or change it. What a
+        version merely defaults to, or normalises (n = S + 1 of a chain), stays the engine's.
+
+    Raises
+    ------
+    EngineRefusal
+        If the engine refuses the setting, with its own message where one is known.
+
+    Examples
+    --------
+    >>> engine = EngineSpec("sglang", "0.5.9", tp=8)
+    >>> plan_run(SpecSetting.of(topk=2, num_steps=2), engine, 102.6e9).setting.scheduler
+    'sequential'
+    """
+    return engine_named(engine.name).plan(setting, engine, gpu_mem_bytes, what_if)
+
+
+def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None = None) -> list[str]:
+    """Return the flags that set the speculation, the scheduler and the caps of the setup.
+
+    Parameters
+    ----------
+    plan
+        A plan that the engine allows.
+    engine
+        The server that the plan was made for.
+    draft_model
+        Path or name of the drafter, where the method needs one.
+
+    Raises
+    ------
+    InputError
+        If the plan is a what-if: no flags make the engine run it.
+    """
+    if not plan.allowed:
+        raise InputError(
+            f"{plan.setting.label}, scheduler {plan.setting.scheduler}",
+            f"cannot be launched: {plan.reason}",
+            "choose a setting that the engine runs, or another version",
+        )
+    return engine_named(plan.engine).launch_flags(plan, engine, draft_model)
+
+
+def launch_env(plan: RunPlan) -> dict[str, str]:
+    """Return the environment variables that the plan needs."""
+    return engine_named(plan.engine).launch_env(plan)
+
+
+def kv_capacity(
+    engine: EngineSpec,
+    gpu_mem_bytes: float,
+    weight_bytes_per_gpu: float,
+    kv_bytes_per_token_per_gpu: float,
+    algorithm: Algorithm = "none",
+) -> int:
+    """Return the tokens that the KV cache holds, per data-parallel rank: its room by their size.
+
+    Parameters
+    ----------
+    engine, gpu_mem_bytes
+        As in :func:`plan_run`; the engine's `kv_tokens` overrides.
+    weight_bytes_per_gpu
+        Weights on one GPU.
+    kv_bytes_per_token_per_gpu
+        KV cache of one token on one GPU; with the drafter's where there is one.
+    algorithm
+        Speculation reserves memory of its own in SGLang.
+
+    Raises
+    ------
+    InputError
+        If the weights leave no room.
+    """
+    if engine.kv_tokens is not None:
+        return engine.kv_tokens
+    rules = engine_named(engine.name)
+    room = rules.kv_room_bytes(engine, gpu_mem_bytes, weight_bytes_per_gpu, algorithm)
+    tokens = int(room // kv_bytes_per_token_per_gpu)
+    if tokens < 1:
+        short = kv_bytes_per_token_per_gpu - room
+        raise InputError(
+            f"weights of {weight_bytes_per_gpu:.4g} bytes per GPU",
+            f"do not fit: {short:.4g} bytes too many for a KV cache on a GPU of "
+            f"{gpu_mem_bytes:.4g} bytes",
+            "use more GPUs, a smaller quantisation or a larger mem_fraction_static, "
+            "or give kv_tokens from the start-up log",
+        )
+    return tokens

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from specsim.setting import SpecSetting
+
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats
 
 Timeline = Literal["sequential", "overlap", "run_ahead"]
 DraftExtend = Literal["none", "accepted", "verify"]
@@ -18,75 +21,33 @@ GraphUnit = Literal["requests", "tokens", "none"]
 Prefill = Literal["first", "mixed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A setting as an engine of a version runs it.
+    """A setting as an engine of a version runs it."""
 
-    Parameters
-    ----------
-    setting
-        With a definite scheduler, and the draft tokens that the engine puts in.
-    engine, version
-        Whose rules they are.
-    allowed
-        Whether the engine runs this; if not, it is modelled against the engine's will.
-    reason
-        The rule that refuses, or that would change the setting; None if allowed.
-    notes
-        What the engine changed, what it has to be told, and what is assumed.
-    max_running_requests
-        Most requests that run at once on one data-parallel rank.
-    alloc_tokens
-        KV slots that one request may take in one round.
-    reserved_tokens_per_request
-        KV slots held for a request beyond its committed tokens.
-    draft_extend
-        Tokens of the drafter's forward after the verification: none, the accepted ones, or all
-        verified ones.
-    extend_eager
-        Whether that forward runs without a CUDA graph at every batch size.
-    graph_batch_sizes
-        Captured sizes; a batch is padded to the next one and runs eager past the last.
-    graph_unit
-        What the captured sizes count; ``none`` where nothing is captured or padded.
-    prefill
-        ``first``: a prefill step stops decoding; ``mixed``: prompt chunks join the decode step.
-    chunked_prefill_size
-        Most prompt tokens of one step.
-    finish_lag_rounds
-        Rounds that a finished request still runs before the scheduler sees its end.
-    timeline
-        ``sequential``: GPU and CPU take turns; ``overlap``: the CPU waits for each verification,
-        and schedules under the draft extend; ``run_ahead``: the CPU never waits.
-    ranks
-        Data-parallel ranks with attention of their own.
-    first_draft
-        Where the first drafted token comes from: the ``extend`` after the last verification, or a
-        ``forward`` of its own.
-    draft_share
-        Share of the rounds of a request in which something is drafted.
-    """
-
-    setting: SpecSetting
-    engine: str
-    version: str
-    allowed: bool
-    reason: str | None
-    notes: tuple[str, ...]
-    max_running_requests: int
-    alloc_tokens: int
-    reserved_tokens_per_request: int
-    draft_extend: DraftExtend
-    extend_eager: bool
-    graph_batch_sizes: tuple[int, ...]
-    graph_unit: GraphUnit
-    prefill: Prefill
-    chunked_prefill_size: int
-    finish_lag_rounds: int
+    setting: SpecSetting  # with a definite scheduler, and the draft tokens that the engine puts in
+    engine: str  # name and
+    version: str  # version of the engine whose rules these are
+    allowed: bool  # whether it runs this; if not, it is modelled against the engine's will
+    reason: str | None  # the rule that refuses, or that would change the setting
+    notes: tuple[str, ...]  # what the engine changed, has to be told, and what is assumed
+    max_running_requests: int  # most that run at once on one data-parallel rank
+    alloc_tokens: int  # KV slots that one request may take in one round
+    reserved_tokens_per_request: int  # KV slots held for one beyond its committed tokens
+    draft_extend: DraftExtend  # which tokens the drafter computes after the verification
+    extend_eager: bool  # whether that forward runs without a CUDA graph at every batch size
+    graph_batch_sizes: tuple[int, ...]  # a batch is padded to the next; past the last it is eager
+    graph_unit: GraphUnit  # what these sizes count; "none" where nothing is captured or padded
+    prefill: Prefill  # "first" stops decoding; "mixed" puts prompt chunks into decode steps
+    chunked_prefill_size: int  # most prompt tokens of one step
+    finish_lag_rounds: int  # rounds that a finished request runs before the scheduler sees its end
+    # sequential: GPU and CPU take turns; overlap: the CPU waits for each verification and schedules
+    # under the draft extend; run_ahead: the CPU never waits
     timeline: Timeline
-    ranks: int = 1
+    ranks: int = 1  # data-parallel ranks with attention of their own
+    # the first drafted token comes from the extend after the last verification, or from a forward
     first_draft: FirstDraft = "extend"
-    draft_share: float = 1.0
+    draft_share: float = 1.0  # share of the rounds of a request in which something is drafted
 
     @property
     def running_cap(self) -> int:
@@ -140,9 +101,7 @@ def with_draft_share(plan: RunPlan, share: float) -> RunPlan:
     return replace(plan, draft_share=share)
 
 
-def padded_batch(
-    plan: RunPlan, batch_size: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def padded_batch(plan: RunPlan, batch_size: ArrayLike) -> tuple[Floats, Flags]:
     """Return the requests that a forward of a batch computes, and whether it runs eager.
 
     Parameters
@@ -162,7 +121,7 @@ def padded_batch(
     if plan.graph_unit == "none":
         return batch.copy(), np.zeros(batch.shape, dtype=np.bool_)
     per_request = plan.verified_per_request if plan.graph_unit == "tokens" else 1
-    sizes = np.asarray(plan.graph_batch_sizes, dtype=np.float64) / per_request * plan.ranks
+    sizes = np.array(plan.graph_batch_sizes) / per_request * plan.ranks
     place = np.searchsorted(sizes, batch)
     eager = place == sizes.size
     padded = np.where(eager, batch, np.append(sizes, 0.0)[place])

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass, field
 from functools import cache
+
+from packaging.version import Version
 
 from specsim.errors import InputError
 
 _NEWEST = ("main", "master", "latest", "nightly")
-
-_VERSION = re.compile(
-    r"[vb]?(?P<release>\d+(?:\.\d+)*)"
-    r"(?:[._-]?(?P<pre>alpha|beta|a|b|rc)[._-]?(?P<pre_number>\d*))?"
-    r"(?:[._-]?post[._-]?(?P<post>\d*))?"
-    r"(?:[._-]?dev[._-]?(?P<dev>\d*))?"
-    r"(?:\+[\w.-]*)?"
-)
-_PRE_ORDER = {"a": 0, "alpha": 0, "b": 1, "beta": 1, "rc": 2}
-_DEV_ONLY, _FINAL = (-1, 0), (3, 0)
+_NEWER_THAN_ALL = Version("999999999")
+_RANGE = re.compile(r"v?\d+(?:\.\d+)+\s*[-\u2013]\s*(v?\d+(?:\.\d+)+\S*)")
+_BUILD = re.compile(r"b\d+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class EngineVersion:
-    """A version, ordered as PEP 440 orders it; a local part (``+g57...``) does not count.
+    """A version, ordered as PEP 440 orders it; a local part (``+g57...``) does not count."""
 
-    Attributes
-    ----------
-    key
-        What is compared: release, pre-release, post-release, development number.
-    text
-        As it was written.
-    """
-
-    key: tuple[tuple[int, ...], tuple[int, int], int, int]
-    text: str = field(compare=False)
+    key: Version
+    text: str = field(compare=False)  # as it was written
 
     def since(self, first: str) -> bool:
         """Whether this is release `first` or a later one.
@@ -70,29 +56,16 @@ def parse_version(text: str) -> EngineVersion:
     """
     plain = text.strip().lower()
     if plain in _NEWEST:
-        return EngineVersion(((sys.maxsize,), _FINAL, -1, sys.maxsize), text)
-    whole = re.fullmatch(r"v?\d+(?:\.\d+)+\s*[-\u2013]\s*(v?\d+(?:\.\d+)+\S*)", plain)
-    match = _VERSION.fullmatch(whole.group(1) if whole else plain)
-    if match is None:
+        return EngineVersion(_NEWER_THAN_ALL, text)
+    whole = _RANGE.fullmatch(plain)
+    plain = whole[1] if whole else plain
+    plain = plain[1:] if _BUILD.fullmatch(plain) else plain
+    try:
+        key = Version(Version(plain).public)
+    except ValueError:  # also of numbers with thousands of digits
         raise InputError(
             f"engine version {text!r}",
             "is not a version",
             "write it as the engine prints it, such as 0.5.9, 0.5.12.post1 or main",
-        )
-    release = [int(part) for part in match["release"].split(".")]
-    while len(release) > 1 and release[-1] == 0:
-        release.pop()
-    post, dev = match["post"], match["dev"]
-    if match["pre"] is not None:
-        pre = (_PRE_ORDER[match["pre"]], int(match["pre_number"] or 0))
-    else:
-        pre = _DEV_ONLY if dev is not None and post is None else _FINAL
-    return EngineVersion(
-        (
-            tuple(release),
-            pre,
-            -1 if post is None else int(post or 0),
-            sys.maxsize if dev is None else int(dev or 0),
-        ),
-        text,
-    )
+        ) from None
+    return EngineVersion(key, text)

@@ -1,16 +1,30 @@
-"""vLLM's rules: chains only, prompt chunks mixed into decode steps.
+"""vLLM: chains only, prompt chunks mixed into decode steps.
 
-Read in 0.8.5 to 0.33.0 for drafts and batch-size switches; the other defaults are assumed, and
-noted as such.
+Read in 0.8.5 to 0.33.0 for drafts and batch-size switches [@vllm-wheels]; the other defaults are
+assumed, and noted as such.
 """
 
 from __future__ import annotations
 
+import json
+
 from specsim.engine.plan import RunPlan
-from specsim.engine.ruling import Ruling, as_chain, judge, scheduler_default
-from specsim.engine.setup import EngineSetup
-from specsim.engine.version import EngineVersion
-from specsim.setting import SpecSetting
+from specsim.engine.rules import (
+    GIB,
+    Engine,
+    EngineSpec,
+    Ruling,
+    ScheduleRows,
+    ScheduleSyntax,
+    judge,
+    mixed_plan,
+    scheduler_default,
+    verifies_its_root,
+)
+from specsim.engine.version import EngineVersion, parse_version
+from specsim.setting import Algorithm, SpecSetting
+
+NEWEST = "0.33.0"
 
 ASYNC_DEFAULT_FROM = "0.14.0"
 """Release from which async scheduling is taken as the default (assumed)."""
@@ -19,50 +33,52 @@ EAGLE3_CAPTURED_FROM = "0.11.0"
 """Release from which an EAGLE-3 drafter is taken to run in a captured graph (assumed; in mid-2025
 its steps cost twice their bytes, those of EAGLE-1 did not: vllm#20780)."""
 
+TABLES_FROM = "0.33.0"
+"""Release as read that has num_speculative_tokens_per_batch_size."""
+
 GRAPH_SIZES_TOKENS = (1, 2, 4, *range(8, 513, 8))
 """Captured sizes in tokens (assumed: the default list of vLLM's V1 engine)."""
 
+MEMORY_FRACTION = 0.9
+ACTIVATION_BYTES = 2 * GIB
+"""Assumed: what vLLM's profiling run leaves out of the KV cache."""
 
-def drafts_eager(version: EngineVersion, draft_kind: str) -> bool:
-    """Whether this release launches a drafter's kernels one by one."""
-    return draft_kind == "eagle3" and version.before(EAGLE3_CAPTURED_FROM)
+_METHODS: dict[Algorithm, str] = {
+    "EAGLE": "eagle",
+    "EAGLE3": "eagle3",
+    "MTP": "mtp",
+    "STANDALONE": "draft_model",
+    "NGRAM": "ngram",
+}
 
 
-def plan_vllm(setting: SpecSetting, engine: EngineSetup, what_if: bool) -> RunPlan:
+def plan_vllm(
+    setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
+) -> RunPlan:
     """Return what vLLM does with a setting, or raise EngineRefusal."""
     verdict = judge(setting, engine, (_chain_only, _chain_tokens, _scheduler), what_if)
     setting = verdict.setting
-    overlap = setting.scheduler == "overlap"
-    large = engine.gpu_mem_mib >= 70 * 1024
+    large = gpu_mem_bytes >= 70 * GIB
     most = engine.max_running_requests or (1024 if large else 256)
-    notes = [*verdict.notes, *_notes(setting, engine)]
+    notes = _switch_notes(setting, engine)
     if engine.max_running_requests is None:
         notes.append(f"max_num_seqs {most} assumed from the GPU's memory")
-    tokens = setting.num_draft_tokens
-    graph_max = engine.cuda_graph_max_bs or min(GRAPH_SIZES_TOKENS[-1], 2 * most * tokens)
-    return RunPlan(
-        setting=setting,
-        engine=engine.name,
-        version=engine.version,
-        allowed=verdict.reason is None,
-        reason=verdict.reason,
-        notes=tuple(notes),
+    graph_max = engine.cuda_graph_max_bs or min(
+        GRAPH_SIZES_TOKENS[-1], 2 * most * setting.num_draft_tokens
+    )
+    return mixed_plan(
+        verdict,
+        engine,
         max_running_requests=most,
-        alloc_tokens=tokens,
-        reserved_tokens_per_request=tokens,
-        draft_extend="verify" if setting.speculates and setting.algorithm != "NGRAM" else "none",
-        extend_eager=False,
-        graph_batch_sizes=tuple(size for size in GRAPH_SIZES_TOKENS if size <= graph_max),
-        graph_unit="tokens",
-        prefill="mixed",
         chunked_prefill_size=engine.chunked_prefill_size or (8192 if large else 2048),
-        finish_lag_rounds=1 if overlap else 0,
-        timeline="run_ahead" if overlap else "sequential",
-        ranks=engine.dp,
+        graph_sizes=tuple(size for size in GRAPH_SIZES_TOKENS if size <= graph_max),
+        graph_unit="tokens",
+        overlapped="run_ahead",
+        notes=notes,
     )
 
 
-def _chain_only(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _chain_only(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     if setting.topk == 1:
         return None
     version = engine.parsed_version
@@ -74,18 +90,14 @@ def _chain_only(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
     return Ruling(rule, remedy="use topk 1, or SGLang")
 
 
-def _chain_tokens(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
-    chain = as_chain(setting)
-    if setting.topk > 1 or not setting.speculates or setting == chain:
-        return None
-    return Ruling(
-        f"num_speculative_tokens {setting.num_steps} verifies {chain.num_draft_tokens} tokens, "
-        "root included",
-        chain,
+def _chain_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
+    steps = setting.num_steps
+    return verifies_its_root(
+        setting, f"num_speculative_tokens {steps} verifies {steps + 1} tokens, root included"
     )
 
 
-def _scheduler(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
+def _scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     overlap = engine.parsed_version.since(ASYNC_DEFAULT_FROM)
     definite = scheduler_default(setting, overlap)
     if setting.scheduler == "auto":
@@ -95,7 +107,7 @@ def _scheduler(setting: SpecSetting, engine: EngineSetup) -> Ruling | None:
     return Ruling("", definite)
 
 
-def _notes(setting: SpecSetting, engine: EngineSetup) -> list[str]:
+def _switch_notes(setting: SpecSetting, engine: EngineSpec) -> list[str]:
     """Return what becomes of switching speculation off by batch size (0.8.5 to 0.33.0)."""
     version = engine.parsed_version
     if not setting.speculates:
@@ -104,8 +116,79 @@ def _notes(setting: SpecSetting, engine: EngineSetup) -> list[str]:
         return ["disable_by_batch_size, if set, works in the V0 engine and is not modelled"]
     if version.before("0.20.0"):
         return ["disable_by_batch_size is validated but unused in this version"]
-    if version.since("0.33.0"):
+    if version.since(TABLES_FROM):
         return [
             "num_speculative_tokens_per_batch_size, if set, is modelled by specsim schedule only"
         ]
     return []
+
+
+def kv_room_bytes(
+    engine: EngineSpec, gpu_mem_bytes: float, weight_bytes: float, algorithm: Algorithm
+) -> float:
+    """Return the bytes of one GPU for the KV cache; the defaults are assumed."""
+    fraction = engine.mem_fraction_static or MEMORY_FRACTION
+    return gpu_mem_bytes * fraction - weight_bytes - ACTIVATION_BYTES
+
+
+def drafts_eager(version: EngineVersion, draft_kind: str) -> bool:
+    """Whether this release launches a drafter's kernels one by one."""
+    return draft_kind == "eagle3" and version.before(EAGLE3_CAPTURED_FROM)
+
+
+def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
+    """Return the flags of the speculation, the scheduler and the cap."""
+    setting = plan.setting
+    flags: list[str] = []
+    if setting.speculates:
+        config: dict[str, str | int] = {
+            "method": _METHODS[setting.algorithm],
+            "num_speculative_tokens": setting.num_steps,
+        }
+        if draft_model:
+            config["model"] = draft_model
+        flags += ["--speculative-config", json.dumps(config)]
+    if engine.max_running_requests is not None:
+        flags += ["--max-num-seqs", str(engine.max_running_requests)]
+    default = engine.parsed_version.since(ASYNC_DEFAULT_FROM)
+    if setting.scheduler == "overlap" and not default:
+        flags.append("--async-scheduling")
+    if setting.scheduler == "sequential" and default:
+        flags.append("--no-async-scheduling")
+    return flags
+
+
+def _config(rows: ScheduleRows, batch_max: int) -> str:
+    """Return what goes into ``--speculative-config`` beside method and model: (first, last, K)."""
+    ends = [batch - 1 for batch, _ in rows[1:]] + [batch_max]
+    ranges = [[batch, end, steps] for (batch, steps), end in zip(rows, ends, strict=True)]
+    most = max(steps for _, steps in rows)
+    return json.dumps(
+        {"num_speculative_tokens": most, "num_speculative_tokens_per_batch_size": ranges}
+    )
+
+
+def _words(rows: ScheduleRows, config: str) -> list[str]:
+    return ["--speculative-config", config]
+
+
+def _lines(rows: ScheduleRows, config: str) -> list[str]:
+    return [f"in --speculative-config: {config[1:-1]}"]
+
+
+def _limits(version: str, algorithm: Algorithm, zero: bool) -> list[str]:
+    if parse_version(version).before(TABLES_FROM):
+        return [f"vLLM {version} cannot: such a table is in {TABLES_FROM}"]
+    return []
+
+
+ENGINE = Engine(
+    name="vllm",
+    newest=NEWEST,
+    plan=plan_vllm,
+    kv_room_bytes=kv_room_bytes,
+    launch_flags=launch_flags,
+    drafts_eager=drafts_eager,
+    schedule=ScheduleSyntax(config=_config, words=_words, lines=_lines, limits=_limits),
+    cap_flag="--max-num-seqs",
+)

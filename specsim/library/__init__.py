@@ -1,6 +1,7 @@
 """The tables that ship (GPUs, links, models, drafts), and the checked reading of such tables.
 
-A number in a table is either bare, or says what it rests on::
+A TOML file of one's own with the keys of one such table stands wherever an id does. A number in a
+table is either bare, or says what it rests on::
 
     mem_bandwidth = { value = 1.792e12, evidence = "published", source = "data sheet" }
 """
@@ -14,11 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.evidence import ORDER, Evidence
+from specsim.textfile import read_toml
 
+Text = TypeVar("Text", bound=str)
 Table = Mapping[str, object]
 LibraryName = Literal["gpus", "links", "models", "drafts"]
 
@@ -43,24 +46,51 @@ def read_library(name: LibraryName) -> dict[str, Table]:
     return {key: as_table(key, value) for key, value in tomllib.loads(text).items()}
 
 
-def read_table(path: str | Path) -> Table:
-    """Read a user's TOML file.
+def is_file(name: str) -> bool:
+    """Whether a name is the path of a TOML file rather than an id of the library.
+
+    >>> is_file("my-gpu.toml"), is_file("h100-sxm")
+    (True, False)
+    """
+    return name.strip().lower().endswith(".toml")
+
+
+def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
+    """Return the id and the table that `name` means.
+
+    Parameters
+    ----------
+    library
+        Where to look.
+    name
+        An id in any case, a Hugging Face name among an entry's `aliases` (whoever uploaded it), or
+        the path of a TOML file with the keys of one entry.
+    remedy
+        The way to bring one's own.
 
     Raises
     ------
-    InputError
+    UnknownNameError
+        Names the nearest id, and all ids.
+    FormatError, InputError
         If the file cannot be read.
-    FormatError
-        If it is not TOML.
     """
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            path, f"cannot be read ({error.strerror})", "check the path of the file"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(path, f"is not TOML ({error})", "correct the file") from error
+    kind = library.removesuffix("s")
+    if is_file(name):
+        path = Path(name.strip()).expanduser()
+        return path.stem, read_toml(path, f"a {kind}'s TOML table")
+    tables = read_library(library)
+    wanted = name.strip().lower().rsplit("/", 1)[-1]
+    for id, table in tables.items():
+        if wanted == id or wanted in _aliases(table):
+            return id, table
+    listed = ", ".join(sorted(tables))
+    raise UnknownNameError(kind, wanted, tables, f"use one of: {listed}; or {remedy}")
+
+
+def _aliases(table: Table) -> list[str]:
+    names = table.get("aliases", [])
+    return [str(n).lower().rsplit("/", 1)[-1] for n in names] if isinstance(names, list) else []
 
 
 def as_table(where: str, value: object) -> Table:
@@ -81,22 +111,6 @@ def check_keys(where: str, table: Table, known: Iterable[str], required: Iterabl
             raise FormatError(where, f"has no {key!r}", f"add {key} = ...")
 
 
-def find(kind: str, name: str, known: Iterable[str], remedy: str) -> str:
-    """Return the id in `known` that `name` means, whatever its case.
-
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest id, all ids, and the way to bring one's own (`remedy`).
-    """
-    known = tuple(known)
-    wanted = name.strip().lower()
-    if wanted in known:
-        return wanted
-    listed = ", ".join(sorted(known))
-    raise UnknownNameError(kind, wanted, known, f"use one of: {listed}; or {remedy}")
-
-
 def positive(where: str, key: str, value: object, least: float = 0.0, hint: str = "") -> float:
     """Return `value` as a float if it is a finite number above `least`.
 
@@ -112,6 +126,44 @@ def positive(where: str, key: str, value: object, least: float = 0.0, hint: str 
     return float(value)
 
 
+def whole(where: str, key: str, value: object) -> int:
+    """Return a field that must be a whole number of at least zero."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(
+            f"{where}: {key} = {value!r}", "is not a whole number >= 0", "correct the field"
+        )
+    return value
+
+
+def flag(where: str, table: Table, key: str) -> bool:
+    """Return a field that must be true or false; false where it is left out."""
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: {key} = {value!r}", "is not true or false", "write true")
+    return value
+
+
+def text(where: str, table: Table, key: str, default: str) -> str:
+    """Return a string field."""
+    value = table.get(key, default)
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {key} = {value!r}", "is not text", "put it in quotes")
+    return value
+
+
+def one_of(where: str, value: object, known: tuple[Text, ...]) -> Text:
+    """Return `value` as one of the known texts."""
+    for one in known:
+        if one == value:
+            return one
+    raise UnknownNameError(where, str(value), known)
+
+
+def as_evidence(where: str, table: Table) -> Evidence:
+    """Return the table's `evidence`, ``assumed`` if it says none."""
+    return one_of(f"{where}: evidence", table.get("evidence", "assumed"), ORDER)
+
+
 def quantity(where: str, key: str, raw: object, default_source: str) -> tuple[object, Sourced]:
     """Split a bare value, or a ``{value, evidence, source}`` table, into value and origin.
 
@@ -123,20 +175,3 @@ def quantity(where: str, key: str, raw: object, default_source: str) -> tuple[ob
     check_keys(place, raw, ("value", "evidence", "source"), ("value",))
     source = raw.get("source", default_source)
     return raw["value"], Sourced(key, as_evidence(place, raw), str(source))
-
-
-def as_evidence(where: str, table: Table) -> Evidence:
-    """Return the table's `evidence`, ``assumed`` if it says none."""
-    said = table.get("evidence", "assumed")
-    for evidence in ORDER:
-        if evidence == said:
-            return evidence
-    raise UnknownNameError(f"{where}: evidence", str(said), ORDER)
-
-
-def text(where: str, table: Table, key: str, default: str) -> str:
-    """Return a string field."""
-    value = table.get(key, default)
-    if not isinstance(value, str):
-        raise InputError(f"{where}: {key} = {value!r}", "is not text", "put it in quotes")
-    return value

@@ -8,6 +8,8 @@ from specsim.logs.entry import Diagnosis, LogRow
 
 FULL_KV = 0.9
 """Fraction of the KV cache in use from which on it is what limits the batch."""
+FULL_DRAFTS = 0.95
+"""Below this share of the depth, drafts are partial."""
 MIN_PREFILL_SHARE = 0.1
 QUEUE_DOMINATES = 2.0
 """A queue this many times the batch means that requests spend most of their time waiting."""
@@ -100,3 +102,27 @@ def eager(rows: Sequence[LogRow]) -> Diagnosis | None:
 
 def _caps(stated: object) -> tuple[int, ...]:
     return () if isinstance(stated, int) else SPECULATION_CAPS
+
+
+def partial_drafting(
+    each: float | None, steps: int | None, at_ends: float = 0.0
+) -> list[Diagnosis]:
+    """Tell whether fewer tokens are drafted per round than `steps`, but for the ends of requests.
+
+    >>> partial_drafting(1.4, 3)[0].message
+    '1.4 of 3 tokens are drafted per round: not every round drafts in full'
+    """
+    if not steps or each is None or each + at_ends >= FULL_DRAFTS * steps:
+        return []
+    text = f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
+    return [Diagnosis("partial_drafting", text)]
+
+
+def truncated(unread: Mapping[str, int], what: str = "line(s)") -> list[Diagnosis]:
+    """Tell of lines or records that were cut short.
+
+    >>> truncated({"truncated": 2})[0].message
+    '2 line(s) cut short were not read'
+    """
+    cut = unread.get("truncated", 0)
+    return [Diagnosis("truncated", f"{cut} {what} cut short were not read")] if cut else []

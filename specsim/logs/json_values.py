@@ -6,24 +6,23 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 MAX_VALUE_BYTES = 64 << 20
 """A longer value is not read: no benchmark result is that long."""
-
-
 LONG_BYTES = 1 << 14
 """Objects longer than this may carry details of each request."""
 MAX_WHOLE = 1e15
 """No benchmark counts further; from here on floats skip whole numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A value that could not be read, and why."""
+class Unread(ValueError):
+    """Why a value could not be read: given in its place, or raised by what reads records."""
 
-    reason: str
+    @property
+    def reason(self) -> str:
+        """The reason, as the account of unread records tells it."""
+        return str(self)
 
 
 def json_values(

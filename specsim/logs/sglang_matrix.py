@@ -31,7 +31,6 @@ _PAD = 64
 _STAMP = slice(1, 20)
 
 Bytes = NDArray[np.uint8]
-Mask = Flags
 Index = NDArray[np.intp]
 
 
@@ -72,7 +71,9 @@ def one_line(line: DecodeLine) -> Batch:
     return Batch(seconds([stamp]), [tail], floats(row)[:, None])
 
 
-def read_lines(lines: Sequence[bytes], starts: Sequence[int], layout: Layout) -> tuple[Batch, Mask]:
+def read_lines(
+    lines: Sequence[bytes], starts: Sequence[int], layout: Layout
+) -> tuple[Batch, Flags]:
     """Read lines that are presumably of one layout.
 
     Parameters
@@ -108,14 +109,14 @@ def read_lines(lines: Sequence[bytes], starts: Sequence[int], layout: Layout) ->
     return Batch(time_s, tails, values), ok
 
 
-def _expect(text: Bytes, cursor: Index, literal: bytes, ok: Mask) -> Index:
+def _expect(text: Bytes, cursor: Index, literal: bytes, ok: Flags) -> Index:
     wanted = np.frombuffer(literal, dtype=np.uint8)
     for i, char in enumerate(wanted):
         ok &= text.take(cursor + i, mode="clip") == char
     return cursor + len(wanted)
 
 
-def _digits(text: Bytes, cursor: Index, ok: Mask, most: int) -> tuple[Floats, Index]:
+def _digits(text: Bytes, cursor: Index, ok: Flags, most: int) -> tuple[Floats, Index]:
     """Read 1 to `most` digits that no digit follows."""
     value = np.zeros(len(cursor))
     going = np.ones(len(cursor), dtype=bool)
@@ -131,11 +132,11 @@ def _digits(text: Bytes, cursor: Index, ok: Mask, most: int) -> tuple[Floats, In
     return value, cursor + count
 
 
-def _int(text: Bytes, cursor: Index, ok: Mask) -> tuple[Floats, Index]:
+def _int(text: Bytes, cursor: Index, ok: Flags) -> tuple[Floats, Index]:
     return _digits(text, cursor, ok, 9)
 
 
-def _two_decimals(text: Bytes, cursor: Index, ok: Mask) -> tuple[Floats, Index]:
+def _two_decimals(text: Bytes, cursor: Index, ok: Flags) -> tuple[Floats, Index]:
     whole, cursor = _digits(text, cursor, ok, 9)
     cursor = _expect(text, cursor, b".", ok)
     tenths, hundredths = (text.take(cursor + i, mode="clip") - np.uint8(48) for i in (0, 1))
@@ -144,7 +145,7 @@ def _two_decimals(text: Bytes, cursor: Index, ok: Mask) -> tuple[Floats, Index]:
     return (whole * 100 + tenths * 10.0 + hundredths) / 100, cursor + 2
 
 
-def _bool(text: Bytes, cursor: Index, ok: Mask) -> tuple[Floats, Index]:
+def _bool(text: Bytes, cursor: Index, ok: Flags) -> tuple[Floats, Index]:
     true, false = np.ones_like(ok), np.ones_like(ok)
     after_true, after_false = (
         _expect(text, cursor, b"True", true),
@@ -154,7 +155,7 @@ def _bool(text: Bytes, cursor: Index, ok: Mask) -> tuple[Floats, Index]:
     return true.astype(np.float64), np.where(true, after_true, after_false)
 
 
-def _any(text: Bytes, cursor: Index, ok: Mask) -> tuple[Floats, Index]:
+def _any(text: Bytes, cursor: Index, ok: Flags) -> tuple[Floats, Index]:
     """Pass over a number of a field that is not used."""
     going = np.ones_like(ok)
     count, dots = np.zeros((2, len(cursor)), dtype=np.intp)
@@ -170,7 +171,7 @@ def _any(text: Bytes, cursor: Index, ok: Mask) -> tuple[Floats, Index]:
     return np.zeros(len(cursor)), cursor + count + percent
 
 
-def _expect_end(text: Bytes, cursor: Index, end: Index, comma: bool, ok: Mask) -> None:
+def _expect_end(text: Bytes, cursor: Index, end: Index, comma: bool, ok: Flags) -> None:
     """After the last value only ``,``, a space and the line end may follow."""
     if comma:
         cursor = _expect(text, cursor, b",", ok)

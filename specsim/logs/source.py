@@ -8,6 +8,7 @@ import io
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -23,53 +24,46 @@ _GZIP, _ZSTD, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\x00"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a")) + b"\x7f"
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+class Readable(Protocol):
+    """What a source reads from: a file or what unpacks it."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        ...
 
 
 class Source:
-    """A file as a stream of chunks, whatever it is packed in.
+    r"""A file as a stream of chunks or lines, whatever it is packed in; see :func:`open_source`.
 
     Parameters
     ----------
     path
-        File name, or ``-`` for standard input.
+        Name of the file, ``-`` for standard input.
+    stream
+        Its bytes, unpacked.
 
     Attributes
     ----------
     head
-        The first bytes after unpacking, at most `CHUNK_BYTES`.
+        The first bytes, at most `CHUNK_BYTES`; as UTF-8 if they are text.
     cut
         Why the packed stream ended early; None as long as it did not.
 
-    Raises
-    ------
-    InputError
-        If there is no such file, or it cannot be opened.
-    FormatError
-        If it is empty, binary, or packed in a way that cannot be unpacked here.
+    Examples
+    --------
+    >>> list(Source("-", io.BytesIO(b"a\nb")).lines())
+    [b'a\n', b'b']
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = str(path)
+    def __init__(self, path: str, stream: Readable) -> None:
+        self.path = path
         self.cut: str | None = None
-        self._raw = _open(self.path)
-        try:
-            magic = self._raw.peek(16)[:16]
-            self._stream = _unpacked(self.path, self._raw, magic)
-            self._decoder: codecs.IncrementalDecoder | None = None
-            self.head = self._read()
-            self.is_sqlite = self.head.startswith(_SQLITE)
-            self._decoder = self._text_decoder()
-            if self._decoder:
-                self.head = self._decoder.decode(self.head).encode()
-            if not self.head:
-                raise self._empty(magic)
-            if not self.is_sqlite and self._decoder is None:
-                _refuse_binary(self.path, self.head)
-        except BaseException:
-            self.close()
-            raise
+        self._stream = stream
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self.head = self._read()
+        self._decoder = self._text_decoder()
+        if self._decoder:
+            self.head = self._decoder.decode(self.head).encode()
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the unpacked bytes (as UTF-8), the head first."""
@@ -96,22 +90,11 @@ class Source:
         FormatError
             If the data come packed or from standard input.
         """
-        if self.path == STDIN or self._stream is not self._raw:
+        if self.path == STDIN or not isinstance(self._stream, io.BufferedReader):
             raise FormatError(
                 self.path, "is a database, which cannot be read as a stream", "unpack it to a file"
             )
         return self.path
-
-    def close(self) -> None:
-        """Close the file, but never standard input."""
-        if self.path != STDIN:
-            self._raw.close()
-
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _read(self) -> bytes:
         """Return the next bytes of text; none at the end."""
@@ -144,14 +127,37 @@ class Source:
             self.head = self.head[len(codecs.BOM_UTF8) :]
         return None
 
-    def _empty(self, magic: bytes) -> FormatError:
-        if self.cut:
-            return FormatError(self.path, self.cut, "copy the file again")
-        return FormatError(
-            self.path,
-            "is empty" if not magic else "holds no data once unpacked",
-            "give the log of a server that has decoded something",
-        )
+
+@contextmanager
+def open_source(path: str | Path) -> Iterator[Source]:
+    """Open what a user names, or standard input for ``-``.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it cannot be opened.
+    FormatError
+        If it is empty, binary, or packed in a way that cannot be unpacked here.
+    """
+    name = str(path)
+    raw = _open(name)
+    try:
+        magic = raw.peek(16)[:16]
+        source = Source(name, _unpacked(name, raw, magic))
+        if source.cut and not source.head:
+            raise FormatError(name, source.cut, "copy the file again")
+        if not source.head:
+            raise FormatError(
+                name,
+                "holds no data once unpacked" if magic else "is empty",
+                "give the log of a server that has decoded something",
+            )
+        if not source.head.startswith(_SQLITE):
+            _refuse_binary(name, source.head)
+        yield source
+    finally:
+        if name != STDIN:
+            raw.close()
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -196,7 +202,7 @@ def _buffered(stream: IO[bytes]) -> io.BufferedReader:
     return io.BufferedReader(io.BytesIO(stream.read()))
 
 
-def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> _Readable:
+def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> Readable:
     if magic.startswith(_GZIP):
         return gzip.GzipFile(fileobj=raw, mode="rb")
     if magic.startswith(_ZSTD):
@@ -206,7 +212,7 @@ def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> _Readable:
             raise FormatError(
                 path,
                 "is compressed with zstd, which needs the package zstandard",
-                "pip install 'specsim[zstd]', or unpack it: zstd -dc FILE | specsim read -",
+                "pip install 'specsim-llm[zstd]', or unpack it: zstd -dc FILE | specsim read -",
             ) from error
         return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
     return raw

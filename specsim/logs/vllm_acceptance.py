@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 from specsim.logs.entry import Diagnosis
 from specsim.logs.vllm_lines import RATE_TOLERANCE, V0Line
 
-Mask = Flags
-
 MAX_POSITIONS = 64
 FULL_DRAFTING = 0.95
 """Drafted tokens per round below this fraction of the configured number are partial."""
@@ -44,9 +42,9 @@ class Judged:
 
     accept_length: Floats
     drafts: Floats
-    corrected: Mask
-    faulty: Mask
-    empty: Mask
+    corrected: Flags
+    faulty: Flags
+    empty: Flags
 
 
 def survival_matrix(texts: Sequence[bytes]) -> Floats:

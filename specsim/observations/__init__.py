@@ -1,7 +1,7 @@
 """Measured cells: observations.csv, one row per cell."""
 
-from specsim.observations.cells import COLUMNS, SURVIVAL
-from specsim.observations.observation import Observation, Scope
+from specsim.observations.observation import Observation, checked
+from specsim.observations.schema import COLUMNS, SCHEMA, SURVIVAL, Scope
 from specsim.observations.table import (
     Observations,
     observations_from_rows,
@@ -11,10 +11,12 @@ from specsim.observations.table import (
 
 __all__ = [
     "COLUMNS",
+    "SCHEMA",
     "SURVIVAL",
     "Observation",
     "Observations",
     "Scope",
+    "checked",
     "observations_from_rows",
     "read_observations",
     "write_observations",

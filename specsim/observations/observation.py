@@ -1,17 +1,25 @@
-"""One measured cell: the row of observations.csv, typed and checked."""
+"""One measured cell: the row of observations.csv, typed, and the checks that every row passes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
 
-from specsim.errors import InputError, UnknownNameError
-from specsim.observations.cells import COLUMNS, PERCENTILE, SURVIVAL, Cells
-from specsim.setting import Algorithm, Scheduler, SpecSetting, parse_algorithm
+from specsim.errors import InputError
+from specsim.observations.schema import (
+    BY_NAME,
+    COLUMNS,
+    PERCENTILE,
+    SCHEMA,
+    SURVIVAL,
+    Column,
+    Scope,
+    further_column,
+    refusal,
+)
+from specsim.setting import SpecSetting
 from specsim.workload import Load, LoadKind
-
-Scope = Literal["cell", "run", "pooled"]
 
 ROUNDING = 1.005
 """An accept length may exceed its bound by as much: engines print two or three digits."""
@@ -19,55 +27,10 @@ ROUNDING = 1.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One row; None is not measured or not stated.
-
-    Parameters
-    ----------
-    kind
-        How load was applied.
-    setting
-        Aliases resolved; ``none`` is (1, 0, 1); scheduler ``auto`` where the row does not say.
-    engine_version, max_running_requests
-        Where they differ from the setup's.
-    concurrency
-        Clients in flight (closed loop) or held batch (steady decode).
-    request_rate
-        1/s (open loop).
-    batch_size
-        Mean running requests in the window.
-    num_requests
-        Requests of the run.
-    input_len, output_len, input_cached
-        Mean tokens per request.
-    context_len
-        KV tokens per request at the start of the window (steady decode).
-    window_s
-        Length of the measuring window, s.
-    output_tps
-        Tokens delivered to clients per second of wall time, all clients.
-    accept_length, accept_length_scope
-        Tokens per request and round, bonus included, and what they were averaged over; 1 for
-        ``none``.
-    survival
-        P(at least d drafts accepted), d = 1, 2, ...
-    ttft_s, tpot_s, itl_s, round_time_s
-        Means, s.
-    draft_time_s
-        Of a round, what the drafter's steps take, all requests together, s.
-    dataset, temperature
-        Acceptance belongs to them.
-    weight
-        Relative inverse variance.
-    source
-        Where the row is from.
-    extra
-        Percentiles (numbers, s) and columns outside the format (texts), as they were.
-    row
-        Line in the file, or index, for messages.
-    """
+    """One row; what the columns mean says :data:`SCHEMA`. None is not measured or not stated."""
 
     kind: LoadKind
-    setting: SpecSetting
+    setting: SpecSetting  # its five columns; scheduler auto where the row does not say
     engine_version: str | None = None
     concurrency: int | None = None
     request_rate: float | None = None
@@ -82,7 +45,7 @@ class Observation:
     output_tps: float | None = None
     accept_length: float | None = None
     accept_length_scope: Scope | None = None
-    survival: tuple[float, ...] = ()
+    survival: tuple[float, ...] = ()  # its columns, as deep as stated
     ttft_s: float | None = None
     tpot_s: float | None = None
     itl_s: float | None = None
@@ -92,8 +55,9 @@ class Observation:
     temperature: float | None = None
     weight: float = 1.0
     source: str = ""
+    # percentiles (numbers, s) and columns outside the format (texts), as they were
     extra: Mapping[str, float | str] = field(default_factory=dict, hash=False)
-    row: int = field(default=0, compare=False)
+    row: int = field(default=0, compare=False)  # line in the file, or index, for messages
 
     @property
     def load(self) -> Load:
@@ -109,175 +73,122 @@ class Observation:
 
     def to_row(self) -> dict[str, float | int | str]:
         """Return what is stated, by column, in the order of the format."""
-        cells: dict[str, float | int | str | None] = dict.fromkeys(COLUMNS)
         setting = self.setting
-        cells |= {
+        parts: dict[str, float | int | str | None] = {
             "algorithm": setting.algorithm,
             "topk": setting.topk,
             "num_steps": setting.num_steps,
             "num_draft_tokens": setting.num_draft_tokens,
             "scheduler": None if setting.scheduler == "auto" else setting.scheduler,
+            **dict.fromkeys(SURVIVAL),
             **dict(zip(SURVIVAL, self.survival, strict=False)),
         }
-        for column in COLUMNS:
-            if column not in _SETTING_COLUMNS and column not in SURVIVAL:
-                cells[column] = getattr(self, column)
-        cells |= self.extra
+        cells = {
+            name: parts[name] if name in parts else getattr(self, name) for name in COLUMNS
+        } | dict(self.extra)
         return {column: cell for column, cell in cells.items() if cell not in (None, "")}
 
 
-_SETTING_COLUMNS = {"algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler"}
+def checked(observation: Observation, where: str) -> Observation:
+    """Return an observation that the format allows; raise where it does not.
 
+    Parameters
+    ----------
+    observation
+        Of a file or of a program.
+    where
+        File and line, for messages.
 
-def observation_from_cells(cells: Cells, row: int) -> Observation:
-    """Check one row.
+    Returns
+    -------
+    The same, as a file would give it: without speculation the accept length is 1.
 
     Raises
     ------
-    InputError, UnknownNameError
-        Names file, line, column and value of the first cell that is wrong.
+    InputError
+        If a number is not finite or out of bounds, if numbers contradict each other, or if the
+        load is not stated or nothing is measured; names the column.
     """
-    kinds: tuple[LoadKind, ...] = get_args(LoadKind)
-    scopes: tuple[Scope, ...] = get_args(Scope)
-    kind = cells.name("kind", kinds)
-    if kind is None:
-        raise cells.refusal("kind", "is not stated", f"use one of: {', '.join(kinds)}")
-    setting = _setting(cells)
-    observation = Observation(
-        kind=kind,
-        setting=setting,
-        engine_version=cells.text("engine_version"),
-        concurrency=cells.count("concurrency", 1),
-        request_rate=cells.positive("request_rate"),
-        batch_size=cells.positive("batch_size"),
-        max_running_requests=cells.count("max_running_requests", 1),
-        num_requests=cells.count("num_requests", 1),
-        input_len=cells.number("input_len"),
-        output_len=cells.number("output_len", 1),
-        input_cached=cells.number("input_cached"),
-        context_len=cells.tokens("context_len"),
-        window_s=cells.positive("window_s"),
-        output_tps=cells.positive("output_tps"),
-        accept_length=_accept_length(cells, setting),
-        accept_length_scope=cells.name("accept_length_scope", scopes),
-        survival=_survival(cells, setting),
-        ttft_s=cells.positive("ttft_s"),
-        tpot_s=cells.positive("tpot_s"),
-        itl_s=cells.positive("itl_s"),
-        round_time_s=cells.positive("round_time_s"),
-        draft_time_s=cells.positive("draft_time_s"),
-        dataset=cells.text("dataset"),
-        temperature=cells.number("temperature"),
-        weight=cells.positive("weight") or 1.0,
-        source=cells.text("source") or "",
-        extra=_extra(cells),
-        row=row,
+    for column in SCHEMA:
+        value = getattr(observation, column.name, None)
+        if value is not None and column.type in ("count", "number"):
+            _check_bounds(column, value, where)
+    for name, extra in observation.extra.items():
+        if PERCENTILE.fullmatch(name):
+            _check_bounds(further_column(name), float(extra), where)
+    most = min(observation.setting.num_steps, observation.setting.num_draft_tokens - 1)
+    result = replace(
+        observation,
+        accept_length=_accept_length(observation, most, where),
+        survival=_survival(observation, most, where),
     )
-    _check_together(cells, observation)
-    return observation
+    _check_load(result, where)
+    _check_measured(result, where)
+    return result
 
 
-def _setting(cells: Cells) -> SpecSetting:
-    """Read the setting; where topk is not stated it is a chain, whose n follows from its depth."""
-    name = cells.text("algorithm")
-    if name is None:
-        raise cells.refusal("algorithm", "is not stated", "write none for no speculation")
-    try:
-        algorithm: Algorithm = parse_algorithm(name)
-    except UnknownNameError as error:
-        where = f"{cells.where}, column algorithm:"
-        raise UnknownNameError(where, name, error.known) from None
-    schedulers: tuple[Scheduler, ...] = get_args(Scheduler)
-    scheduler = cells.name("scheduler", schedulers) or "auto"
-    topk, steps = cells.count("topk"), cells.count("num_steps")
-    tokens = cells.count("num_draft_tokens")
-    if algorithm == "none":
-        for column, value, allowed in (
-            ("topk", topk, (None, 0, 1)),
-            ("num_steps", steps, (None, 0)),
-            ("num_draft_tokens", tokens, (None, 0, 1)),
-        ):
-            if value not in allowed:
-                raise cells.refusal(column, "is not none's", "none is written 1, 0, 1")
-        return SpecSetting.none(scheduler)
-    if steps is None:
-        raise cells.refusal("num_steps", "is not stated", "write the draft depth")
-    if tokens is None and topk is not None and topk > 1:
-        raise cells.refusal("num_draft_tokens", "is not stated", "a tree needs its size, with root")
-    try:
-        return SpecSetting.of(topk, steps, tokens, algorithm, scheduler)
-    except InputError as error:
-        where = f"{cells.where}: {error.value}"
-        raise InputError(where, error.reason, "correct topk, num_steps, num_draft_tokens") from None
+def _check_bounds(column: Column, value: float, where: str) -> None:
+    """Raise InputError unless a number is finite and within the column's bounds."""
+    if not math.isfinite(value):
+        raise refusal(where, column.name, value, "is not finite")
+    low = value <= column.least if column.above else value < column.least
+    if low or value > column.most:
+        bound = f"{'above' if column.above else 'at least'} {column.least:g}"
+        raise refusal(where, column.name, value, f"must be {bound} and at most {column.most:g}")
 
 
-def _accept_length(cells: Cells, setting: SpecSetting) -> float | None:
-    """Read tau: 1 .. min(S, n-1) + 1, what a perfect drafter reaches."""
-    most = 1 + min(setting.num_steps, setting.num_draft_tokens - 1)
-    value = cells.number("accept_length")
+def _accept_length(row: Observation, most: int, where: str) -> float | None:
+    """Check tau: 1 .. min(S, n-1) + 1, what a perfect drafter reaches."""
+    value = row.accept_length
     if value is None:
-        return None if setting.speculates else 1.0
-    if not 1 <= value <= ROUNDING * most:
-        raise cells.refusal(
+        return None if row.setting.speculates else 1.0
+    if not 1 <= value <= ROUNDING * (most + 1):
+        raise refusal(
+            where,
             "accept_length",
-            f"must lie in 1..{most}, the bonus token included ({setting.label})",
+            value,
+            f"must lie in 1..{most + 1}, the bonus token included ({row.setting.label})",
             "count the emitted tokens per request and round",
         )
     return value
 
 
-def _survival(cells: Cells, setting: SpecSetting) -> tuple[float, ...]:
-    """Read survival by depth: fractions that never rise, without gaps, zero below the tree."""
-    values = [cells.number(column, 0.0, 1.0) for column in SURVIVAL]
-    stated = [value is not None for value in values]
-    depth = stated.index(False) if False in stated else len(stated)
-    for column, value in zip(SURVIVAL[depth:], values[depth:], strict=True):
-        if value is not None:
-            raise cells.refusal(column, "follows a depth that is not stated", "fill the gap")
-    survival = tuple(value for value in values[:depth] if value is not None)
-    most = min(setting.num_steps, setting.num_draft_tokens - 1)
-    for index, column in enumerate(SURVIVAL[:depth]):
-        if index and survival[index] > survival[index - 1]:
-            reason = f"is above {SURVIVAL[index - 1]} = {survival[index - 1]:g}"
-            raise cells.refusal(column, reason, "P(at least d drafts accepted) falls with d")
-        if index >= most and survival[index] > 0:
-            raise cells.refusal(
-                column, f"is deeper than {setting.label} drafts", "leave the cell empty"
-            )
-    return survival[:most]
+def _survival(row: Observation, most: int, where: str) -> tuple[float, ...]:
+    """Check survival by depth: fractions that never rise, zero below the tree."""
+    before = 1.0
+    for index, (name, value) in enumerate(zip(SURVIVAL, row.survival, strict=False)):
+        _check_bounds(BY_NAME[name], value, where)
+        if value > before:
+            reason = f"is above {SURVIVAL[index - 1]} = {before:g}"
+            hint = "P(at least d drafts accepted) falls with d"
+            raise refusal(where, name, value, reason, hint)
+        if index >= most and value > 0:
+            reason = f"is deeper than {row.setting.label} drafts"
+            raise refusal(where, name, value, reason, "leave the cell empty")
+        before = value
+    return row.survival[: min(most, len(SURVIVAL))]
 
 
-def _extra(cells: Cells) -> dict[str, float | str]:
-    """Keep percentiles as numbers, and other columns outside the format as they are."""
-    extra: dict[str, float | str] = {}
-    for column, text in cells.texts.items():
-        if column in COLUMNS or not text:
-            continue
-        value = cells.positive(column) if PERCENTILE.fullmatch(column) else text
-        if value is not None:
-            extra[column] = value
-    return extra
-
-
-def _check_together(cells: Cells, row: Observation) -> None:
-    """Refuse rows that measure nothing, lack their load, or contradict themselves."""
+def _check_load(row: Observation, where: str) -> None:
+    """Refuse a row that lacks its load, or whose cached prompt is longer than the prompt."""
     if row.kind == "open_loop" and row.request_rate is None:
-        raise cells.refusal("request_rate", "is not stated", "open_loop needs requests per second")
+        hint = "open_loop needs requests per second"
+        raise refusal(where, "request_rate", None, "is not stated", hint)
     if row.kind != "open_loop" and row.concurrency is None:
         needs = "the held batch" if row.kind == "steady_decode" else "the clients in flight"
-        raise cells.refusal("concurrency", "is not stated", f"{row.kind} needs {needs}")
-    if (
-        row.input_cached is not None
-        and row.input_len is not None
-        and row.input_cached > row.input_len
-    ):
-        raise cells.refusal(
-            "input_cached", f"is above input_len = {row.input_len:g}", "count prompt tokens"
-        )
+        raise refusal(where, "concurrency", None, "is not stated", f"{row.kind} needs {needs}")
+    cached, prompt = row.input_cached, row.input_len
+    if cached is not None and prompt is not None and cached > prompt:
+        reason = f"is above input_len = {prompt:g}"
+        raise refusal(where, "input_cached", cached, reason, "count prompt tokens")
+
+
+def _check_measured(row: Observation, where: str) -> None:
+    """Refuse a row that measures nothing."""
+    names = ["output_tps", "tpot_s", "itl_s", "round_time_s"]
     measured = [row.output_tps, row.tpot_s, row.itl_s, row.round_time_s]
-    names = "output_tps, tpot_s, itl_s, round_time_s"
     if row.setting.speculates:
+        names += ["accept_length", "draft_time_s", "survival_1"]
         measured += [row.accept_length, row.draft_time_s, *row.survival[:1]]
-        names += ", accept_length, draft_time_s, survival_1"
     if all(value is None for value in measured):
-        raise InputError(cells.where, "measures nothing", f"fill at least one of: {names}")
+        raise InputError(where, "measures nothing", f"fill at least one of: {', '.join(names)}")

@@ -6,15 +6,30 @@ import contextlib
 import csv
 import difflib
 import io
+import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
-from specsim.errors import FormatError, InputError
-from specsim.observations.cells import COLUMNS, PERCENTILE, Cells
-from specsim.observations.observation import Observation, observation_from_cells
+import numpy as np
+
+from specsim.errors import FormatError, InputError, UnknownNameError
+from specsim.observations.observation import Observation, checked
+from specsim.observations.schema import (
+    COLUMNS,
+    PERCENTILE,
+    SCHEMA,
+    SURVIVAL,
+    Column,
+    cell_text,
+    further_column,
+    refusal,
+)
+from specsim.setting import Scheduler, SpecSetting, parse_algorithm
+from specsim.workload import LoadKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,28 +37,25 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 20_000_000
 """A larger file is refused; 20 MB are about 100 000 rows."""
 
-REQUIRED = ("kind", "algorithm")
+_REQUIRED = {
+    "kind": f"use one of: {', '.join(get_args(LoadKind))}",
+    "algorithm": "write none for no speculation",
+}
+_WRITTEN_NONE = {"topk": (None, 0, 1), "num_steps": (None, 0), "num_draft_tokens": (None, 0, 1)}
+_SETTING = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler")
 _DEFAULTS = {"weight": 1.0}
 _ALWAYS = (*COLUMNS[:6], "concurrency", "output_tps", "accept_length", "source")
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """The rows of one file.
+    """The rows of one file."""
 
-    Parameters
-    ----------
-    rows
-        In the order of the file.
-    notes
-        What was kept but not understood.
-    path
-        The file, None if there is none.
-    """
-
-    rows: tuple[Observation, ...]
-    notes: tuple[str, ...] = ()
-    path: Path | None = None
+    rows: tuple[Observation, ...]  # in the order of the file
+    notes: tuple[str, ...] = ()  # what was kept but not understood
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -73,7 +85,7 @@ def read_observations(path: str | Path) -> Observations:
     InputError, UnknownNameError
         If a cell is wrong; the message names file, line, column and value.
     """
-    from specsim.server import read_text  # here: it brings pydantic, which a table does not need
+    from specsim.textfile import read_text  # here: it brings pydantic, which a table does not need
 
     path = Path(path)
     records = _records(path, read_text(path, "an observations.csv", LIMIT_BYTES))
@@ -87,17 +99,16 @@ def read_observations(path: str | Path) -> Observations:
                 "write one cell per column; put a cell that holds a comma in double quotes",
             )
         where = f"{path}, line {line}"
-        stated = {column: _collapsed(text) for column, text in zip(header, texts, strict=True)}
-        rows.append(observation_from_cells(Cells(where, stated), line))
+        rows.append(_observation(dict(zip(header, texts, strict=True)), where, line))
     if not rows:
         raise FormatError(path, "has no row below its header", "add a row per measured cell")
-    return Observations(tuple(rows), _notes(header), path)
+    return Observations(tuple(rows), _notes(header))
 
 
 def observations_from_rows(
     rows: Iterable[Mapping[str, object]], origin: str = "observations"
 ) -> Observations:
-    """Check rows that a program made; keys are the columns, None or "" is not stated.
+    """Check rows of values or texts; keys are the columns, None or "" is not stated.
 
     Raises
     ------
@@ -110,13 +121,12 @@ def observations_from_rows(
     >>> observations_from_rows([row]).rows[0].setting.key
     (0, 1, 1)
     """
-    checked = []
+    found = []
     columns: dict[str, None] = {}
     for index, row in enumerate(rows):
-        texts = {key: "" if cell is None else _collapsed(str(cell)) for key, cell in row.items()}
-        columns |= dict.fromkeys(texts)
-        checked.append(observation_from_cells(Cells(f"{origin}, row {index}", texts), index))
-    return Observations(tuple(checked), _notes(columns))
+        columns |= dict.fromkeys(row)
+        found.append(_observation(row, f"{origin}, row {index}", index))
+    return Observations(tuple(found), _notes(columns))
 
 
 def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
@@ -140,7 +150,7 @@ def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_cell(row.get(column, "")) for column in columns] for row in cells)
+    writer.writerows([cell_text(row.get(column)) for column in columns] for row in cells)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         beside.write_text(text.getvalue(), encoding="utf-8", newline="\n")
@@ -183,7 +193,7 @@ def _header(path: Path, record: list[str]) -> list[str]:
     for index, name in enumerate(header):
         if name in header[:index]:
             raise FormatError(path, f"has two columns {name!r}", "keep one")
-    for name in REQUIRED:
+    for name in _REQUIRED:
         if name not in header:
             near = difflib.get_close_matches(name, header, n=1)
             hint = f"rename {near[0]!r}" if near else "add it"
@@ -204,14 +214,88 @@ def _notes(columns: Iterable[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _collapsed(text: str) -> str:
-    """Return the text on one line, without spaces around it."""
-    return " ".join(text.split())
+def _observation(cells: Mapping[str, object], where: str, row: int) -> Observation:
+    """Type the cells of one row, and check them."""
+    stated = {name: _one_line(value) for name, value in cells.items()}
+    stated = {name: value for name, value in stated.items() if value not in (None, "")}
+    for name, hint in _REQUIRED.items():
+        if name not in stated:
+            raise refusal(where, name, None, "is not stated", hint)
+    typed = {c.name: _typed(c, stated[c.name], where) for c in SCHEMA if c.name in stated}
+    extra = {
+        name: _typed(further_column(name), value, where)
+        for name, value in stated.items()
+        if name not in COLUMNS
+    }
+    setting = _setting({name: typed.pop(name, None) for name in _SETTING}, where)
+    survival = [typed.pop(name, None) for name in SURVIVAL]
+    depth = survival.index(None) if None in survival else len(survival)
+    for name, value in zip(SURVIVAL[depth:], survival[depth:], strict=True):
+        if value is not None:
+            raise refusal(where, name, value, "follows a depth that is not stated", "fill the gap")
+    typed |= {"setting": setting, "survival": tuple(survival[:depth]), "extra": extra, "row": row}
+    return checked(Observation(**typed), where)
 
 
-def _cell(value: float | int | str) -> str:
-    """Return the shortest text that reads back as the value."""
-    if isinstance(value, str):
-        return _collapsed(value)
-    number = float(value)
-    return str(int(number)) if number.is_integer() else repr(number)
+def _one_line(value: object) -> object:
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+def _typed(column: Column, value: object, where: str) -> Any:
+    """Return the value of a cell, of the column's type and within its bounds."""
+    match column.type:
+        case "text":
+            return cell_text(value)
+        case "name":
+            name = str(value).lower()
+            if name not in column.known:
+                raise UnknownNameError(f"{where}, column {column.name}:", str(value), column.known)
+            return name
+    number = _number(column, value, where)
+    if not math.isfinite(number):
+        raise refusal(where, column.name, value, "is not finite")
+    if column.type == "number":
+        return number
+    if not number.is_integer():
+        raise refusal(where, column.name, value, "must be a whole number")
+    return int(number)
+
+
+def _number(column: Column, value: object, where: str) -> float:
+    """Return the number of a cell; ``16k`` tokens of context are 16384."""
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        return float(value) + 0.0
+    text = str(value)
+    thousands = column.name == "context_len" and text[-1] in "kK"
+    text = text[:-1].rstrip() if thousands else text
+    if not _NUMBER.fullmatch(text):
+        reason = "is not finite" if _NOT_FINITE.fullmatch(text) else "is not a number"
+        raise refusal(where, column.name, value, reason)
+    return float(text) * (1024 if thousands else 1) + 0.0
+
+
+def _setting(parts: Mapping[str, Any], where: str) -> SpecSetting:
+    """Return the setting; without a topk it is a chain, whose n follows from its depth."""
+    try:
+        algorithm = parse_algorithm(parts["algorithm"])
+    except UnknownNameError as error:
+        kind = f"{where}, column algorithm:"
+        raise UnknownNameError(kind, parts["algorithm"], error.known) from None
+    scheduler: Scheduler = parts["scheduler"] or "auto"
+    if algorithm == "none":
+        for column, allowed in _WRITTEN_NONE.items():
+            if parts[column] not in allowed:
+                hint = "none is written 1, 0, 1"
+                raise refusal(where, column, parts[column], "is not none's", hint)
+        return SpecSetting.none(scheduler)
+    topk, steps, tokens = parts["topk"], parts["num_steps"], parts["num_draft_tokens"]
+    if steps is None:
+        raise refusal(where, "num_steps", None, "is not stated", "write the draft depth")
+    if tokens is None and topk is not None and topk > 1:
+        hint = "a tree needs its size, with root"
+        raise refusal(where, "num_draft_tokens", None, "is not stated", hint)
+    try:
+        return SpecSetting.of(topk, steps, tokens, algorithm, scheduler)
+    except InputError as error:
+        value = f"{where}: {error.value}"
+        raise InputError(value, error.reason, "correct topk, num_steps, num_draft_tokens") from None

@@ -1,31 +1,25 @@
-"""The device under the probe: stopwatch, memory, cache, clocks. torch is imported when called."""
+"""The device under the probe: name, memory, cache, clock."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specsim.errors import InputError
-from specsim.probe.document import Device
-from specsim.probe.timing import Step, Timer
+from specsim.errors import InputError, UnknownNameError
+from specsim.probe.document import Device, Dtype
 
 if TYPE_CHECKING:
     import torch
 
-WARM_UPS = 3
 FALLBACK_CACHE = 64e6
 """Last-level cache, bytes, where neither the driver nor the system says: most have less."""
-COVER_BYTES = 256e6
-"""Written before each timed run: it clears the L2, and while it runs (60-100 us) the host gets
-ahead, so that the launch of a graph is not in its time."""
 
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-INSTALL = "pip install 'specsim[probe]'"
+DTYPES: dict[Dtype, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+INSTALL = "pip install 'specsim-llm[probe]'"
 
 
 def import_torch() -> Any:
@@ -57,130 +51,42 @@ def choose_device(name: str) -> torch.device:
     found = re.fullmatch(r"cpu|cuda(?::(\d{1,3}))?", name)
     if found is None:
         raise InputError(f"device {name!r}", "is not known", "use auto, cpu, cuda or cuda:N")
-    if name.startswith("cuda"):
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if int(found[1] or 0) >= count:
-            raise InputError(
-                f"device {name}",
-                f"is not there: torch {torch.__version__} sees {count} CUDA device(s)",
-                "check the driver and torch's CUDA build, or use --device cpu",
-            )
-        torch.cuda.set_device(int(found[1] or 0))
-        return torch.device("cuda", int(found[1] or 0))
-    return torch.device("cpu")
-
-
-class CpuTimer:
-    """Wall-clock times; the step runs as it is."""
-
-    def prepare(self, step: Step) -> Step:
-        """Warm up once."""
-        step()
-        return step
-
-    def times(self, steps: Sequence[Step], repeats: int) -> list[list[float]]:
-        """Run the steps in turn; seconds by step."""
-        found: list[list[float]] = [[] for _ in steps]
-        for _ in range(repeats):
-            for step, times in zip(steps, found, strict=True):
-                began = time.perf_counter()
-                step()
-                times.append(time.perf_counter() - began)
-        return found
-
-
-class CudaTimer:
-    """CUDA events around replays of captured graphs.
-
-    Attributes
-    ----------
-    graphs
-        Whether every step so far could be captured.
-    notes
-        What could not, and why.
-    """
-
-    def __init__(self, device: torch.device, cache_bytes: float) -> None:
-        torch = import_torch()
-        self._torch = torch
-        self._device = device
-        size = int(max(COVER_BYTES, 2 * cache_bytes))
-        self._cover = torch.empty(size, dtype=torch.uint8, device=device)
-        self.graphs = True
-        self.notes: list[str] = []
-
-    def prepare(self, step: Step) -> Step:
-        """Warm up on a side stream and capture; the step itself where that fails."""
-        torch = self._torch
-        side = torch.cuda.Stream(self._device)
-        side.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                step()
-        torch.cuda.current_stream(self._device).wait_stream(side)
-        torch.cuda.synchronize(self._device)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                step()
-        except RuntimeError as error:
-            self.graphs = False
-            self.notes.append(f"no CUDA graph: {str(error).splitlines()[0][:120]}")
-            torch.cuda.synchronize(self._device)
-            return step
-        replay: Step = graph.replay
-        return replay
-
-    def times(self, steps: Sequence[Step], repeats: int) -> list[list[float]]:
-        """Run the steps in turn, each after a write that clears the cache; seconds by step."""
-        torch = self._torch
-        marks: list[list[tuple[Any, Any]]] = [[] for _ in steps]
-        for turn in range(repeats):
-            for step, pairs in zip(steps, marks, strict=True):
-                self._cover.fill_(turn % 251)
-                begin = torch.cuda.Event(enable_timing=True)
-                end = torch.cuda.Event(enable_timing=True)
-                begin.record()
-                step()
-                end.record()
-                pairs.append((begin, end))
-        torch.cuda.synchronize(self._device)
-        return [[begin.elapsed_time(end) * 1e-3 for begin, end in pairs] for pairs in marks]
-
-
-def timer_of(device: torch.device, cache_bytes: float) -> Timer:
-    """Return the stopwatch of a device."""
-    return CudaTimer(device, cache_bytes) if device.type == "cuda" else CpuTimer()
-
-
-def captured(timer: Timer) -> bool:
-    """Whether a stopwatch ran everything in CUDA graphs."""
-    return isinstance(timer, CudaTimer) and timer.graphs
-
-
-def describe(device: torch.device, clocks: Sequence[float] = ()) -> Device:
-    """Return name, memory and cache of a device."""
-    torch = import_torch()
-    if device.type == "cuda":
-        facts = torch.cuda.get_device_properties(device)
-        return Device(
-            kind="cuda",
-            name=facts.name,
-            count=torch.cuda.device_count(),
-            mem_bytes=float(facts.total_memory),
-            cache_bytes=float(getattr(facts, "L2_cache_size", 0) or FALLBACK_CACHE),
-            threads=0,
-            clock_mhz=tuple(clocks),
-            torch=torch.__version__,
+    if name == "cpu":
+        return torch.device("cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = int(found[1] or 0)
+    if index >= count:
+        raise InputError(
+            f"device {name}",
+            f"is not there: torch {torch.__version__} sees {count} CUDA device(s)",
+            "check the driver and torch's CUDA build, or use --device cpu",
         )
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def parse_dtype(name: str) -> Dtype:
+    """Return the number type of that name."""
+    for known in DTYPES:
+        if name == known:
+            return known
+    raise UnknownNameError("dtype", name, DTYPES)
+
+
+def describe(device: torch.device) -> Device:
+    """Return name, memory and cache of a device; the clocks are filled in by whoever reads them."""
+    torch = import_torch()
+    cuda = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return Device(
-        kind="cpu",
-        name=_cpu_name(),
-        count=1,
-        mem_bytes=float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
-        cache_bytes=_cpu_cache(),
-        threads=torch.get_num_threads(),
-        clock_mhz=tuple(clocks),
+        kind="cuda" if cuda else "cpu",
+        name=cuda.name if cuda else _cpu_name(),
+        count=torch.cuda.device_count() if cuda else 1,
+        mem_bytes=float(cuda.total_memory) if cuda else _installed_bytes(),
+        cache_bytes=float(getattr(cuda, "L2_cache_size", 0) or FALLBACK_CACHE)
+        if cuda
+        else _cpu_cache(),
+        threads=0 if cuda else torch.get_num_threads(),
+        clock_mhz=(),
         torch=torch.__version__,
     )
 
@@ -190,11 +96,8 @@ def free_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         free, _ = import_torch().cuda.mem_get_info(device)
         return 0.9 * float(free)
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 0.5 * 1024.0 * float(line.split()[1])
-    return 0.25 * float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    available = _first_line("/proc/meminfo", "MemAvailable:").split()
+    return 0.5 * 1024.0 * float(available[0]) if available else 0.25 * _installed_bytes()
 
 
 def occupied_bytes(device: torch.device) -> float:
@@ -234,14 +137,24 @@ def release(device: torch.device) -> None:
         import_torch().cuda.empty_cache()
 
 
-def _cpu_name() -> str:
+def _installed_bytes() -> float:
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _first_line(path: str, begin: str) -> str:
+    """Return what follows the begin of a line of a system file; nothing where it is not there."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n"):
-            if line.startswith("model name"):
-                return " ".join(line.partition(":")[2].split())
+        for line in Path(path).read_text(encoding="utf-8", errors="replace").split("\n"):
+            if line.startswith(begin):
+                return line.removeprefix(begin)
+    return ""
+
+
+def _cpu_name() -> str:
     import platform
 
-    return platform.processor() or platform.machine() or "CPU"
+    name = _first_line("/proc/cpuinfo", "model name").partition(":")[2]
+    return " ".join(name.split()) or platform.processor() or platform.machine() or "CPU"
 
 
 def _cpu_cache() -> float:

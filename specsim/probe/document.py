@@ -1,34 +1,37 @@
-"""The document ``specsim.probe/1``: what one run of the probe measured, and how."""
+"""The document ``specsim.probe/1``: what one run of the probe measured, and how.
+
+The types are what is measured and what is written; :func:`parse_probe` checks them when a file is
+read.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
+from specsim.documents import document
 from specsim.errors import FormatError, InputError
 from specsim.probe import FILE
 
 SCHEMA = "specsim.probe/1"
+SIGNIFICANT_DIGITS = 6  # no stopwatch has more
 
-Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, lt=1e20, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, lt=1e6)]
+Amount = Annotated[float, Field(ge=0, lt=1e20)]
 Whole = Annotated[int, Field(ge=0, le=10**15)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
+Dtype = Literal["bf16", "fp16", "fp32"]
+MoeKind = Literal["grouped", "loop"]
 
 
-class Part(BaseModel):
-    """What all parts share: frozen, no unknown keys, built on first use."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
-
-
-class Device(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
     """The device and the software. `clock_mhz` is before and after, where it could be read."""
 
     kind: Literal["cuda", "cpu"]
@@ -41,7 +44,8 @@ class Device(Part):
     torch: str
 
 
-class Gemm(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
     """Products of `tokens` rows with a matrix of the target."""
 
     matrix: str
@@ -53,7 +57,8 @@ class Gemm(Part):
     bytes_per_s: Amount
 
 
-class Rates(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
     """What the hardware does by itself.
 
     `read_bytes_per_s` is the best of a reduction and of weight-bound products, `copy_bytes_per_s`
@@ -69,7 +74,8 @@ class Rates(Part):
     gemm: tuple[Gemm, ...]
 
 
-class StepPoint(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPoint:
     """One forward: `batch` requests, `width` tokens each, `context_len` KV tokens each.
 
     `seconds` is the whole model's: `fixed_s` and every layer. `error` is relative, from repeats.
@@ -87,7 +93,8 @@ class StepPoint(Part):
     experts: Amount | None
 
 
-class Stack(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
     """The forwards of a target, a draft step or a draft extend.
 
     `built` and `small` are the numbers of layers that were timed, `whole` those of the model, each
@@ -95,24 +102,26 @@ class Stack(Part):
     """
 
     id: str
-    dtype: Literal["bf16", "fp16", "fp32"]
+    dtype: Dtype
     tp: Count
     built: tuple[Count, ...]
     small: tuple[Whole, ...]
     whole: tuple[Count, ...]
     graphs: bool
-    moe: Literal["grouped", "loop"] | None
+    moe: MoeKind | None
     points: tuple[StepPoint, ...]
 
 
-class AllReducePoint(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReducePoint:
     """One message size."""
 
     size_bytes: Count
     seconds: Seconds
 
 
-class AllReduce(Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce:
     """All-reduce over the devices of this machine."""
 
     backend: str
@@ -121,10 +130,11 @@ class AllReduce(Part):
     points: tuple[AllReducePoint, ...]
 
 
-class ProbeDocument(Part):
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))  # of its parts too
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeDocument:
     """``probe.json``, which ``specsim calibrate`` takes beside logs."""
 
-    schema_: Literal["specsim.probe/1"] = Field(default="specsim.probe/1", alias="schema")
     specsim: str
     date: str
     seconds: Amount
@@ -138,8 +148,8 @@ class ProbeDocument(Part):
     notes: tuple[str, ...]
 
     def to_json(self) -> str:
-        """Return the text of the file; six significant digits, as no stopwatch has more."""
-        return json.dumps(_rounded(self.model_dump(by_alias=True, mode="json")), indent=1) + "\n"
+        """Return the text of the file."""
+        return document(SCHEMA, self, digits=SIGNIFICANT_DIGITS, indent=1)
 
 
 def parse_probe(value: Mapping[str, Any], path: str | Path) -> ProbeDocument:
@@ -150,13 +160,14 @@ def parse_probe(value: Mapping[str, Any], path: str | Path) -> ProbeDocument:
     FormatError
         Names the first field that is wrong.
     """
-    schema = value.get("schema")
+    content = dict(value)
+    schema = content.pop("schema", None)
     if schema != SCHEMA:
         raise FormatError(
             f"{path}: schema {schema!r}", "is not that of a probe", "upgrade specsim, or probe anew"
         )
     try:
-        return ProbeDocument.model_validate(value)
+        return TypeAdapter(ProbeDocument).validate_python(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the document"
@@ -164,7 +175,7 @@ def parse_probe(value: Mapping[str, Any], path: str | Path) -> ProbeDocument:
         raise FormatError(f"{path}: {field}", reason, "probe anew, or restore the file") from None
 
 
-def write_directory(folder: str | Path, document: ProbeDocument) -> None:
+def write_directory(folder: str | Path, measured: ProbeDocument) -> None:
     """Write a calibration directory, all or nothing: beside its place, then renamed.
 
     Raises
@@ -177,8 +188,8 @@ def write_directory(folder: str | Path, document: ProbeDocument) -> None:
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         beside.mkdir(parents=True)
-        (beside / FILE).write_text(document.to_json(), encoding="utf-8", newline="\n")
-        (beside / "README.md").write_text(_readme(document, folder.name), encoding="utf-8")
+        (beside / FILE).write_text(measured.to_json(), encoding="utf-8", newline="\n")
+        (beside / "README.md").write_text(_readme(measured, folder.name), encoding="utf-8")
         beside.rename(folder)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
@@ -199,25 +210,15 @@ def check_free(folder: str | Path) -> None:
         raise InputError(folder, "exists", "give a new name with -o, or move it away")
 
 
-def _readme(document: ProbeDocument, name: str) -> str:
-    device, target = document.device, document.target
+def _readme(measured: ProbeDocument, name: str) -> str:
+    device, target = measured.device, measured.target
     return (
         f"# {name}\n\n"
-        f"`specsim probe` on {device.name} (torch {device.torch}), {document.date}, "
-        f"{document.seconds:.0f} s: {target.id}, {target.dtype}, 1 of {target.tp} GPU(s) of a "
+        f"`specsim probe` on {device.name} (torch {device.torch}), {measured.date}, "
+        f"{measured.seconds:.0f} s: {target.id}, {target.dtype}, 1 of {target.tp} GPU(s) of a "
         "tensor-parallel server.\n\n"
         f"Random weights of the model's shapes. `{FILE}` is `{SCHEMA}`; use it with\n\n"
         "```sh\n"
         f"specsim calibrate {name} server.log -o my.toml\n"
         "```\n"
     )
-
-
-def _rounded(value: object) -> object:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_rounded(entry) for entry in value]
-    return value

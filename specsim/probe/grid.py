@@ -1,4 +1,4 @@
-"""Which points are measured, in which order, and what of them fits into memory."""
+"""Which points are measured, on how many layers, and what they say of the whole model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specsim.errors import InputError
+from specsim.probe.bench import Sample
+from specsim.probe.document import StepPoint
 from specsim.probe.shapes import LayerShape, StackShape
 
+CONTEXT = 1024
+"""KV tokens of each request, where they are not what is varied."""
 TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Decode steps: so many requests of a token each."""
 WIDTHS = (1, 2, 4, 8, 16)
@@ -72,32 +76,28 @@ def coarse_first(values: Sequence[int]) -> tuple[int, ...]:
 
 def target_points(
     tokens: Sequence[int] = TOKENS,
-    context_len: int = 1024,
+    context_len: int = CONTEXT,
     contexts: Sequence[int] = CONTEXTS,
 ) -> tuple[Point, ...]:
     """Return decode steps over tokens, verify steps over batch and width, then over KV length."""
     most = max(tokens)
+    batches = [b for b in BATCHES if b <= most]
+    widths = coarse_first(WIDTHS)
     found = [Point(t, 1, context_len) for t in coarse_first(tokens)]
-    found += [
-        Point(b, n, context_len)
-        for b in BATCHES
-        for n in coarse_first(WIDTHS)
-        if b * n <= most and b <= most
-    ]
+    found += [Point(b, n, context_len) for b in batches for n in widths if b * n <= most]
     found += [Point(b, 1, c) for c in coarse_first(contexts) for b in KV_BATCHES if b <= most]
     return tuple(dict.fromkeys(found))
 
 
-def draft_points(tokens: Sequence[int] = TOKENS, context_len: int = 1024) -> tuple[Point, ...]:
+def draft_points(tokens: Sequence[int] = TOKENS, context_len: int = CONTEXT) -> tuple[Point, ...]:
     """Return draft steps over tokens (batch times topk)."""
     return tuple(Point(t, 1, context_len) for t in coarse_first(tokens) if t <= 256)
 
 
-def extend_points(tokens: Sequence[int] = TOKENS, context_len: int = 1024) -> tuple[Point, ...]:
+def extend_points(tokens: Sequence[int] = TOKENS, context_len: int = CONTEXT) -> tuple[Point, ...]:
     """Return draft extends: batch times verified tokens."""
-    most = max(tokens)
-    points = (Point(b, n, context_len) for b in BATCHES for n in (4, 1, 8) if b * n <= most)
-    return tuple(points)
+    points = (Point(b, n, context_len) for b in BATCHES for n in (4, 1, 8))
+    return tuple(point for point in points if point.tokens <= max(tokens))
 
 
 def layers_that_fit(
@@ -151,18 +151,8 @@ def fitted_points(
 ) -> tuple[Point, ...]:
     """Shorten contexts, or drop points, until cache and activations fit.
 
-    Parameters
-    ----------
-    points
-        As wanted.
-    stack, layer, layers
-        What is built.
-    memory_bytes
-        What is left beside the weights.
-    number_bytes
-        Bytes of a weight, an activation and a cached number.
-    base_context
-        Only steps at this context may be shortened: the others are there for theirs.
+    `memory_bytes` is what is left beside the weights. Only steps at `base_context` may be
+    shortened: the others are there for theirs.
     """
     kept: list[Point] = []
     for point in points:
@@ -185,3 +175,77 @@ def activation_bytes(
     wide = max(2 * stack.vocab, 3 * layer.ffn + routed, 4 * heads, 8 * layer.hidden)
     scores = layer.heads * point.context_len if layer.latent else 0
     return 2.0 * point.tokens * (wide + 2 * scores) * number_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One point, timed over the layers of one kind that were built."""
+
+    sample: Sample  # over all of them
+    layer_s: float  # a layer
+    fixed_s: float  # besides the layers
+    layer_error: float  # of `layer_s`, relative
+    experts: float | None  # that a layer touched
+
+    @classmethod
+    def of(
+        cls, large: Sample, small: Sample | None, layers: Layers, experts: float | None = None
+    ) -> Timed:
+        """Fit time = fixed + layers x layer through two numbers of layers.
+
+        Without a second one, or where noise would make a part negative, the time is all the
+        layers'.
+
+        Examples
+        --------
+        >>> timed = Timed.of(Sample(9.0, 0.0, 9), Sample(5.0, 0.0, 9), Layers(4, 2, 32))
+        >>> timed.layer_s, timed.fixed_s
+        (2.0, 1.0)
+        """
+        if small is not None:
+            more = layers.built - layers.small
+            layer = (large.seconds - small.seconds) / more
+            fixed = large.seconds - layers.built * layer
+            if layer > 0 and fixed >= 0:
+                noise = (large.error * large.seconds) ** 2 + (small.error * small.seconds) ** 2
+                return cls(large, layer, fixed, noise**0.5 / more / layer, experts)
+        return cls(large, large.seconds / layers.built, 0.0, large.error, experts)
+
+
+def joined_points(layers: Sequence[Layers], found: Sequence[dict[Point, Timed]]) -> list[StepPoint]:
+    """Scale every point to the whole model; points that a kind of layer lacks are left out.
+
+    seconds = fixed + sum over kinds of layers x layer_s, where `fixed` is what the first kind,
+    which has the head, costs besides its layers. A model that was built whole is its own time.
+
+    Parameters
+    ----------
+    layers, found
+        By kind of layer, the first with what is around.
+    """
+    joined = []
+    for point in sorted(found[0]):
+        if not all(point in one for one in found):
+            continue
+        parts = [one[point] for one in found]
+        first = parts[0]
+        in_layers = [part.layer_s * kind.whole for part, kind in zip(parts, layers, strict=True)]
+        noises = [part.layer_error * s for part, s in zip(parts, in_layers, strict=True)]
+        seconds = first.fixed_s + sum(in_layers)
+        error = sum(noise**2 for noise in noises) ** 0.5 / seconds
+        if len(parts) == 1 and layers[0].built == layers[0].whole:
+            seconds, error = first.sample.seconds, first.sample.error
+        joined.append(
+            StepPoint(
+                batch=point.batch,
+                width=point.width,
+                context_len=point.context_len,
+                seconds=seconds,
+                fixed_s=first.fixed_s,
+                layers_s=tuple(part.layer_s for part in parts),
+                error=error,
+                repeats=min(part.sample.repeats for part in parts),
+                experts=next((p.experts for p in parts if p.experts is not None), None),
+            )
+        )
+    return joined

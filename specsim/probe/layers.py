@@ -10,101 +10,66 @@ beforehand: the router's product runs, its choice is not used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from specsim.probe.bench import Filler, Step
 from specsim.probe.device import import_torch
+from specsim.probe.document import MoeKind
 from specsim.probe.grid import Layers, Point
 from specsim.probe.shapes import LayerShape, StackShape
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
     from torch import Tensor
 
-MoeKind = Literal["grouped", "loop"]
-BLOCK = 1 << 20
-"""Random numbers that are drawn; larger tensors repeat them."""
-WEIGHT_SD = 0.02
+    from specsim.arrays import Ints
 
-
-class Filler:
-    """Makes tensors of random numbers, quickly: one random block, repeated."""
-
-    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int) -> None:
-        torch = import_torch()
-        self._torch, self.device, self.dtype = torch, device, dtype
-        generator = torch.Generator().manual_seed(seed)
-        block = torch.randn(BLOCK, generator=generator) * WEIGHT_SD
-        self._block = block.to(device=device, dtype=dtype)
-
-    def __call__(self, *shape: int) -> Tensor:
-        """Return a tensor of that shape."""
-        result: Tensor = self._torch.empty(shape, dtype=self.dtype, device=self.device)
-        flat = result.view(-1)
-        whole = flat.numel() // BLOCK * BLOCK
-        flat[:whole].view(-1, BLOCK).copy_(self._block.expand(whole // BLOCK, BLOCK))
-        flat[whole:].copy_(self._block[: flat.numel() - whole])
-        return result
+EMBEDDED = 1024
+"""Rows of the stand-in for the embedding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which rows go to which expert in one layer, sorted by expert.
+    """Which rows go to which expert in one layer, sorted by expert."""
 
-    Parameters
-    ----------
-    rows
-        Row of the activations of each (token, expert) pair.
-    ends
-        Where each expert's pairs end, int32, one per expert.
-    bounds
-        (expert, first pair, end) of the experts that are touched, on the host.
-    """
-
-    rows: Tensor
-    ends: Tensor
-    bounds: tuple[tuple[int, int, int], ...]
+    rows: Tensor  # row of the activations of each (token, expert) pair
+    ends: Tensor  # where each expert's pairs end, int32, one per expert
+    bounds: tuple[
+        tuple[int, int, int], ...
+    ]  # (expert, first pair, end) of the touched, on the host
 
 
 def draw_experts(
     tokens: int, experts: int, experts_per_token: int, rng: np.random.Generator
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+) -> Ints:
     """Draw distinct experts for each token, uniformly: array (tokens, experts_per_token).
 
     Examples
     --------
-    >>> import numpy as np
     >>> drawn = draw_experts(5, 8, 2, np.random.default_rng(0))
     >>> drawn.shape, all(len(set(row)) == 2 for row in drawn.tolist())
     ((5, 2), True)
     """
-    import numpy as np
-
     order = np.argsort(rng.random((tokens, experts)), axis=1)
-    return np.asarray(order[:, :experts_per_token], dtype=np.int64)
+    return order[:, :experts_per_token]
 
 
-def route(
-    chosen: np.ndarray[Any, np.dtype[np.int64]], experts: int, device: torch.device
-) -> Routing:
+def route(chosen: Ints, experts: int, device: torch.device) -> Routing:
     """Sort the drawn pairs by expert."""
-    import numpy as np
-
     torch = import_torch()
     flat = chosen.ravel()
     order = np.argsort(flat, kind="stable")
     ends = np.cumsum(np.bincount(flat, minlength=experts))
     begins = np.concatenate([[0], ends[:-1]])
-    bounds = tuple(
-        (expert, int(a), int(b))
-        for expert, (a, b) in enumerate(zip(begins, ends, strict=True))
-        if b > a
-    )
+    touched = np.flatnonzero(ends > begins)
     return Routing(
         torch.from_numpy(order // chosen.shape[1]).to(device),
         torch.from_numpy(ends.astype(np.int32)).to(device),
-        bounds,
+        tuple(zip(touched.tolist(), begins[touched].tolist(), ends[touched].tolist(), strict=True)),
     )
 
 
@@ -113,44 +78,23 @@ class Layer:
 
     def __init__(self, shape: LayerShape, fill: Filler, moe: MoeKind | None, cache: int) -> None:
         s = self._shape = shape
-        self._moe = moe
-        self._torch = import_torch()
-        self._norms = fill(s.hidden), fill(s.hidden)
-        self._front_norm = fill(s.inputs) if s.inputs != s.hidden else None
+        self._moe, self._torch = moe, import_torch()
+        self._weights = {name: fill(*size) for name, size in s.weights.items()}
         self._cache = fill(cache * s.kv_numbers)
-        inner = s.heads * s.head_dim
-        if s.latent:
-            self._down = fill(s.q_rank + s.kv_rank + s.rope, s.inputs)
-            self._up_q = fill(s.heads * (s.nope + s.rope), s.q_rank or s.inputs)
-            self._absorb = fill(s.heads, s.nope, s.kv_rank)
-            self._expand = fill(s.heads, s.kv_rank, s.value)
-            self._out = fill(s.hidden, s.heads * s.value)
-        else:
-            query = inner * (2 if s.gate else 1)
-            self._qkv = fill(query + 2 * s.kv_heads * s.head_dim, s.inputs)
-            self._rotary = fill((s.heads + s.kv_heads) * s.head_dim)
-            self._out = fill(s.hidden, inner)
-        if s.ffn:
-            self._up, self._back = fill(2 * s.ffn, s.hidden), fill(s.hidden, s.ffn)
-        if s.experts:
-            self._router = fill(s.experts, s.hidden)
-            self._expert_up = fill(s.experts, 2 * s.expert_ffn, s.hidden)
-            self._expert_back = fill(s.experts, s.hidden, s.expert_ffn)
+        self._rotary = fill((s.heads + s.kv_heads) * s.head_dim)
+        self._input_norm = self._weights["norm"] if s.inputs == s.hidden else fill(s.inputs)
 
     def forward(self, x: Tensor, point: Point, routing: Routing | None) -> Tensor:
         """Return the layer's output for activations (tokens, width)."""
-        s, f = self._shape, self._torch.nn.functional
+        s, w, f = self._shape, self._weights, self._torch.nn.functional
         residual = x[:, : s.hidden]
-        gain = self._norms[0] if self._front_norm is None else self._front_norm
-        h = f.rms_norm(x, (s.inputs,), gain)
-        attend = self._latent if s.latent else self._grouped
-        x = residual + attend(h, point)
-        h = f.rms_norm(x, (s.hidden,), self._norms[1])
+        h = f.rms_norm(x, (s.inputs,), self._input_norm)
+        x = residual + (self._latent(h, point) if s.latent else self._grouped(h, point))
+        h = f.rms_norm(x, (s.hidden,), w["ffn_norm"])
         if s.ffn:
-            x = x + f.linear(self._gated(f.linear(h, self._up), s.ffn), self._back)
-        if s.experts:
-            assert routing is not None
-            f.linear(h, self._router)
+            x = x + f.linear(self._gated(f.linear(h, w["up"]), s.ffn), w["back"])
+        if routing is not None:
+            f.linear(h, w["router"])
             x = x + self._experts(h, routing)
         return x
 
@@ -158,11 +102,11 @@ class Layer:
         return self._torch.nn.functional.silu(both[:, :width]).mul_(both[:, width:])
 
     def _grouped(self, h: Tensor, point: Point) -> Tensor:
-        s, f = self._shape, self._torch.nn.functional
+        s, w, f = self._shape, self._weights, self._torch.nn.functional
         b, n, c = point.batch, point.width, max(point.width, s.seen(point.context_len))
         d, kv = s.head_dim, s.kv_heads
         group = s.heads // kv
-        qkv = f.linear(h, self._qkv)
+        qkv = f.linear(h, w["qkv"])
         inner = s.heads * d
         turned = qkv[:, : inner + kv * d] * self._rotary
         size = b * kv * c * d
@@ -174,39 +118,39 @@ class Layer:
         q = turned[:, :inner].view(b, n, kv, group, d).permute(0, 2, 3, 1, 4)
         o = f.scaled_dot_product_attention(q.reshape(b, kv, group * n, d), keys, values)
         o = o.view(b, kv, group, n, d).permute(0, 3, 1, 2, 4).reshape(b * n, inner)
-        return f.linear(o, self._out)
+        return f.linear(o, w["out"])
 
     def _latent(self, h: Tensor, point: Point) -> Tensor:
-        s, torch, f = self._shape, self._torch, self._torch.nn.functional
+        s, w, torch, f = self._shape, self._weights, self._torch, self._torch.nn.functional
         b, n, c = point.batch, point.width, max(point.width, s.seen(point.context_len))
         wide = s.kv_rank + s.rope
-        down = f.linear(h, self._down)
-        q = f.linear(down[:, : s.q_rank] if s.q_rank else h, self._up_q)
+        down = f.linear(h, w["down"])
+        q = f.linear(down[:, : s.q_rank] if s.q_rank else h, w["up_q"])
         q = q.view(b * n, s.heads, s.nope + s.rope).transpose(0, 1)
-        q = torch.cat([torch.bmm(q[..., : s.nope], self._absorb), q[..., s.nope :]], dim=-1)
+        q = torch.cat([torch.bmm(q[..., : s.nope], w["absorb"]), q[..., s.nope :]], dim=-1)
         cache = self._cache[: b * c * wide].view(b, c, wide)
         cache[:, c - n :].copy_(down[:, s.q_rank :].view(b, n, wide))
         q = q.transpose(0, 1).reshape(b, n * s.heads, wide)
         scores = torch.bmm(q, cache.transpose(1, 2)).softmax(dim=-1)
         o = torch.bmm(scores, cache[..., : s.kv_rank])
         o = o.view(b * n, s.heads, s.kv_rank).transpose(0, 1)
-        o = torch.bmm(o, self._expand).transpose(0, 1).reshape(b * n, s.heads * s.value)
-        return f.linear(o, self._out)
+        o = torch.bmm(o, w["expand"]).transpose(0, 1).reshape(b * n, s.heads * s.value)
+        return f.linear(o, w["out"])
 
     def _experts(self, h: Tensor, routing: Routing) -> Tensor:
-        torch, width = self._torch, self._shape.expert_ffn
+        torch, w, width = self._torch, self._weights, self._shape.expert_ffn
         out = torch.zeros_like(h)
         if self._moe == "grouped":
             rows = h.index_select(0, routing.rows)
-            inner = grouped_mm(rows, self._expert_up.transpose(1, 2), routing.ends)
-            back = self._expert_back.transpose(1, 2)
+            inner = grouped_mm(rows, w["expert_up"].transpose(1, 2), routing.ends)
+            back = w["expert_back"].transpose(1, 2)
             done = grouped_mm(self._gated(inner, width), back, routing.ends)
             return out.index_add_(0, routing.rows, done)
         f = torch.nn.functional
         for expert, begin, end in routing.bounds:
             rows = routing.rows[begin:end]
-            inner = f.linear(h.index_select(0, rows), self._expert_up[expert])
-            out.index_add_(0, rows, f.linear(self._gated(inner, width), self._expert_back[expert]))
+            inner = f.linear(h.index_select(0, rows), w["expert_up"][expert])
+            out.index_add_(0, rows, f.linear(self._gated(inner, width), w["expert_back"][expert]))
         return out
 
 
@@ -249,50 +193,45 @@ class Model:
         cache_tokens: int,
         around: bool,
     ) -> None:
-        self._stack, self._shape, self._around = stack, layer, around
+        self._stack, self._shape, self._fill = stack, layer, fill
         self._torch = import_torch()
-        self._fill = fill
-        self._layers = [
-            Layer(layer, fill, moe if layer.experts else None, cache_tokens)
-            for _ in range(layers.built)
-        ]
+        self._layers = [Layer(layer, fill, moe, cache_tokens) for _ in range(layers.built)]
+        self._around: dict[str, Tensor] = {}
         if around:
-            self._embedding = fill(1024, stack.hidden)  # a step reads a row per token of it
-            self._front = fill(stack.hidden, stack.front) if stack.front else None
-            self._norm = fill(stack.hidden)
-            self._head = fill(stack.vocab, stack.hidden)
+            self._around = {name: fill(*size) for name, size in stack.around.items()}
+            # a step reads a row of the embedding per token
+            self._around["embedding"] = fill(EMBEDDED, stack.hidden)
 
-    def step(self, point: Point, layers: int, routings: list[Routing]) -> Any:
+    def step(self, point: Point, layers: int, routings: Sequence[Routing]) -> Step:
         """Return a function that runs one forward of the first `layers` layers."""
-        torch, f = self._torch, self._torch.nn.functional
+        torch, f, w = self._torch, self._torch.nn.functional, self._around
         stack, shape = self._stack, self._shape
-        ids = torch.arange(point.tokens, device=self._fill.device) % 1024
+        ids = torch.arange(point.tokens, device=self._fill.device) % EMBEDDED
         given = self._fill(point.tokens, max(stack.front, shape.inputs, 1))
         rows = point.batch if stack.head_per_request else point.tokens
 
         def run() -> object:
             x = given[:, : shape.inputs]
-            if self._around:
-                x = self._entered(f.embedding(ids, self._embedding), given)
+            if w:
+                x = self._entered(f.embedding(ids, w["embedding"]), given)
             for index, layer in enumerate(self._layers[:layers]):
                 x = layer.forward(x, point, routings[index] if routings else None)
                 if shape.inputs != shape.hidden and index + 1 < layers:
                     x = torch.cat([x, x], dim=1)
-            if not self._around:
+            if not w:
                 return x
-            x = f.rms_norm(x[:rows, : stack.hidden], (stack.hidden,), self._norm)
-            return f.linear(x, self._head).argmax(dim=-1)
+            x = f.rms_norm(x[:rows, : stack.hidden], (stack.hidden,), w["norm"])
+            return f.linear(x, w["head"]).argmax(dim=-1)
 
         return run
 
     def _entered(self, embedded: Tensor, given: Tensor) -> Tensor:
         """Return what the first layer reads: embeddings, or features projected, or both."""
-        torch, f = self._torch, self._torch.nn.functional
-        hidden, stack = embedded, self._stack
-        if self._front is not None:
-            hidden = f.linear(given[:, : stack.front], self._front)
-        elif self._shape.inputs == 2 * stack.hidden:
+        stack, wide = self._stack, self._shape.inputs == 2 * self._stack.hidden
+        hidden = embedded
+        if stack.front:
+            front = self._around["front"]
+            hidden = self._torch.nn.functional.linear(given[:, : stack.front], front)
+        elif wide:
             hidden = given[:, : stack.hidden]
-        if self._shape.inputs == 2 * stack.hidden:
-            return torch.cat([embedded, hidden], dim=1)
-        return hidden
+        return self._torch.cat([embedded, hidden], dim=1) if wide else hidden

@@ -1,62 +1,63 @@
-"""What the hardware does by itself: memory bandwidth, products by tokens, launches."""
+"""What the hardware does by itself: memory bandwidth, products, launches, all-reduce."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specsim.probe.bench import Bench, Deadline, Step, affordable, captured, sample
 from specsim.probe.device import import_torch
-from specsim.probe.document import Gemm, Rates
-from specsim.probe.layers import Filler
+from specsim.probe.document import AllReduce, AllReducePoint, Gemm, Rates
 from specsim.probe.shapes import StackShape
-from specsim.probe.timing import Deadline, Timer, affordable, sample
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 READ_BYTES = 2e9
 """Most that the bandwidth is measured on; a CPU takes less (ten times its cache)."""
 LAUNCHES = 200
 GEMM_TOKENS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
+FEW_TOKENS = 16
+"""Products with so few rows are bound by reading the matrix."""
 POINT_S = 1.0
 """Most seconds for one product."""
 
+SIZES = tuple(1 << power for power in range(10, 27))
+"""1 KiB .. 64 MiB: from one token's activations to a batch's logits."""
+IN_A_ROW = 20
+"""All-reduces in one graph or one timed stretch: launches and skew between ranks average out."""
+REPEATS = 9
+
 
 def measure_rates(
-    device: torch.device,
-    timer: Timer,
-    fill: Filler,
-    stack: StackShape,
-    *,
-    memory_bytes: float,
-    cache_bytes: float,
-    deadline: Deadline,
-    tokens: Sequence[int] = GEMM_TOKENS,
+    bench: Bench, stack: StackShape, deadline: Deadline, tokens: Sequence[int] = GEMM_TOKENS
 ) -> Rates:
     """Measure bandwidth, products and launches within a deadline.
 
     Parameters
     ----------
-    device, timer, fill
-        Of the device; `fill` knows the number type.
+    bench
+        The device.
     stack
         Whose matrices the products have.
-    memory_bytes, cache_bytes
-        What may be taken, and the last-level cache.
     deadline
         For all of it.
     tokens
         Rows of the products.
     """
-    launch, in_graph = _launches(device, timer, deadline.share(0.1).left_s)
-    size = min(READ_BYTES, memory_bytes / 4, max(10 * cache_bytes, 64e6))
-    if device.type == "cuda":
-        size = min(READ_BYTES, memory_bytes / 4)
-    read, copy = _bandwidth(device, timer, int(size), deadline.share(0.25).left_s)
-    products = _products(timer, fill, stack, tokens, cache_bytes, memory_bytes, deadline)
-    streamed = max((p.bytes_per_s for p in products if p.tokens <= 16), default=0.0)
+    launch, in_graph = _launches(bench, deadline.share(0.1).left_s)
+    read, copy = _bandwidth(bench, deadline.share(0.25).left_s)
+    products = _products(bench, stack, tokens, deadline)
+    streamed = [p.bytes_per_s for p in products if p.tokens <= FEW_TOKENS]
     return Rates(
-        read_bytes_per_s=max(read, streamed),
+        read_bytes_per_s=max([read, *streamed]),
         copy_bytes_per_s=copy,
         flops=max((p.flops for p in products), default=0.0),
         launch_s=launch,
@@ -65,91 +66,216 @@ def measure_rates(
     )
 
 
-def _bandwidth(
-    device: torch.device, timer: Timer, size: int, seconds: float
-) -> tuple[float, float]:
+def _bandwidth(bench: Bench, seconds: float) -> tuple[float, float]:
     """Read and copy bandwidth, bytes/s; a copy moves every byte twice."""
     torch = import_torch()
-    source = torch.ones(size // 4, dtype=torch.float32, device=device)
+    size = min(READ_BYTES, bench.memory_bytes / 4)
+    if bench.device.type != "cuda":
+        size = min(size, max(10 * bench.cache_bytes, 64e6))
+    source = torch.ones(int(size) // 4, dtype=torch.float32, device=bench.device)
     target = torch.empty_like(source)
-    samples = sample(timer, [source.sum, lambda: target.copy_(source)], min(seconds, 4.0))
+    steps: list[Step] = [source.sum, lambda: target.copy_(source)]
+    read, copy = sample(bench.timer, steps, min(seconds, 4.0))
     count = source.numel() * 4
-    return count / samples[0].seconds, 2 * count / samples[1].seconds
+    return count / read.seconds, 2 * count / copy.seconds
 
 
-def _launches(device: torch.device, timer: Timer, seconds: float) -> tuple[float, float | None]:
+def _launches(bench: Bench, seconds: float) -> tuple[float, float | None]:
     """Seconds of a small kernel started by the host, and of one in a CUDA graph."""
-    torch = import_torch()
+    torch, device = import_torch(), bench.device
     small = torch.zeros(256, device=device)
 
     def many() -> None:
         for _ in range(LAUNCHES):
             small.add_(1.0)
 
-    (done,) = sample(timer, [many], min(seconds, 1.0))
+    (done,) = sample(bench.timer, [many], min(seconds, 1.0))
     once = done.seconds / LAUNCHES
     if device.type != "cuda":
         return once, None
     torch.cuda.synchronize(device)
     many()
-    from time import perf_counter
-
     torch.cuda.synchronize(device)
-    began = perf_counter()
+    began = time.perf_counter()
     for _ in range(5):
         many()
     torch.cuda.synchronize(device)
-    return (perf_counter() - began) / (5 * LAUNCHES), once
+    return (time.perf_counter() - began) / (5 * LAUNCHES), once
 
 
 def _products(
-    timer: Timer,
-    fill: Filler,
-    stack: StackShape,
-    tokens: Sequence[int],
-    cache_bytes: float,
-    memory_bytes: float,
-    deadline: Deadline,
+    bench: Bench, stack: StackShape, tokens: Sequence[int], deadline: Deadline
 ) -> list[Gemm]:
-    """Products with the largest dense matrix of a layer and with the head, copies in turn.
-
-    As many copies of a matrix are multiplied one after the other as the cache cannot hold.
-    """
-    f = import_torch().nn.functional
+    """Products with the largest dense matrix of a layer and with the head."""
     layer = stack.groups[0][0]
-    shapes = {"head": (stack.vocab, stack.hidden)}
+    shapes = [("head", stack.vocab, stack.hidden)]
     if layer.ffn:
-        shapes["gate_up"] = (2 * layer.ffn, layer.hidden)
+        shapes.append(("gate_up", 2 * layer.ffn, layer.hidden))
     found: list[Gemm] = []
-    for name, (rows, columns) in shapes.items():
-        one = fill(rows, columns)
-        size = one.numel() * one.element_size()
-        room = max(1, int(memory_bytes / 4 / size))
-        copies = [one, *(one.clone() for _ in range(min(room, int(4 * cache_bytes // size))))]
-        share = deadline.share(1.0 / (len(shapes) - list(shapes).index(name)))
-        done: list[tuple[int, float]] = []
-        for count in sorted(tokens):
-            wide = count * (rows + columns) * one.element_size()
-            if wide > memory_bytes / 4 or not affordable(count, done, share.left_s):
-                break
-            given = fill(count, columns)
-
-            def run(given: torch.Tensor = given, copies: list[torch.Tensor] = copies) -> None:
-                for matrix in copies:
-                    f.linear(given, matrix)
-
-            (timed,) = sample(timer, [run], min(POINT_S, share.left_s / 3))
-            done.append((count, timed.seconds))
-            once = timed.seconds / len(copies)
-            found.append(
-                Gemm(
-                    matrix=name,
-                    tokens=count,
-                    inputs=columns,
-                    outputs=rows,
-                    seconds=once,
-                    flops=2.0 * count * rows * columns / once,
-                    bytes_per_s=size / once,
-                )
-            )
+    for index, (name, rows, columns) in enumerate(shapes):
+        share = deadline.share(1.0 / (len(shapes) - index))
+        found += _products_of(bench, name, rows, columns, sorted(tokens), share)
     return found
+
+
+def _products_of(
+    bench: Bench, name: str, rows: int, columns: int, tokens: Sequence[int], deadline: Deadline
+) -> Iterator[Gemm]:
+    """Products with one matrix: as many copies in turn as the cache cannot hold."""
+    linear = import_torch().nn.functional.linear
+    size, most = rows * columns * bench.number_bytes, bench.memory_bytes / 4
+    copies = 1 + min(max(1, int(most / size)), int(4 * bench.cache_bytes // size))
+    matrices = [bench.fill(rows, columns) for _ in range(copies)]
+    done: list[tuple[int, float]] = []
+    for count in tokens:
+        wide = count * (rows + columns) * bench.number_bytes
+        if wide > most or not affordable(count, done, deadline.left_s):
+            return
+        given = bench.fill(count, columns)
+
+        def run(given: Tensor = given) -> None:
+            for matrix in matrices:
+                linear(given, matrix)
+
+        (timed,) = sample(bench.timer, [run], min(POINT_S, deadline.left_s / 3))
+        done.append((count, timed.seconds))
+        once = timed.seconds / copies
+        yield Gemm(
+            matrix=name,
+            tokens=count,
+            inputs=columns,
+            outputs=rows,
+            seconds=once,
+            flops=2.0 * count * rows * columns / once,
+            bytes_per_s=size / once,
+        )
+
+
+def measure_allreduce(
+    kind: str, ranks: int, seconds: float, sizes: Sequence[int] = SIZES
+) -> AllReduce | None:
+    """Time all-reduces of bf16 (CPU: fp32) messages over `ranks` processes, one per device.
+
+    Parameters
+    ----------
+    kind
+        ``cuda`` (NCCL, a GPU each) or ``cpu`` (gloo).
+    ranks
+        Processes.
+    seconds
+        No size is begun after so many seconds.
+    sizes
+        Bytes per rank.
+
+    Returns
+    -------
+    The slowest rank's medians; None for one rank, or if nothing could be measured.
+    """
+    if ranks < 2:
+        return None
+    torch = import_torch()
+    if not torch.distributed.is_available():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(
+            _rank, args=(kind, ranks, folder, seconds, tuple(sizes)), nprocs=ranks, join=True
+        )
+        files = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
+        found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    points = slowest([dict(one["times"]) for one in found])
+    graphs = all(one["graphs"] for one in found)
+    backend = _backend(kind)
+    return AllReduce(backend=backend, ranks=ranks, graphs=graphs, points=points) if points else None
+
+
+def slowest(by_rank: Sequence[dict[int, float]]) -> tuple[AllReducePoint, ...]:
+    """Join the ranks' times: an all-reduce is over when its last rank is.
+
+    Examples
+    --------
+    >>> [(p.size_bytes, p.seconds) for p in slowest([{1: 2e-6, 2: 1.0}, {1: 3e-6}])]
+    [(1, 3e-06)]
+    """
+    common = set(by_rank[0]).intersection(*by_rank[1:])
+    return tuple(
+        AllReducePoint(size_bytes=size, seconds=max(times[size] for times in by_rank))
+        for size in sorted(common)
+    )
+
+
+def _backend(kind: str) -> str:
+    return "nccl" if kind == "cuda" else "gloo"
+
+
+def _rank(
+    rank: int, kind: str, ranks: int, folder: str, seconds: float, sizes: tuple[int, ...]
+) -> None:
+    """Run one process: times of every size into FOLDER/RANK.json."""
+    torch = import_torch()
+    dist = torch.distributed
+    device = torch.device("cuda", rank) if kind == "cuda" else torch.device("cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        _backend(kind),
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=max(60.0, 2 * seconds)),
+        device_id=device if kind == "cuda" else None,
+    )
+    end = time.monotonic() + seconds
+    times: list[tuple[int, float]] = []
+    graphs = kind == "cuda"
+    for size in sizes:
+        go_on = torch.tensor([float(time.monotonic() < end)], device=device)
+        dist.all_reduce(go_on, op=dist.ReduceOp.MIN)  # all ranks stop at the same size
+        if not go_on.item():
+            break
+        once, in_graph = _reduced(size, device)
+        graphs = graphs and in_graph
+        times.append((size, once))
+    told = json.dumps({"times": times, "graphs": graphs})
+    (Path(folder) / f"{rank}.json").write_text(told, encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def _reduced(size: int, device: torch.device) -> tuple[float, bool]:
+    """Median seconds of one all-reduce, and whether it ran in a CUDA graph."""
+    torch = import_torch()
+    dist = torch.distributed
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    message = torch.zeros(max(1, size // dtype.itemsize), dtype=dtype, device=device)
+
+    def many() -> None:
+        for _ in range(IN_A_ROW):
+            dist.all_reduce(message)
+
+    in_graph = False
+    run: Step = many
+    if device.type == "cuda":
+        run, reason = captured(many, device)
+        in_graph = reason is None
+    else:
+        many()
+    found = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        found.append(_elapsed(run, device) / IN_A_ROW)
+    return statistics.median(found), in_graph
+
+
+def _elapsed(run: Step, device: torch.device) -> float:
+    """Seconds of one run, on the device's own clock where it has one."""
+    if device.type != "cuda":
+        began = time.perf_counter()
+        run()
+        return time.perf_counter() - began
+    cuda = import_torch().cuda
+    cuda.synchronize(device)
+    begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    run()
+    end.record()
+    cuda.synchronize(device)
+    return float(begin.elapsed_time(end)) * 1e-3

@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.errors import InputError
 from specsim.probe import device as devices
-from specsim.probe.allreduce import measure_allreduce
-from specsim.probe.document import (
-    AllReduce,
-    Device,
-    ProbeDocument,
-    Rates,
-    Stack,
-)
+from specsim.probe.bench import Bench, Deadline, affordable, sample
+from specsim.probe.document import Dtype, MoeKind, ProbeDocument, Stack
 from specsim.probe.grid import (
+    CONTEXT,
+    CONTEXTS,
     MOST_LAYERS,
     TOKENS,
     Layers,
     Point,
+    Timed,
     activation_bytes,
     draft_points,
     extend_points,
     fitted_points,
+    joined_points,
     layers_that_fit,
     target_points,
 )
-from specsim.probe.layers import Filler, Model, MoeKind, Routing, draw_experts, moe_kind, route
-from specsim.probe.rates import GEMM_TOKENS, measure_rates
-from specsim.probe.scaling import Timed, joined_points
+from specsim.probe.layers import Model, Routing, draw_experts, moe_kind, route
+from specsim.probe.rates import GEMM_TOKENS, measure_allreduce, measure_rates
 from specsim.probe.shapes import LayerShape, StackShape
-from specsim.probe.timing import Deadline, Split, Timer, affordable, sample, split_layers
 
 if TYPE_CHECKING:
     import torch
@@ -43,81 +39,49 @@ Progress = Callable[[int, int], None]
 
 POINT_S = 2.0
 """Most seconds for one point, warm-up and both numbers of layers included."""
-SHARES = {"rates": 0.15, "target": 0.7, "draft": 0.5, "extend": 0.5}
+RATES_SHARE, TARGET_SHARE, DRAFT_SHARE, LAST_SHARE = 0.15, 0.7, 0.5, 0.95
 """Of the time that is left when each begins; what one does not use the next has."""
 HEAT_S = 0.5
 OTHERS_SHARE = 0.03
 """A driver and a CUDA context take less of a GPU's memory than this."""
+CLOCK_DRIFT = 0.05
 LEAST_ALLREDUCE_S = 5.0
 """Several devices are worth so much even where the time is used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be measured.
+    """What is to be measured."""
 
-    Parameters
-    ----------
-    target, draft, extend
-        Shapes of one GPU's share; None for none.
-    tp
-        GPUs that the shares are of.
-    dtype
-        bf16, fp16 or fp32.
-    seconds, memory_bytes
-        Bounds; None for all memory that may be taken.
-    layers
-        Layers to build, at least two where the model has them.
-    tokens
-        Token counts of the decode steps.
-    context_len
-        KV tokens per request of the steps over tokens.
-    contexts
-        KV tokens per request of the steps over KV length.
-    gemm_tokens
-        Rows of the single products.
-    ranks
-        Processes of the all-reduce; None for `tp`, or all devices that are there.
-    seed
-        Of weights and routing.
-    """
-
-    target: StackShape
+    target: StackShape  # of one GPU's share, as the others
     draft: StackShape | None = None
     extend: StackShape | None = None
-    tp: int = 1
-    dtype: str = "bf16"
+    tp: int = 1  # GPUs that the shares are of
+    dtype: Dtype = "bf16"
     seconds: float = 300.0
-    memory_bytes: float | None = None
-    layers: int = MOST_LAYERS
-    tokens: tuple[int, ...] = TOKENS
-    context_len: int = 1024
-    contexts: tuple[int, ...] = (1024, 4096, 16384)
-    gemm_tokens: tuple[int, ...] = GEMM_TOKENS
-    ranks: int | None = None
-    seed: int = 0
+    memory_bytes: float | None = None  # at most; None for all that may be taken
+    layers: int = MOST_LAYERS  # to build, at least two where the model has them
+    tokens: tuple[int, ...] = TOKENS  # of the decode steps
+    context_len: int = CONTEXT  # KV tokens per request of the steps over tokens
+    contexts: tuple[int, ...] = CONTEXTS  # and of the steps over KV length
+    gemm_tokens: tuple[int, ...] = GEMM_TOKENS  # rows of the single products
+    ranks: int | None = None  # of the all-reduce; None for `tp`, or all devices that are there
+    seed: int = 0  # of weights and routing
 
 
-@dataclass(slots=True)
-class _Bench:
-    """What all measurements of a run share."""
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """A forward to time: what it is, at which points, in which share of the time that is left."""
 
-    device: torch.device
-    timer: Timer
-    fill: Filler
-    request: Request
-    memory_bytes: float
-    cache_bytes: float
-    rng: np.random.Generator
-    progress: Progress
-    done: int = 0
-    total: int = 0
-    notes: list[str] = field(default_factory=list)
+    name: str
+    shape: StackShape
+    points: tuple[Point, ...]
+    share: float
 
-    def advance(self) -> None:
-        """Count one point."""
-        self.done += 1
-        self.progress(self.done, max(self.total, self.done))
+    @property
+    def steps(self) -> int:
+        """Points over every kind of layer."""
+        return len(self.points) * len(self.shape.groups)
 
 
 def probe(
@@ -144,233 +108,174 @@ def probe(
     Raises
     ------
     InputError
-        If not even one layer fits into memory.
+        If not even one layer fits into memory, or one step into the time.
     """
-    torch = devices.import_torch()
     deadline = Deadline(request.seconds)
     about = devices.describe(device)
     before, taken = devices.clock_mhz(device), devices.occupied_bytes(device)
-    with torch.inference_mode():
-        bench = _bench(request, device, about, progress)
+    forwards = _forwards(request)
+    with devices.import_torch().inference_mode():
+        bench = Bench.of(device, about, request.dtype, request.memory_bytes, request.seed)
+        run = _Run(request, bench, progress, 1 + sum(f.steps for f in forwards))
         devices.heat_up(device, HEAT_S)
-        rates = _rates(bench, deadline.share(SHARES["rates"]))
-        stacks = {
-            name: None if shape is None else _stack(bench, shape, points, share)
-            for name, shape, points, share in _parts(request, deadline)
-        }
-    after = devices.clock_mhz(device)
+        share = deadline.share(RATES_SHARE)
+        rates = measure_rates(bench, request.target, share, request.gemm_tokens)
+        devices.release(device)
+        run.advance()
+        stacks = {f.name: run.stack(f, deadline.share(f.share)) for f in forwards}
+    after, notes = devices.clock_mhz(device), run.notes
     ranks = request.ranks or (request.tp if 1 < request.tp <= about.count else about.count)
-    allreduce = _allreduce(bench, about.kind, ranks, deadline)
-    target = stacks["target"]
-    if target is None or not target.points:
+    allreduce = None
+    try:
+        allreduce = measure_allreduce(about.kind, ranks, max(LEAST_ALLREDUCE_S, deadline.left_s))
+    except Exception as error:  # of torch.distributed; the other measurements stand without it
+        lines = str(error).strip().splitlines()
+        notes.append(f"no all-reduce: {lines[-1][:160] if lines else type(error).__name__}")
+    if not stacks["target"].points:
         raise InputError(
             f"{request.seconds:g} s", "do not suffice for one step", "raise --max-seconds"
         )
-    _note_neighbours(bench, taken, about.mem_bytes)
-    _note_clock(bench, before, after)
-    bench.notes += getattr(bench.timer, "notes", [])
+    if taken > OTHERS_SHARE * about.mem_bytes:
+        notes.append(
+            f"{taken / 1e9:.1f} GB of the device were taken before: if another process also ran "
+            "on it, the times are of both"
+        )
+    if before and after and abs(after[0] / before[0] - 1) > CLOCK_DRIFT:
+        notes.append(
+            f"the clock went from {before[0]:.0f} to {after[0]:.0f} MHz: times are of both"
+        )
     return ProbeDocument(
         specsim=version,
         date=date,
         seconds=deadline.spent_s,
         seed=request.seed,
-        device=devices.describe(device, (*before, *after)),
+        device=replace(about, clock_mhz=(*before, *after)),
         rates=rates,
-        target=target,
-        draft=stacks["draft"],
-        extend=stacks["extend"],
+        target=stacks["target"],
+        draft=stacks.get("draft"),
+        extend=stacks.get("extend"),
         allreduce=allreduce,
-        notes=tuple(dict.fromkeys(bench.notes)),
+        notes=tuple(dict.fromkeys([*notes, *bench.timer.notes])),
     )
 
 
-def _bench(request: Request, device: torch.device, about: Device, progress: Progress) -> _Bench:
-    torch = devices.import_torch()
-    dtype = getattr(torch, devices.DTYPES[request.dtype])
-    free = devices.free_bytes(device)
-    memory = free if request.memory_bytes is None else min(free, request.memory_bytes)
-    parts = _parts(request, Deadline(request.seconds))
-    return _Bench(
-        device=device,
-        timer=devices.timer_of(device, about.cache_bytes),
-        fill=Filler(device, dtype, request.seed),
-        request=request,
-        memory_bytes=memory,
-        cache_bytes=about.cache_bytes,
-        rng=np.random.default_rng(request.seed),
-        progress=progress,
-        total=1 + sum(len(points) * len(shape.groups) for _, shape, points, _ in parts if shape),
-    )
-
-
-def _parts(
-    request: Request, deadline: Deadline
-) -> list[tuple[str, StackShape | None, tuple[Point, ...], Callable[[], Deadline]]]:
-    """Return the forwards to time: name, shape, points, and the time each may take."""
+def _forwards(request: Request) -> list[_Forward]:
     tokens, context = request.tokens, request.context_len
-    points = {
-        "target": target_points(tokens, context, request.contexts),
-        "draft": draft_points(tokens, context),
-        "extend": extend_points(tokens, context),
-    }
-    shapes = {"target": request.target, "draft": request.draft, "extend": request.extend}
-    last = [name for name, shape in shapes.items() if shape is not None][-1]
-
-    def share(name: str) -> Callable[[], Deadline]:
-        fraction = 0.95 if name == last else SHARES[name]
-        return lambda: deadline.share(fraction)
-
-    return [(name, shape, points[name], share(name)) for name, shape in shapes.items()]
+    points = target_points(tokens, context, request.contexts)
+    found = [_Forward("target", request.target, points, TARGET_SHARE)]
+    if request.draft is not None:
+        points = draft_points(tokens, context)
+        found.append(_Forward("draft", request.draft, points, DRAFT_SHARE))
+    if request.extend is not None:
+        points = extend_points(tokens, context)
+        found.append(_Forward("extend", request.extend, points, DRAFT_SHARE))
+    return [*found[:-1], replace(found[-1], share=LAST_SHARE)]
 
 
-def _rates(bench: _Bench, deadline: Deadline) -> Rates:
-    rates = measure_rates(
-        bench.device,
-        bench.timer,
-        bench.fill,
-        bench.request.target,
-        memory_bytes=bench.memory_bytes,
-        cache_bytes=bench.cache_bytes,
-        deadline=deadline,
-        tokens=bench.request.gemm_tokens,
-    )
-    devices.release(bench.device)
-    bench.advance()
-    return rates
+@dataclass(slots=True)
+class _Run:
+    """What the forwards of a run share: the bench, random routing, progress, notes."""
 
+    request: Request
+    bench: Bench
+    progress: Progress
+    total: int  # points
+    done: int = 0
+    notes: list[str] = field(default_factory=list)
+    rng: np.random.Generator = field(init=False)
 
-def _stack(
-    bench: _Bench, stack: StackShape, points: Sequence[Point], share: Callable[[], Deadline]
-) -> Stack:
-    """Time a forward: each kind of layer by itself, the most frequent with what is around."""
-    deadline = share()
-    size = bench.fill.dtype.itemsize
-    moe: MoeKind | None = None
-    if any(layer.experts for layer, _ in stack.groups):
-        moe = moe_kind(bench.device, bench.fill.dtype)
-    chosen: list[Layers] = []
-    fitting = tuple(points)
-    for index, (layer, whole) in enumerate(stack.groups):
-        layers = _layers(bench, stack, layer, whole, index == 0)
-        weights = layers.built * layer.params + (stack.around_params if index == 0 else 0)
-        left = bench.memory_bytes - weights * size
-        context = bench.request.context_len
-        fitting = fitted_points(fitting, stack, layer, layers, left, size, context)
-        chosen.append(layers)
-    found: list[dict[Point, Timed]] = []
-    for index, (layer, _) in enumerate(stack.groups):
-        part = deadline.share(1.0 / (len(stack.groups) - index))
-        found.append(_group(bench, stack, layer, chosen[index], moe, fitting, index == 0, part))
-        devices.release(bench.device)
-    joined = joined_points(chosen, found)
-    for reason, missing in (
-        ("memory", len(points) - len(fitting)),
-        ("time", len(fitting) - len(joined)),
-    ):
-        if missing:
-            bench.notes.append(f"{stack.id}: {missing} points left out for want of {reason}")
-    return Stack.model_validate(
-        {
-            "id": stack.id,
-            "dtype": bench.request.dtype,
-            "tp": bench.request.tp,
-            "built": tuple(x.built for x in chosen),
-            "small": tuple(x.small for x in chosen),
-            "whole": tuple(x.whole for x in chosen),
-            "graphs": devices.captured(bench.timer),
-            "moe": moe,
-            "points": joined,
-        }
-    )
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.request.seed)
 
+    def advance(self) -> None:
+        """Count one point."""
+        self.done += 1
+        self.progress(self.done, max(self.total, self.done))
 
-def _layers(
-    bench: _Bench, stack: StackShape, layer: LayerShape, whole: int, around: bool
-) -> Layers:
-    size = bench.fill.dtype.itemsize
-    around_bytes = stack.around_params * size * around
-    around_bytes += activation_bytes(Point(1, 1, 1), stack, layer, size)
-    return layers_that_fit(
-        layer,
-        whole,
-        around_bytes,
-        bench.memory_bytes,
-        bench.cache_bytes,
-        size,
-        bench.request.layers,
-    )
+    def stack(self, forward: _Forward, deadline: Deadline) -> Stack:
+        """Time a forward: each kind of layer by itself, the most frequent with what is around."""
+        stack, bench = forward.shape, self.bench
+        routed = any(layer.experts for layer, _ in stack.groups)
+        moe = moe_kind(bench.device, bench.fill.dtype) if routed else None
+        kinds, points = self._fitting(forward)
+        found = []
+        for index in range(len(kinds)):
+            part = deadline.share(1.0 / (len(kinds) - index))
+            found.append(self._timed(stack, index, kinds[index], moe, points, part))
+            devices.release(bench.device)
+        joined = joined_points(kinds, found)
+        for reason, missing in (
+            ("memory", len(forward.points) - len(points)),
+            ("time", len(points) - len(joined)),
+        ):
+            if missing:
+                self.notes.append(f"{stack.id}: {missing} points left out for want of {reason}")
+        return Stack(
+            id=stack.id,
+            dtype=self.request.dtype,
+            tp=self.request.tp,
+            built=tuple(layers.built for layers in kinds),
+            small=tuple(layers.small for layers in kinds),
+            whole=tuple(layers.whole for layers in kinds),
+            graphs=bench.timer.graphs,
+            moe=moe,
+            points=tuple(joined),
+        )
 
+    def _fitting(self, forward: _Forward) -> tuple[list[Layers], tuple[Point, ...]]:
+        """Choose how many layers of each kind are built, and the points that fit beside them."""
+        stack, points, bench = forward.shape, forward.points, self.bench
+        size, memory = bench.number_bytes, bench.memory_bytes
+        chosen = []
+        for index, (layer, whole) in enumerate(stack.groups):
+            around = stack.around_params * size if index == 0 else 0
+            beside = around + activation_bytes(Point(1, 1, 1), stack, layer, size)
+            layers = layers_that_fit(
+                layer, whole, beside, memory, bench.cache_bytes, size, self.request.layers
+            )
+            left, base = (
+                memory - around - layers.built * layer.params * size,
+                self.request.context_len,
+            )
+            points = fitted_points(points, stack, layer, layers, left, size, base)
+            chosen.append(layers)
+        return chosen, points
 
-def _group(
-    bench: _Bench,
-    stack: StackShape,
-    layer: LayerShape,
-    layers: Layers,
-    moe: MoeKind | None,
-    points: Sequence[Point],
-    around: bool,
-    deadline: Deadline,
-) -> dict[Point, Timed]:
-    """Time every point over the layers of one kind."""
-    cache = max((p.batch * layer.seen(p.context_len) for p in points), default=0)
-    model = Model(stack, layer, layers, bench.fill, moe, cache_tokens=cache, around=around)
-    found: dict[Point, Timed] = {}
-    done: list[tuple[int, float]] = []
-    for index, point in enumerate(points):
-        bench.advance()
-        if not affordable(point.tokens, done, deadline.left_s):
-            continue
-        routings, touched = _routings(bench, layer, layers.built, point.tokens)
+    def _timed(
+        self,
+        stack: StackShape,
+        kind: int,
+        layers: Layers,
+        moe: MoeKind | None,
+        points: Sequence[Point],
+        deadline: Deadline,
+    ) -> dict[Point, Timed]:
+        """Time every point over the layers of one kind."""
+        layer, around = stack.groups[kind][0], kind == 0
+        cache = max((p.batch * layer.seen(p.context_len) for p in points), default=0)
+        model = Model(stack, layer, layers, self.bench.fill, moe, cache_tokens=cache, around=around)
         counts = (layers.built, layers.small) if layers.small or around else (layers.built,)
-        steps = [model.step(point, count, routings) for count in counts]
-        seconds = min(POINT_S, deadline.left_s / max(1, (len(points) - index) / 4))
-        large, *small = sample(bench.timer, steps, seconds)
-        split = (
-            split_layers(small[0], large, layers.small, layers.built)
-            if small
-            else Split(large.seconds / layers.built, 0.0, large.error)
-        )
-        done.append((point.tokens, large.seconds + sum(s.seconds for s in small)))
-        found[point] = Timed(split, large.seconds, large.error, large.repeats, touched)
-    return found
+        found: dict[Point, Timed] = {}
+        done: list[tuple[int, float]] = []
+        for index, point in enumerate(points):
+            self.advance()
+            if not affordable(point.tokens, done, deadline.left_s):
+                continue
+            routings, touched = self._routings(layer, layers.built, point.tokens)
+            steps = [model.step(point, count, routings) for count in counts]
+            seconds = min(POINT_S, deadline.left_s / max(1, (len(points) - index) / 4))
+            large, *small = sample(self.bench.timer, steps, seconds)
+            done.append((point.tokens, large.seconds + sum(s.seconds for s in small)))
+            found[point] = Timed.of(large, small[0] if small else None, layers, touched)
+        return found
 
-
-def _routings(
-    bench: _Bench, layer: LayerShape, layers: int, tokens: int
-) -> tuple[list[Routing], float | None]:
-    """Draw each layer's routing; mean experts that are touched."""
-    if not layer.experts:
-        return [], None
-    drawn = [
-        draw_experts(tokens, layer.experts, layer.experts_per_token, bench.rng)
-        for _ in range(layers)
-    ]
-    touched = float(np.mean([len(np.unique(one)) for one in drawn]))
-    return [route(one, layer.experts, bench.device) for one in drawn], touched
-
-
-def _allreduce(bench: _Bench, kind: str, ranks: int, deadline: Deadline) -> AllReduce | None:
-    """Time the all-reduce; a note where it fails: the other measurements stand without it."""
-    if ranks < 2:
-        return None
-    try:
-        return measure_allreduce(kind, ranks, max(LEAST_ALLREDUCE_S, deadline.left_s))
-    except Exception as error:  # whatever a process of torch.distributed dies of
-        lines = str(error).strip().splitlines()
-        bench.notes.append(f"no all-reduce: {lines[-1][:160] if lines else type(error).__name__}")
-        return None
-
-
-def _note_neighbours(bench: _Bench, taken: float, mem_bytes: float) -> None:
-    if taken > OTHERS_SHARE * mem_bytes:
-        bench.notes.append(
-            f"{taken / 1e9:.1f} GB of the device were taken before: if another process also ran "
-            "on it, the times are of both"
-        )
-
-
-def _note_clock(bench: _Bench, before: Sequence[float], after: Sequence[float]) -> None:
-    if before and after and abs(after[0] / before[0] - 1) > 0.05:
-        bench.notes.append(
-            f"the clock went from {before[0]:.0f} to {after[0]:.0f} MHz: times are of both"
-        )
+    def _routings(
+        self, layer: LayerShape, layers: int, tokens: int
+    ) -> tuple[list[Routing], float | None]:
+        """Draw each layer's routing; mean experts that are touched."""
+        if not layer.experts:
+            return [], None
+        each = layer.experts_per_token
+        drawn = [draw_experts(tokens, layer.experts, each, self.rng) for _ in range(layers)]
+        touched = float(np.mean([len(np.unique(one)) for one in drawn]))
+        return [route(one, layer.experts, self.bench.device) for one in drawn], touched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from specsim.architecture import DraftArchitecture, ModelArchitecture
 from specsim.errors import InputError
@@ -10,40 +11,22 @@ from specsim.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerShape:
-    """One decoder layer on one GPU; widths in numbers, after tensor parallelism.
+    """One decoder layer on one GPU; widths in numbers, after tensor parallelism."""
 
-    Parameters
-    ----------
-    hidden, inputs
-        Model width, and width of what the first projection reads (twice `hidden` in EAGLE-3).
-    heads, kv_heads, head_dim
-        Query heads, KV heads (grouped-query attention), numbers per head.
-    gate
-        Whether queries have an output gate as large as themselves.
-    q_rank, kv_rank, nope, rope, value
-        Latent attention (MLA), where `kv_rank` > 0.
-    window
-        Tokens that attention sees at most; 0 for all.
-    ffn
-        Width of the dense FFN and of the shared experts together; 0 for none.
-    experts, experts_per_token, expert_ffn
-        Routed experts, how many a token takes, and width of one.
-    """
-
-    hidden: int
-    inputs: int
+    hidden: int  # model width
+    inputs: int  # what the first projection reads: twice `hidden` in EAGLE-3
     heads: int
-    kv_heads: int
+    kv_heads: int  # of grouped-query attention
     head_dim: int
-    gate: bool = False
-    q_rank: int = 0
+    gate: bool = False  # whether queries have an output gate as large as themselves
+    q_rank: int = 0  # latent attention (MLA), where `kv_rank` > 0: ranks, and widths of a head
     kv_rank: int = 0
     nope: int = 0
     rope: int = 0
     value: int = 0
-    window: int = 0
-    ffn: int = 0
-    experts: int = 0
+    window: int = 0  # tokens that attention sees at most; 0 for all
+    ffn: int = 0  # of the dense FFN and of the shared experts together; 0 for none
+    experts: int = 0  # routed ones
     experts_per_token: int = 0
     expert_ffn: int = 0
 
@@ -60,22 +43,32 @@ class LayerShape:
         return 2 * self.kv_heads * self.head_dim
 
     @property
-    def attention_params(self) -> int:
-        """Weights of the attention's projections."""
-        if self.latent:
-            up_q = (self.q_rank or self.inputs) * self.heads * (self.nope + self.rope)
-            down = self.inputs * (self.q_rank + self.kv_rank + self.rope)
-            up_kv = self.heads * self.kv_rank * (self.nope + self.value)
-            return up_q + down + up_kv + self.heads * self.value * self.hidden
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the layer's weights, all experts included."""
         inner = self.heads * self.head_dim
-        query = inner * (2 if self.gate else 1) + 2 * self.kv_heads * self.head_dim
-        return query * self.inputs + inner * self.hidden
+        found: dict[str, tuple[int, ...]] = {"norm": (self.hidden,), "ffn_norm": (self.hidden,)}
+        if self.latent:
+            found["down"] = (self.q_rank + self.kv_rank + self.rope, self.inputs)
+            found["up_q"] = (self.heads * (self.nope + self.rope), self.q_rank or self.inputs)
+            found["absorb"] = (self.heads, self.nope, self.kv_rank)
+            found["expand"] = (self.heads, self.kv_rank, self.value)
+            found["out"] = (self.hidden, self.heads * self.value)
+        else:
+            query = inner * (2 if self.gate else 1)
+            found["qkv"] = (query + 2 * self.kv_heads * self.head_dim, self.inputs)
+            found["out"] = (self.hidden, inner)
+        if self.ffn:
+            found["up"], found["back"] = (2 * self.ffn, self.hidden), (self.hidden, self.ffn)
+        if self.experts:
+            found["router"] = (self.experts, self.hidden)
+            found["expert_up"] = (self.experts, 2 * self.expert_ffn, self.hidden)
+            found["expert_back"] = (self.experts, self.hidden, self.expert_ffn)
+        return found
 
     @property
     def params(self) -> int:
-        """Weights of the layer, all experts included."""
-        routed = self.experts * (self.hidden + 3 * self.hidden * self.expert_ffn)
-        return self.attention_params + 3 * self.hidden * self.ffn + routed + 2 * self.hidden
+        """Weights of the layer."""
+        return sum(map(prod, self.weights.values()))
 
     def seen(self, context_len: int) -> int:
         """Tokens of the cache that attention reads."""
@@ -84,27 +77,13 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackShape:
-    """A whole forward: layers of one or more kinds, the most frequent first, and what is around.
+    """A whole forward: layers of one or more kinds, the most frequent first, and what is around."""
 
-    Parameters
-    ----------
-    id
-        Of the model or drafter.
-    groups
-        (layer, how many the model has).
-    vocab
-        Rows of the LM head on one GPU.
-    front
-        Width that a projection to `hidden` in front of the layers reads; 0 for none.
-    head_per_request
-        Whether only one row per request goes to the head (a draft extend).
-    """
-
-    id: str
-    groups: tuple[tuple[LayerShape, int], ...]
-    vocab: int
-    front: int = 0
-    head_per_request: bool = False
+    id: str  # of the model or drafter
+    groups: tuple[tuple[LayerShape, int], ...]  # (layer, how many the model has)
+    vocab: int  # rows of the LM head on one GPU
+    front: int = 0  # width that a projection to `hidden` before the layers reads; 0 for none
+    head_per_request: bool = False  # only one row per request goes to the head (a draft extend)
 
     @property
     def hidden(self) -> int:
@@ -112,14 +91,20 @@ class StackShape:
         return self.groups[0][0].hidden
 
     @property
-    def layers(self) -> int:
-        """Layers of the whole model."""
-        return sum(count for _, count in self.groups)
+    def around(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights outside of the layers that a forward reads whole."""
+        found: dict[str, tuple[int, ...]] = {
+            "norm": (self.hidden,),
+            "head": (self.vocab, self.hidden),
+        }
+        if self.front:
+            found["front"] = (self.hidden, self.front)
+        return found
 
     @property
     def around_params(self) -> int:
-        """Weights outside of the layers that a forward reads whole: head, front, last norm."""
-        return self.hidden * (self.vocab + self.front + 1)
+        """Weights outside of the layers."""
+        return sum(map(prod, self.around.values()))
 
 
 def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
@@ -133,8 +118,8 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     Examples
     --------
     >>> from specsim.architecture import load_model
-    >>> llama = target_shape(load_model("llama-3.1-8b"))
-    >>> llama.layers, round(llama.groups[0][0].params / 1e6)
+    >>> ((layer, count),) = target_shape(load_model("llama-3.1-8b")).groups
+    >>> count, round(layer.params / 1e6)
     (32, 218)
     """
     if model.linear_layers:
@@ -154,17 +139,10 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
         expert_ffn=_split(model.moe_inter, tp),
     )
     groups = [(dense, model.dense_layers), (moe, model.moe_layers)]
-    if model.sliding_layers:
-        share = model.sliding_layers / model.layers
-        windowed = [
-            (replace(layer, window=model.sliding_window), round(count * share))
-            for layer, count in groups
-        ]
-        groups = [
-            *windowed,
-            *((layer, n - w) for (layer, n), (_, w) in zip(groups, windowed, strict=True)),
-        ]
-    kept = sorted((g for g in groups if g[1] > 0), key=lambda g: -g[1])
+    share = model.sliding_layers / model.layers
+    kinds = [(replace(kind, window=model.sliding_window), round(n * share)) for kind, n in groups]
+    kinds += [(kind, n - round(n * share)) for kind, n in groups]
+    kept = sorted((kind for kind in kinds if kind[1] > 0), key=lambda kind: -kind[1])
     return StackShape(id=model.id, groups=tuple(kept), vocab=_split(model.vocab, tp))
 
 

@@ -1,22 +1,12 @@
 """Profiles: a server with its numbers, their priors, errors and provenance."""
 
-from specsim.profile.parameter import Z90, Parameter
-from specsim.profile.priors import (
-    acceptance_priors,
-    correction_correlation,
-    correction_priors,
-    cost_priors,
-    default_acceptance,
-)
 from specsim.profile.profile import (
     FitRecord,
     Profile,
     acceptance_name,
     acceptance_of,
     assembled,
-    cost_parameters,
     moved_acceptance,
-    with_acceptances,
 )
 from specsim.profile.shown import valued
 from specsim.profile.toml import (
@@ -29,23 +19,16 @@ from specsim.profile.toml import (
     write_bytes,
     write_text,
 )
-from specsim.profile.uncalibrated import at_accept_length, uncalibrated_profile
+from specsim.profile.uncalibrated import at_accept_length, default_acceptance, uncalibrated_profile
 
 __all__ = [
     "DEFAULT_PROFILE",
-    "Z90",
     "FitRecord",
-    "Parameter",
     "Profile",
     "acceptance_name",
     "acceptance_of",
-    "acceptance_priors",
     "assembled",
     "at_accept_length",
-    "correction_correlation",
-    "correction_priors",
-    "cost_parameters",
-    "cost_priors",
     "default_acceptance",
     "load_profile",
     "moved_acceptance",
@@ -55,7 +38,6 @@ __all__ = [
     "save_profile",
     "uncalibrated_profile",
     "valued",
-    "with_acceptances",
     "write_bytes",
     "write_text",
 ]

@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
-from specsim.errors import UnknownNameError
+from specsim.engine import EngineSpec, engine_named
 from specsim.profile.profile import Profile
-from specsim.server import EngineSpec
-from specsim.server.spec import EngineName
-
-NEWEST_READ: dict[EngineName, str] = {
-    "sglang": "0.5.23",
-    "vllm": "0.33.0",
-    "tensorrt-llm": "main",
-    "llama.cpp": "main",
-}
-"""The newest version whose rules the engine module holds."""
-
-
-def parse_engine(text: str) -> EngineName:
-    """Return the engine of that name.
-
-    >>> parse_engine("vLLM")
-    'vllm'
-    """
-    names: tuple[EngineName, ...] = get_args(EngineName)
-    for name in names:
-        if name == text.strip().lower():
-            return name
-    raise UnknownNameError("engine", text, names)
 
 
 def under_engine(
-    profile: Profile, engine: EngineName, version: str | None = None
+    profile: Profile, engine: str, version: str | None = None
 ) -> tuple[Profile, tuple[str, ...]]:
     """Return the profile as another engine would run it.
 
@@ -51,13 +27,18 @@ def under_engine(
     -------
     profile, notes
         Unchanged and without notes if the engine is the profile's own.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such engine.
     """
-    own = profile.setup.engine
-    if engine == own.name:
+    own, other = profile.setup.engine, engine_named(engine)
+    if other.name == own.name:
         return profile, ()
-    chosen = version or NEWEST_READ[engine]
-    other = EngineSpec(
-        name=engine,
+    chosen = version or other.newest
+    spec = EngineSpec(
+        name=other.name,
         version=chosen,
         tp=own.tp,
         dp=own.dp,
@@ -67,7 +48,8 @@ def under_engine(
     )
     newest = "" if version else ", the newest whose rules are known"
     notes = (
-        f"all lines are under {engine} {chosen}{newest}, at its defaults for caps, graph sizes, "
-        f"chunks and memory; costs and acceptance were fitted under {own.name} {own.version}",
+        f"all lines are under {other.name} {chosen}{newest}, at its defaults for caps, graph "
+        "sizes, chunks and memory; costs and acceptance were fitted under "
+        f"{own.name} {own.version}",
     )
-    return replace(profile, setup=replace(profile.setup, engine=other)), notes
+    return replace(profile, setup=replace(profile.setup, engine=spec)), notes

@@ -3,58 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specsim.acceptance import Acceptance
-from specsim.cost import CORRECTION_KNOTS, CostParameters
+from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence, weakest
-from specsim.profile.parameter import Parameter
+from specsim.parameters import CostParameters, cost_parameters
+from specsim.predict import predict
+from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
+from specsim.uncertainty import Parameter, Spread, spread
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-    from specsim.curve import Curve, Solver
-
-SHAPES = {
-    "accept_decay": "decay",
-    "rank_scale": "rank_scale",
-    "confidence_shift": "confidence_shift",
-}
-"""Parameters that shape every acceptance, and its fields that they are."""
 
 ROUNDING = 1e-6  # a correlation of floats may exceed 1 by this
 
 
 @dataclass(frozen=True, slots=True)
 class FitRecord:
-    """How the profile was fitted.
+    """How the profile was fitted."""
 
-    Parameters
-    ----------
-    observations
-        Rows used.
-    noise
-        Standard deviation of one observation's log throughput around the model.
-    model_error
-        Standard deviation of log throughput added to every prediction: what the model misses.
-    data_sha256
-        Of the observations, so that a test can tell whether they changed.
-    source
-        Where the observations are from.
-    """
-
-    observations: int = 0
-    noise: float = 0.03
-    model_error: float = 0.10
-    data_sha256: str = ""
-    source: str = ""
+    observations: int = 0  # rows used
+    noise: float = 0.03  # of one observation's ln(throughput) about the model, standard deviation
+    model_error: float = 0.10  # of every prediction's ln(throughput): what the model misses
+    data_sha256: str = ""  # of the observations, so that a test can tell whether they changed
+    source: str = ""  # where they are from
 
     def __post_init__(self) -> None:
         numbers = (self.observations, self.noise, self.model_error)
@@ -68,29 +50,13 @@ class FitRecord:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A server, priced.
-
-    Parameters
-    ----------
-    name
-        Its id.
-    setup
-        The server.
-    parameters
-        Numbers with prior and error.
-    correlation
-        Posterior correlation of the parameters, in their order.
-    acceptances
-        One per dataset and temperature; the first is the default.
-    fit
-        How it was fitted.
-    """
+    """A server, priced."""
 
     name: str
     setup: Setup
     parameters: tuple[Parameter, ...]
-    correlation: tuple[tuple[float, ...], ...]
-    acceptances: tuple[Acceptance, ...]
+    correlation: tuple[tuple[float, ...], ...]  # posterior, of the parameters in their order
+    acceptances: tuple[Acceptance, ...]  # one per dataset and temperature; the first is the default
     fit: FitRecord = field(default_factory=FitRecord)
 
     def __post_init__(self) -> None:
@@ -116,6 +82,10 @@ class Profile:
         """Posterior covariance of the coordinates."""
         sd = np.array([p.sd / p.prior_sd for p in self.parameters])
         return np.asarray(np.array(self.correlation) * np.outer(sd, sd), dtype=np.float64)
+
+    def spread(self, log_output: Callable[[Floats], Floats]) -> Spread:
+        """Differentiate ln(throughput), given at many coordinates at once, at the values."""
+        return spread(log_output, self.coordinates, self.covariance, self.fit.model_error)
 
     def system(self, coordinates: Floats | None = None) -> System:
         """Return the server with its fitted (or the given) cost parameters."""
@@ -177,7 +147,7 @@ class Profile:
         solver, seed
             As there.
         question
-            Further fields of :class:`specsim.predict.Question`, e.g. ``engine_version``.
+            Further fields of :class:`specsim.question.Question`, e.g. ``engine_version``.
 
         Raises
         ------
@@ -193,8 +163,6 @@ class Profile:
         >>> [series.role for series in curve.series]
         ['baseline', 'current', 'asked', 'alternative']
         """
-        from specsim.predict import Question, predict  # here: a profile is below predictions
-
         if any(number is not None for number in (topk, num_steps, num_draft_tokens)):
             one = SpecSetting.of(topk, num_steps, num_draft_tokens, self.default_algorithm)
             settings = (*settings, one)
@@ -213,6 +181,11 @@ class Profile:
         return self.coordinates if coordinates is None else coordinates
 
     @property
+    def measured(self) -> bool:
+        """Whether it was fitted to any measurement of this server."""
+        return self.fit.observations > 0
+
+    @property
     def evidence(self) -> Evidence:
         """The weakest evidence among the fitted numbers; ``assumed`` if nothing was fitted."""
         fitted = [p.evidence for p in self.parameters if p.fitted]
@@ -229,17 +202,8 @@ def acceptance_of(profile: Profile, dataset: str, temperature: float) -> Accepta
         if (acceptance.dataset, acceptance.temperature) == (dataset, temperature):
             return acceptance
     first = profile.acceptances[0]
-    level = next((p.value for p in profile.parameters if p.name == _level_of(first)), 0.0)
+    level = next((p.value for p in profile.parameters if p.name == level_name(first)), 0.0)
     return replace(first, dataset=dataset, temperature=temperature, level=first.level + level)
-
-
-def with_acceptances(profile: Profile, acceptances: tuple[Acceptance, ...]) -> Profile:
-    """Return the profile with other acceptances, its parameters untouched."""
-    return replace(profile, acceptances=acceptances) if acceptances else profile
-
-
-def _level_of(acceptance: Acceptance) -> str:
-    return f"accept_level[{acceptance_name(acceptance)}]"
 
 
 def acceptance_name(acceptance: Acceptance) -> str:
@@ -251,48 +215,30 @@ def acceptance_name(acceptance: Acceptance) -> str:
     return f"{acceptance.dataset or 'default'}@{acceptance.temperature:g}"
 
 
-def assembled(setup: Setup, parameters: CostParameters) -> System:
-    """Assemble a setup with parameters; the library is read once per setup."""
-    return _base_system(setup).with_parameters(parameters)
-
-
-_SYSTEMS: dict[Setup, System] = {}
-
-
-def _base_system(setup: Setup) -> System:
-    """Assembled setups, cached by value."""
-    if setup not in _SYSTEMS:
-        if len(_SYSTEMS) > 64:
-            _SYSTEMS.clear()
-        _SYSTEMS[setup] = assemble(setup)
-    return _SYSTEMS[setup]
-
-
-def cost_parameters(parameters: tuple[Parameter, ...], coordinates: Floats) -> CostParameters:
-    """Cost parameters at given coordinates."""
-    known = set(CostParameters.__dataclass_fields__)
-    plain: dict[str, float] = {}
-    knots = np.zeros(CORRECTION_KNOTS)
-    corrected = False
-    for parameter, coordinate in zip(parameters, coordinates, strict=True):
-        if parameter.name in known:
-            plain[parameter.name] = parameter.at(float(coordinate))
-        elif parameter.name.startswith("correction_"):
-            knots[int(parameter.name.removeprefix("correction_"))] = parameter.at(float(coordinate))
-            corrected = True
-    correction = tuple(knots.tolist()) if corrected else ()
-    return CostParameters(**plain, correction=correction)
+def level_name(acceptance: Acceptance) -> str:
+    """Name of the parameter that is the level of an acceptance."""
+    return f"accept_level[{acceptance_name(acceptance)}]"
 
 
 def moved_acceptance(
-    acceptance: Acceptance, parameters: tuple[Parameter, ...], coordinates: Floats
+    acceptance: Acceptance, parameters: Sequence[Parameter], coordinates: Floats
 ) -> Acceptance:
     """Move an acceptance to given coordinates."""
-    level = _level_of(acceptance)
-    changes: dict[str, float] = {}
-    for parameter, coordinate in zip(parameters, coordinates, strict=True):
-        if parameter.name == level:
-            changes["level"] = acceptance.level + parameter.at(float(coordinate))
-        elif parameter.name in SHAPES:
-            changes[SHAPES[parameter.name]] = parameter.at(float(coordinate))
-    return replace(acceptance, **changes)  # type: ignore[arg-type]
+    places = zip(parameters, coordinates.tolist(), strict=True)
+    values = {p.name: p.at(z) for p, z in places}
+    return replace(
+        acceptance,
+        level=acceptance.level + values.get(level_name(acceptance), 0.0),
+        decay=values.get("accept_decay", acceptance.decay),
+        rank_scale=values.get("rank_scale", acceptance.rank_scale),
+        confidence_shift=values.get("confidence_shift", acceptance.confidence_shift),
+    )
+
+
+def assembled(setup: Setup, parameters: CostParameters | None = None) -> System:
+    """Assemble a setup, with other parameters than 1; the library is read once per setup."""
+    system = _base_system(setup)
+    return system if parameters is None else system.with_parameters(parameters)
+
+
+_base_system = lru_cache(maxsize=64)(assemble)

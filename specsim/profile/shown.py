@@ -6,9 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specsim.profile.parameter import Parameter
     from specsim.profile.profile import Profile
     from specsim.server import Setup
+    from specsim.uncertainty import Parameter
 
 
 def profile_html(profile: Profile) -> str:
@@ -45,7 +45,7 @@ def profile_html(profile: Profile) -> str:
 def server(setup: Setup) -> str:
     """Say in a line what a server is: GPUs, link, model, drafter, engine."""
     hardware, engine, draft = setup.hardware, setup.engine, setup.draft
-    gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.get("name", "own GPU")
+    gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.name
     parts = [f"{hardware.gpu_count} x {gpu}"]
     parts += [f"link {hardware.link}"] if hardware.gpu_count > 1 else []
     model = setup.model.id or setup.model.config or "model"
@@ -59,7 +59,7 @@ def server(setup: Setup) -> str:
 def valued(parameter: Parameter) -> tuple[str, str]:
     """Write the value and the prior's median, each with its central 90 %.
 
-    >>> from specsim.profile.parameter import Parameter
+    >>> from specsim.uncertainty import Parameter
     >>> valued(Parameter("host", "log", 1.0, 0.5, 0.9, 0.02))
     ('0.9 (0.871 to 0.93)', '1 (0.439 to 2.28)')
     """

@@ -13,14 +13,10 @@ from typing import Any
 
 from specsim.acceptance import Acceptance
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
-from specsim.profile.parameter import Parameter
 from specsim.profile.profile import FitRecord, Profile
-from specsim.server import (
-    read_text,
-    setup_from_mapping,
-    setup_from_shipped,
-    setup_to_mapping,
-)
+from specsim.server import setup_from_mapping, setup_from_shipped, setup_to_mapping
+from specsim.textfile import read_text
+from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
 DEFAULT_PROFILE = "kimi-k2.5-int4-8x-rtx-pro-6000"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specsim.curve import Comparison, Curve, Role, Series
+from specsim.curve import Curve, CurvePoint, Role, Series
 from specsim.evidence import weakest
 from specsim.report.words import (
     LoadAxis,
@@ -121,7 +121,7 @@ def evidence_line(curve: Curve) -> str:
     return f"Weakest evidence under these numbers: {found}."
 
 
-def outcome(comparison: Comparison) -> str:
+def outcome(comparison: CurvePoint) -> str:
     """Return ``wins``, ``loses`` or ``even`` against no speculation."""
     if abs(comparison.gain) < EVEN_GAIN or sureness(comparison) < EVEN_SURENESS:
         return "even"
@@ -145,7 +145,7 @@ def verdict(view: View, i: int) -> str:
         spans = [view.axis.span(a, b) for yes, a, b in bands(_yes(won)) if yes == "yes"]
         judged = f"{pays} only {listed(spans)}"
     else:
-        high = [c.gain_high > WORTH_MEASURING for c in series.comparisons]
+        high = [c.gain_high > WORTH_MEASURING for c in series.points]
         even = _worthwhile(view, i, "even")
         toss_up = any(h and e for h, e in zip(high, even, strict=True))
         judged = "is a toss-up that only a measurement can decide" if toss_up else verb
@@ -156,7 +156,7 @@ def _worthwhile(view: View, i: int, wanted: str) -> list[bool]:
     """Whether a setting has an outcome at a load and is no worse than what runs today."""
     series, current = view.series[i], view.current
     today = series.points if current is None else view.series[current].points
-    rows = zip(series.comparisons, series.points, today, strict=True)
+    rows = zip(series.points, series.points, today, strict=True)
     return [outcome(c) == wanted and mine.output_tps >= t.output_tps for c, mine, t in rows]
 
 
@@ -166,7 +166,7 @@ def _yes(flags: Sequence[bool]) -> list[str]:
 
 def _course(view: View, i: int) -> str:
     """Where a setting wins and loses, by how much, how surely."""
-    comparisons, axis = view.series[i].comparisons, view.axis
+    comparisons, axis = view.series[i].points, view.axis
     ranges = bands([outcome(c) for c in comparisons])
     if len(ranges) == 1:
         label, first, last = ranges[0]
@@ -179,7 +179,7 @@ def _course(view: View, i: int) -> str:
     return f"against no speculation it {listed(parts)}"
 
 
-def _gains(comparisons: Sequence[Comparison], first: int, last: int, axis: LoadAxis) -> str:
+def _gains(comparisons: Sequence[CurvePoint], first: int, last: int, axis: LoadAxis) -> str:
     """Gains at the ends of a range, and between them where one stands out, with their sureness."""
     picked = _landmarks([c.gain for c in comparisons], first, last)
     texts = [f"{percent(comparisons[j].gain)}|{sure(sureness(comparisons[j]))}" for j in picked]
@@ -229,8 +229,8 @@ def alternatives(view: View, i: int) -> list[str]:
             continue
         last = len(other.points) - 1
         rates = [f"{_rates(other, asked, k)} tok/s {view.axis.at(k)}" for k in sorted({0, last})]
-        before = [outcome(c) for c in asked.comparisons]
-        after = [outcome(c) for c in other.comparisons]
+        before = [outcome(c) for c in asked.points]
+        after = [outcome(c) for c in other.points]
         if before == after and len(set(after)) == 1:
             verdict_too = {"wins": "still a gain", "loses": "still a loss", "even": "still a tie"}
             end = f", {verdict_too[after[0]]}"
@@ -312,8 +312,8 @@ def _praised(view: View, i: int, first: int, last: int, where: str = "") -> str:
     today = ""
     if series.role == "current":
         today = ", what runs today," if where else ", what runs today"
-    gains = [c.gain for c in series.comparisons[first : last + 1]]
-    sures = [sureness(c) for c in series.comparisons[first : last + 1]]
+    gains = [c.gain for c in series.points[first : last + 1]]
+    sures = [sureness(c) for c in series.points[first : last + 1]]
     gain = " to ".join(dict.fromkeys([percent(min(gains)), percent(max(gains))]))
     low, high = sure(min(sures)), sure(max(sures))
     how = low if low == high else f"{low.removesuffix(' sure')} to {high}"

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_prob_at, accept_table, rank_mass, sibling_share
+from specsim.acceptance import Acceptance, accept_prob_at, accept_table, draft_beam
 from specsim.errors import InputError
-from specsim.report.plots import STYLES
-from specsim.report.plots_frame import frame
+from specsim.report.figure import Style, draw_line, frame, legend
 from specsim.setting import SpecSetting
-from specsim.tree import BeamResult, beam_tree, tree_capacity
+from specsim.tree import Beam, tree_capacity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from specsim.arrays import Floats, Ints
+    from specsim.arrays import Flags, Ints
 
 MOST_NODES = 40
 """A pool with more candidates is too crowded to draw."""
+
+CHOSEN, REJECTED = "#9ECAE1", "white"
+"""Nodes that are verified, and the other candidates."""
 
 
 def plot_accept_length(
@@ -49,48 +51,43 @@ def plot_accept_length(
     """
     calibrated = replace(acceptance, confidence_shift=0.0)
     for i, k in enumerate(topk):
-        capacity = tree_capacity(k, num_steps)
+        capacity, style = tree_capacity(k, num_steps), Style.of(i)
         budgets = sorted({n for n in tokens if n <= capacity} | {min(capacity, max(tokens))})
-        colour, line, marker = STYLES[i % len(STYLES)]
         settings = [SpecSetting.of(k, num_steps, n) for n in budgets]
         built = [accept_table(acceptance, s).accept_length for s in settings]
-        bound = [accept_table(calibrated, s).accept_length for s in settings]
-        axes.plot(
-            budgets, built, color=colour, linestyle=line, marker=marker, markersize=4,
-            label=f"topk={k}",
-        )  # fmt: skip
+        draw_line(axes, budgets, built, style, f"topk={k}")
         if k > 1:
-            axes.plot(budgets, bound, color=colour, linestyle=line, linewidth=0.7)
-            axes.fill_between(budgets, built, bound, color=colour, alpha=0.1, linewidth=0)
+            bound = [accept_table(calibrated, s).accept_length for s in settings]
+            axes.plot(budgets, bound, color=style.colour, linestyle=style.line, linewidth=0.7)
+            axes.fill_between(budgets, built, bound, color=style.colour, alpha=0.1, linewidth=0)
     axes.plot([], [], color="0.3", linewidth=0.7, label="bound: confidence = truth")
     name = acceptance.dataset or "default"
-    title = f"steps={num_steps}, {name} at temperature {acceptance.temperature:g}"
     frame(
-        axes, title, "verified per request and round, root included (tokens)",
+        axes,
+        f"steps={num_steps}, {name} at temperature {acceptance.temperature:g}",
+        "verified per request and round, root included (tokens)",
         "accept length, bonus included (tokens)",
-    )  # fmt: skip
+    )
     axes.set_xscale("log", base=2)
     ticks = [n for n in (2, 4, 8, 16, 32, 64) if n <= axes.get_xlim()[1]]
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.set_ylim(bottom=1.0)
-    axes.legend(frameon=False, fontsize="small")
+    legend(axes)
     return axes
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnTree:
-    """The pool of one typical context, and the tree that the engine makes of it.
+    """The pool of one typical context, and the tree that the engine makes of it."""
 
-    Parameters
-    ----------
-    beam
-        With one context.
-    setting
-        What was asked for.
-    """
+    beam: Beam  # of one context
+    setting: SpecSetting  # that was asked for
 
-    beam: BeamResult
-    setting: SpecSetting
+    @property
+    def verified(self) -> Flags:
+        """Which candidates of the pool are verified."""
+        verified: Flags = self.beam.selected(self.setting.num_draft_tokens)[0]
+        return verified
 
 
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
@@ -110,23 +107,11 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     """
     if not setting.speculates:
         raise InputError("no speculation", "has no draft tree", "give topk and steps")
-    k, alpha = setting.topk, accept_prob_at(acceptance, setting.num_steps)
+    alpha = accept_prob_at(acceptance, setting.num_steps)
     odds = np.log(alpha.clip(1e-9, 1 - 1e-9) / (1 - alpha).clip(1e-9)) + acceptance.level
-    ranks = rank_mass(k, acceptance.rank_scale)
-    p_steps: list[Floats] = []
-    q_steps: list[Floats] = []
-    for depth, log_odds in enumerate(odds.tolist(), start=1):
-        width = 1 if depth == 1 else k
-        doubt = acceptance.confidence_shift * depth
-        known = ranks * sibling_share(np.array([1.0 / (1.0 + np.exp(-log_odds))]))
-        for steps, at in ((p_steps, log_odds), (q_steps, log_odds - doubt)):
-            first = 1.0 / (1.0 + np.exp(-at))
-            siblings = (1.0 - first) * known
-            if steps is q_steps:  # ranks are by the drafter's own confidence
-                siblings = np.minimum(siblings, first)
-            row = np.concatenate([[first], siblings])
-            steps.append(np.broadcast_to(row, (1, width, k)).copy())
-    return DrawnTree(beam_tree(q_steps, p_steps, setting.num_draft_tokens), setting)
+    widths = [setting.topk if depth else 1 for depth in range(setting.num_steps)]
+    steps = [np.full((1, 1, w), at) for w, at in zip(widths, odds.tolist(), strict=True)]
+    return DrawnTree(draft_beam(acceptance, steps, setting.topk), setting)
 
 
 def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
@@ -146,27 +131,25 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     InputError
         If the pool has more than `MOST_NODES` candidates.
     """
-    beam = drawn.beam
+    beam, setting = drawn.beam, drawn.setting
     count = len(beam.depth)
     if count > MOST_NODES:
         raise InputError(f"pool of {count} nodes", "is too crowded to draw", "ask for a small topk")
-    parent = beam.parent[0]
+    parent, chosen, accepted = beam.parent[0], drawn.verified, beam.p[0]
+    depth = [*beam.depth.tolist(), 0]  # the root last, where parent -1 finds it
     height = _heights(parent, beam.rank)
     for node in range(count):
-        chosen, above = bool(beam.selected[0, node]), int(parent[node])
-        x, y = float(beam.depth[node]), height[node]
-        x0, y0 = (0.0, height[-1]) if above < 0 else (float(beam.depth[above]), height[above])
-        axes.plot(
-            [x0, x], [y0, y], color="black" if chosen else "0.6", zorder=1,
-            linestyle="-" if chosen else ":", linewidth=1.4 if chosen else 0.9,
-        )  # fmt: skip
-        percent = 100.0 * float(beam.p[0, node])
-        _draw_node(axes, x, y, f"{percent:.0f}" if percent >= 0.5 else "<1", chosen)
+        above = int(parent[node])
+        colour, line, width = ("black", "-", 1.4) if chosen[node] else ("0.6", ":", 0.9)
+        x, y = [depth[above], depth[node]], [height[above], height[node]]
+        axes.plot(x, y, color=colour, linestyle=line, linewidth=width, zorder=1)
+        percent = 100.0 * float(accepted[node])
+        words = f"{percent:.0f}" if percent >= 0.5 else "<1"
+        _draw_node(axes, depth[node], height[node], words, bool(chosen[node]))
     _draw_node(axes, 0.0, height[-1], "root", True)
-    setting, length = drawn.setting, 1.0 + float(beam.p[0][beam.selected[0]].sum())
     title = (
         f"topk={setting.topk} steps={setting.num_steps}: {setting.num_draft_tokens} of "
-        f"{count + 1} nodes verified, {length:.2f} tokens expected"
+        f"{count + 1} nodes verified, {1.0 + accepted[chosen].sum():.2f} tokens expected"
     )
     frame(axes, title, "depth (drafted tokens)", "", grid="none")
     axes.set_xticks(range(setting.num_steps + 1))
@@ -174,11 +157,9 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     axes.set_ylim(min(height) - 0.7, max(height) + 0.7)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    for label, colour in (("verified", "#9ECAE1"), ("drafted, not verified", "white")):
+    for label, colour in (("verified", CHOSEN), ("drafted, not verified", REJECTED)):
         axes.scatter([], [], s=90, facecolor=colour, edgecolor="black", label=label)
-    axes.legend(
-        frameon=False, fontsize="small", ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.12)
-    )
+    legend(axes, ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.12))
     return axes
 
 
@@ -206,9 +187,6 @@ def _heights(parent: Ints, rank: Ints) -> list[float]:
 
 
 def _draw_node(axes: Axes, x: float, y: float, text: str, chosen: bool) -> None:
-    box = {
-        "boxstyle": "round,pad=0.3",
-        "facecolor": "#9ECAE1" if chosen else "white",
-        "edgecolor": "black" if chosen else "0.6",
-    }
+    face, edge = (CHOSEN, "black") if chosen else (REJECTED, "0.6")
+    box = {"boxstyle": "round,pad=0.3", "facecolor": face, "edgecolor": edge}
     axes.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=2)

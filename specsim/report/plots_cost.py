@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,16 @@ from specsim.decide.breakeven import blended
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile
-from specsim.report.plots import STYLES
-from specsim.report.plots_frame import frame, load_ticks
+from specsim.report.figure import (
+    BACKING,
+    BLUE,
+    VERMILION,
+    Style,
+    frame,
+    legend,
+    load_ticks,
+    note,
+)
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 
@@ -30,30 +38,19 @@ if TYPE_CHECKING:
 LEVELS = (-60, -40, -20, -10, 0, 10, 20, 40, 60, 100, 150)
 """Gains at which the break-even map has a line, per cent."""
 
+UNITS = {"output_tps": "tokens/s", "tpot_s": "s per token", "round_time_s": "s per round"}
+"""Of what a validated cell has measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class GainMap:
-    """Gain of a setting over no speculation, over accept length and load.
+    """Gain of a setting over no speculation, over accept length and load."""
 
-    Parameters
-    ----------
-    name
-        Of the setting.
-    concurrency
-        Columns.
-    accept_length
-        Rows: what the drafter might yield.
-    gain
-        (rows, columns), fractions.
-    expected
-        The accept length of the profile.
-    """
-
-    name: str
-    concurrency: tuple[int, ...]
-    accept_length: Floats
-    gain: Floats
-    expected: float
+    name: str  # of the setting
+    concurrency: tuple[int, ...]  # columns
+    accept_length: Floats  # rows: what the drafter might yield
+    gain: Floats  # (rows, columns), fractions
+    expected: float  # the accept length of the profile
 
 
 def gain_map(
@@ -124,23 +121,22 @@ def plot_gain_map(axes: Axes, gains: GainMap) -> Axes:
     axes.set_ylim(1.0, float(y.max()))
     axes.contourf(x, y, percent, levels=[-1e3, -20.0, 0.0], colors=["0.80", "0.91"])
     levels = [level for level in LEVELS if percent.min() < level < percent.max()]
-    widths = [2.4 if level == 0 else 0.9 for level in levels]
     if levels:
-        lines = axes.contour(x, y, percent, levels=levels, colors="#0072B2", linewidths=widths)
+        widths = [2.4 if level == 0 else 0.9 for level in levels]
+        lines = axes.contour(x, y, percent, levels=levels, colors=BLUE, linewidths=widths)
         lines.set(linestyle=["--" if level < 0 else "-" for level in levels])
-        words = axes.clabel(lines, fmt=lambda v: f"{v:+.0f} %" if v else "0 %", fontsize=8)
-        for word in words:
-            word.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9})
-    axes.axhline(gains.expected, color="#D55E00", linestyle="-.", linewidth=1.6, zorder=1.5)
-    axes.annotate(
-        f"expected: {gains.expected:.2f}", (x[-1], gains.expected), (-4, 4), ha="right",
-        textcoords="offset points", fontsize=8, color="#D55E00",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
-    )  # fmt: skip
+        for word in axes.clabel(lines, fmt=lambda v: f"{v:+.0f} %" if v else "0 %", fontsize=8):
+            word.set_bbox(BACKING)
+    axes.axhline(gains.expected, color=VERMILION, linestyle="-.", linewidth=1.6, zorder=1.5)
+    words, place = f"expected: {gains.expected:.2f}", (x[-1], gains.expected)
+    note(axes, words, place, (-4, 4), ha="right", color=VERMILION, bbox=BACKING)
     frame(
-        axes, f"{gains.name}: gain over no speculation", "clients in flight (requests)",
-        "accept length, bonus included (tokens)", grid="none",
-    )  # fmt: skip
+        axes,
+        f"{gains.name}: gain over no speculation",
+        "clients in flight (requests)",
+        "accept length, bonus included (tokens)",
+        grid="none",
+    )
     return axes
 
 
@@ -163,44 +159,47 @@ def plot_allreduce(
     sizes
         Bounds, bytes.
     """
-    from matplotlib.ticker import NullLocator
-
-    p, allreduce = cost.parameters, cost.allreduce
-    switches = [piece.max_bytes for piece in allreduce.pieces[:-1]]
-    switches = [s for s in switches if sizes[0] < s < sizes[1]]
-    edges = [sizes[0], *switches, sizes[1]]
+    p, allreduce, (low, high) = cost.parameters, cost.allreduce, sizes
+    switches = [piece.max_bytes for piece in allreduce.pieces[:-1] if low < piece.max_bytes < high]
+    edges = [low, *switches, high]
     for i in range(len(edges) - 1):
-        colour, line, _ = STYLES[(i + 1) % len(STYLES)]
         size = np.geomspace(edges[i], edges[i + 1] * (1 - 1e-9), 60)
-        us = 1e6 * allreduce.time_s(size, p.allreduce_latency, p.allreduce_bandwidth)
-        axes.plot(size, us, color=colour, linestyle=line, label=f"protocol {i + 1}")
+        us = 1e6 * allreduce.time_s(size, p["allreduce_latency"], p["allreduce_bandwidth"])
+        style = Style.of(i + 1)
+        axes.plot(size, us, color=style.colour, linestyle=style.line, label=f"protocol {i + 1}")
     for i, switch in enumerate(switches):
         axes.axvline(switch, color="0.5", linestyle=":", linewidth=1.0)
-        place, down = (switch, 0.0), (3, 4 + 11 * (i % 3))
-        axes.annotate(
-            _bytes(switch), place, down, xycoords=("data", "axes fraction"),
-            textcoords="offset points", fontsize=8, color="0.3",
-        )  # fmt: skip
+        place, offset = (switch, 0.0), (3, 4 + 11 * (i % 3))
+        note(axes, _bytes(switch), place, offset, xycoords=("data", "axes fraction"), color="0.3")
     if measured:
-        size, seconds = np.array(measured, dtype=np.float64).T
-        axes.scatter(
-            size, 1e6 * seconds, 28, facecolor="none", edgecolor="black", label="measured", zorder=3
-        )
+        size, seconds = np.array(measured).T
+        looks: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "zorder": 3}
+        axes.scatter(size, 1e6 * seconds, 28, label="measured", **looks)
     frame(axes, "One all-reduce", "message (bytes)", "time (µs)")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ticks = [2.0**e for e in range(8, 31, 2) if sizes[0] <= 2.0**e <= sizes[1]]
+    ticks = [2.0**e for e in range(8, 31, 2) if low <= 2.0**e <= high]
     axes.set_xticks(ticks, [_bytes(t) for t in ticks])
-    hidden = cost.target.model.hidden * 2
+    _tokens_above(axes, cost.target.model.hidden * 2, sizes)
+    legend(axes, loc="upper left", bbox_to_anchor=(0.0, 0.93))
+    return axes
+
+
+def _tokens_above(axes: Axes, token_bytes: float, sizes: tuple[float, float]) -> None:
+    """Show at the top how many tokens a message is the activations of."""
+    from matplotlib.ticker import NullLocator
+
     tokens = axes.secondary_xaxis(
-        "top", functions=(lambda b: np.asarray(b) / hidden, lambda t: np.asarray(t) * hidden)
+        "top",
+        functions=(
+            lambda size: np.divide(size, token_bytes),
+            lambda n: np.multiply(n, token_bytes),
+        ),
     )
-    shown = [t for t in (1, 4, 16, 64, 256, 1024) if sizes[0] <= t * hidden <= sizes[1]]
+    shown = [t for t in (1, 4, 16, 64, 256, 1024) if sizes[0] <= t * token_bytes <= sizes[1]]
     tokens.set_xticks(shown, [str(t) for t in shown])
     tokens.xaxis.set_minor_locator(NullLocator())
     tokens.set_xlabel("tokens of the forward", fontsize="small")
-    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 0.93))
-    return axes
 
 
 def _bytes(size: float) -> str:
@@ -227,22 +226,25 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
     """
     from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-    labels: dict[str, int] = {}
+    styles: dict[str, Style] = {}
     for row in validation.rows:
         setting = row.observation.setting
-        name = "no speculation" if not setting.speculates else setting.label
-        style = STYLES[labels.setdefault(name, len(labels)) % len(STYLES)]
-        error = 100 * row.error
-        low, high = (100 * (edge / row.measured - 1) for edge in (row.low, row.high))
-        first = f"_{name}" if name in axes.get_legend_handles_labels()[1] else name
-        axes.errorbar(
-            row.measured, error, [[error - low], [high - error]], color=style[0], marker=style[2],
-            markersize=5, capsize=3, linewidth=0.9, linestyle="none", label=first,
-        )  # fmt: skip
+        name = setting.label if setting.speculates else "no speculation"
+        label = f"_{name}" if name in styles else name  # the legend names it once
+        colour, _, marker = styles.setdefault(name, Style.of(len(styles)))
+        error, low, high = (
+            100 * (x / row.measured - 1) for x in (row.predicted, row.low, row.high)
+        )
+        bars = [[error - low], [high - error]]
+        looks: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "markersize": 5,
+            "linestyle": "none",
+        }
+        axes.errorbar(row.measured, error, bars, capsize=3, linewidth=0.9, label=label, **looks)
     axes.axhline(0.0, color="black", linewidth=1.0)
-    quantities = {row.quantity for row in validation.rows}
-    unit = {"output_tps": "tokens/s", "tpot_s": "s per token", "round_time_s": "s per round"}
-    what = " or ".join(unit[q] for q in sorted(quantities))
+    what = " or ".join(UNITS[q] for q in sorted({row.quantity for row in validation.rows}))
     title = (
         f"mean absolute error {100 * validation.mape:.1f} %, "
         f"{100 * validation.coverage:.0f} % of {len(validation.rows)} inside their interval"
@@ -255,5 +257,5 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
     ticks = [m * decade * 10**e for e in range(9) for m in (1, 2, 5)]
     axes.set_xticks([t for t in ticks if low <= t <= high])
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.legend(frameon=False, fontsize="small")
+    legend(axes)
     return axes

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from specsim.decide.load_answer import LoadAnswer, Score
-from specsim.report.plots_frame import frame, new_figure
+from specsim.report.figure import frame, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

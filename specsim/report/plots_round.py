@@ -1,23 +1,29 @@
-"""Plots of rounds: speed-up over load, and where the time of a round goes."""
+"""Where the time of a round goes: parts that add up to it, stacked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from specsim.acceptance import accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.curve import Curve
 from specsim.engine import RunPlan
-from specsim.errors import InputError
 from specsim.profile import Profile
-from specsim.report.plots import STYLES
-from specsim.report.plots_frame import frame, load_ticks
-from specsim.report.words import load_axis, series_names
+from specsim.report.figure import (
+    BLUE,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+    frame,
+    legend,
+    note,
+)
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -25,47 +31,45 @@ if TYPE_CHECKING:
 
     from specsim.arrays import Floats
 
+
+class Part(NamedTuple):
+    """A part of a round, as it is drawn."""
+
+    words: str
+    colour: str
+    hatch: str
+
+
 PARTS = {
-    "weights": ("weights: dense, experts, head", "#0072B2", ""),
-    "attention": ("attention: KV cache", "#56B4E9", "///"),
-    "allreduce": ("all-reduce", "#D55E00", "xxx"),
-    "fixed": ("launches, sampling", "#DDDDDD", ""),
-    "draft": ("draft, tree", "#F0E442", "\\\\\\"),
-    "overhead": ("sync, small kernels", "#999999", "..."),
-    "extend": ("draft extend", "#CC79A7", "|||"),
-    "host": ("CPU that is not hidden", "#E69F00", "---"),
+    "weights": Part("weights: dense, experts, head", BLUE, ""),
+    "attention": Part("attention: KV cache", SKY, "///"),
+    "allreduce": Part("all-reduce", VERMILION, "xxx"),
+    "fixed": Part("launches, sampling", "#DDDDDD", ""),
+    "draft": Part("draft, tree", YELLOW, "\\\\\\"),
+    "overhead": Part("sync, small kernels", "#999999", "..."),
+    "extend": Part("draft extend", PURPLE, "|||"),
+    "host": Part("CPU that is not hidden", ORANGE, "---"),
 }
-"""Parts of a round from the bottom of the stack: words, colour, hatch."""
+"""Parts of a round from the bottom of the stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundParts:
-    """Where the time of rounds goes: a column per part that adds up to the round.
+    """Where the time of rounds goes, a row per plan."""
 
-    Parameters
-    ----------
-    names
-        What each row is of.
-    seconds
-        (rows, len(PARTS)): what each part adds to the round's length.
-    tokens
-        Tokens that the batch gets from a round.
-    """
-
-    names: tuple[str, ...]
-    seconds: Floats
-    tokens: Floats
+    seconds: Floats  # (rows, len(PARTS)): what each part adds to the round's length
+    tokens: Floats  # that the batch gets from a round
 
     @property
     def round_s(self) -> Floats:
         """Length of each round."""
-        return np.asarray(self.seconds.sum(axis=1), dtype=np.float64)
+        length: Floats = self.seconds.sum(axis=1)
+        return length
 
 
 def round_parts(
     profile: Profile,
     plans: Sequence[RunPlan],
-    names: Sequence[str],
     concurrency: int,
     workload: Workload | None = None,
 ) -> RoundParts:
@@ -75,15 +79,13 @@ def round_parts(
     ----------
     profile
         The server.
-    plans, names
-        How settings run, and what they are called.
+    plans
+        How settings run.
     concurrency
         Clients in flight.
     workload
         Instead of the profile's.
     """
-    if not plans or len(plans) != len(names):
-        raise InputError(f"{len(plans)} plans", "need one name each", "give as many names")
     system, acceptance = profile.system(), profile.acceptance()
     work = workload or profile.setup.workload.workload
     load = Load("closed_loop", concurrency)
@@ -91,23 +93,21 @@ def round_parts(
         Case.of(system, plan, accept_table(acceptance, plan.setting), work, load) for plan in plans
     ]
     solution = solve(system.cost, cases, with_limit=False)
-    return RoundParts(
-        tuple(names), parts_of(solution), solution.accept_length * solution.batch_size
-    )
+    return RoundParts(parts_of(solution), solution.accept_length * solution.batch_size)
 
 
 def parts_of(solution: Solution) -> Floats:
     """Split each round of a solution into `PARTS`; the CPU counts where it is not hidden."""
-    target, draft = solution.time.target, solution.time.draft
+    time = solution.time
     parts = np.stack(
         np.broadcast_arrays(
-            target.dense_s + target.experts_s + target.head_s,
-            target.attention_s,
-            target.allreduce_s,
-            target.fixed_s,
-            draft.draft_s + draft.tree_s,
-            draft.overhead_s,
-            draft.extend_s,
+            time.dense_s + time.experts_s + time.head_s,
+            time.attention_s,
+            time.allreduce_s,
+            time.fixed_s,
+            time.draft_s + time.tree_s,
+            time.overhead_s,
+            time.extend_s,
         ),
         axis=-1,
     )
@@ -115,7 +115,7 @@ def parts_of(solution: Solution) -> Floats:
     return np.concatenate([parts, rest[..., None].clip(0.0)], axis=-1)
 
 
-def plot_round_parts(axes: Axes, parts: RoundParts, title: str = "") -> Axes:
+def plot_round_parts(axes: Axes, parts: RoundParts, names: Sequence[str], title: str = "") -> Axes:
     """Stack where the time of each round goes, with its length and its price per token.
 
     Parameters
@@ -124,70 +124,27 @@ def plot_round_parts(axes: Axes, parts: RoundParts, title: str = "") -> Axes:
         Where.
     parts
         From :func:`round_parts`.
+    names
+        Of its rows.
     title
         Above the plot.
     """
-    places = np.arange(len(parts.names))
-    bottom = np.zeros(len(places))
-    ms = 1e3 * parts.seconds
+    places, ms = range(len(names)), 1e3 * parts.seconds
+    tops = ms.cumsum(axis=1)
     for column, (words, colour, hatch) in enumerate(PARTS.values()):
-        heights = ms[:, column]
-        if heights.max() > 0:
-            axes.bar(
-                places, heights, 0.6, bottom, color=colour, hatch=hatch, edgecolor="black",
-                linewidth=0.5, label=words,
-            )  # fmt: skip
-        bottom = bottom + heights
-    for place, top, tokens in zip(places, bottom, parts.tokens, strict=True):
+        height = ms[:, column]
+        if height.max() > 0:
+            looks: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black"}
+            bottom = tops[:, column] - height
+            axes.bar(places, height, 0.6, bottom, linewidth=0.5, label=words, **looks)
+    for place, top, tokens in zip(places, tops[:, -1], parts.tokens, strict=True):
         text = f"{top:.1f} ms\n{tokens:.1f} tokens\n{top / tokens:.2f} ms/token"
-        axes.annotate(
-            text, (place, top), (0, 3), textcoords="offset points", ha="center", fontsize=8
-        )
+        note(axes, text, (place, top), (0, 3), ha="center")
     frame(axes, title, "", "one round of the batch (ms)", grid="y")
-    axes.set_xticks(places, [name.replace(", ", "\n") for name in parts.names], fontsize="small")
+    axes.set_xticks(places, [name.replace(", ", "\n") for name in names], fontsize="small")
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_ylim(0, 1.22 * float(bottom.max()))
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-        handles[::-1], labels[::-1], frameon=False, fontsize="small",
-        loc="center left", bbox_to_anchor=(1.0, 0.5),
-    )  # fmt: skip
-    return axes
-
-
-def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
-    """Draw the gain over no speculation over load, per cent, with 90 % bands.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    curve
-        What; its baseline is the zero line.
-    request_rate
-        Of an open loop, 1/s.
-    """
-    axis = load_axis(curve, request_rate)
-    axes.axhline(0.0, color="black", linewidth=1.2)
-    for i, (name, series) in enumerate(zip(series_names(curve), curve.series, strict=True)):
-        if series.role == "baseline":
-            continue
-        colour, line, marker = STYLES[i % len(STYLES)]
-        rows = np.array([(c.gain, c.gain_low, c.gain_high) for c in series.comparisons]) * 100.0
-        label = f"{name} (runs today)" if series.role == "current" else name
-        axes.fill_between(axis.values, rows[:, 1], rows[:, 2], color=colour, alpha=0.12, lw=0)
-        for edge in (1, 2):
-            axes.plot(axis.values, rows[:, edge], color=colour, linestyle=line, linewidth=0.6)
-        axes.plot(
-            axis.values, rows[:, 0], color=colour, linestyle=line, marker=marker, markersize=4,
-            label=label,
-        )  # fmt: skip
-    frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
-    if len(axis.values) > 1:
-        load_ticks(axes, axis.values)
-    else:
-        axes.set_xticks(list(axis.values), [axis.number(0)])
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize="small")
+    axes.set_ylim(0, 1.22 * float(tops.max()))
+    # the legend from top to bottom, as the stack
+    legend(axes, reverse=True, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes

@@ -12,19 +12,10 @@ from specsim.report.words import amount
 
 
 def sketch(shown: Sequence[Timeline], width: int) -> str:
-    """Draw timelines one above the other on one time scale, a letter per phase.
-
-    Parameters
-    ----------
-    shown
-        What to draw.
-    width
-        Characters of a line.
-    """
+    """Draw timelines one above the other on one time scale, in lines of `width` characters."""
     margin = 2 + max(map(len, LANES.values()))
     columns = max(20, width - margin)
-    scale = max(t.duration_ns for t in shown) / columns
-    used = {str(name) for t in shown for name in np.unique(t.spans["phase"])}
+    scale = max(t.duration_ns for t in shown) / columns  # nanoseconds of a character
     lines = []
     for t in shown:
         lines.append(t.title)
@@ -34,10 +25,10 @@ def sketch(shown: Sequence[Timeline], width: int) -> str:
                 lines.append(f"{words:<{margin}}{drawn}".rstrip())
         lines.append("")
     total = amount(scale * columns / 1e6)
-    lines.append(f"{'':<{margin}}0{'ms'.rjust(columns - len(total) - 2, ' ')} {total}")
+    lines.append(f"{'':<{margin}}0{'ms'.rjust(columns - len(total) - 2)} {total}")
+    used = np.concatenate([t.spans["phase"] for t in shown])
     legend = [f"{letter} {words}" for name, (letter, words) in PHASES.items() if name in used]
-    lines += _wrapped(legend, width)
-    return "\n".join(lines)
+    return "\n".join(lines + _wrapped(legend, width))
 
 
 def _sketched(spans: Records, scale: float, columns: int, lane: str) -> str:

@@ -45,19 +45,8 @@ class _Column:
 def throughput_tables(curve: Curve, width: int, request_rate: float | None = None) -> list[Table]:
     """Lay out output tokens/s with interval and gain over no speculation.
 
-    Parameters
-    ----------
-    curve
-        What to show: a row per load, a column per setting.
-    width
-        Of the terminal, characters.
-    request_rate
-        Of an open loop, 1/s.
-
-    Returns
-    -------
-    list of Table
-        More than one where the settings do not fit side by side.
+    A row per load, a column per setting; more tables than one where the settings do not fit side
+    by side into `width` characters. `request_rate` is that of an open loop, 1/s.
     """
     mixed = len({series.points[0].algorithm for series in curve.series} - {"none"}) > 1
     columns = [_throughput(series, _heading(series, mixed)) for series in curve.series]
@@ -108,7 +97,7 @@ def _throughput(series: Series, heading: tuple[str, ...]) -> _Column:
     digits = 0 if max(rates) >= 9999.5 else _digits(min(rates), 99.95)
     rough = _digits(min(ends), 9.995)
     rows, styles = [], []
-    for point, comparison in zip(series.points, series.comparisons, strict=True):
+    for point, comparison in zip(series.points, series.points, strict=True):
         gain = "" if series.role == "baseline" else percent(comparison.gain)
         interval = f"({point.output_tps_low:.{rough}f}-{point.output_tps_high:.{rough}f})"
         rows.append((f"{point.output_tps:.{digits}f}", interval, gain))

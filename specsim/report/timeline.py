@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
-from specsim.engine import RunPlan
+from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Records
-from specsim.predict import FIRST_TREE_OVERLAP
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
-    from specsim.arrays import Ints
+    from specsim.arrays import Floats, Ints
     from specsim.simulate.result import SimulationResult
 
 LANES = {
@@ -72,68 +70,39 @@ ENOUGH_TRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Rounds of one setting under one scheduler.
+    """Rounds of one setting under one scheduler."""
 
-    Parameters
-    ----------
-    title
-        Setting, scheduler, engine, load.
-    timeline
-        ``sequential``, ``overlap`` or ``run_ahead``.
-    spans
-        Rows of `SPAN_DTYPE`; time 0 is the start of the first round.
-    output_tps
-        Of the whole simulation, tokens/s.
-    """
-
-    title: str
-    timeline: str
-    spans: Records
-    output_tps: float
+    title: str  # setting, scheduler, engine, load
+    spans: Records  # rows of `SPAN_DTYPE`; time 0 is the start of the first round
 
     def lane(self, name: str) -> Records:
         """Return the spans of one lane."""
-        return np.asarray(self.spans[self.spans["lane"] == name])
+        spans: Records = self.spans[self.spans["lane"] == name]
+        return spans
 
     @property
     def rounds(self) -> Records:
         """The spans of whole rounds."""
         steps = self.lane("step")
-        return np.asarray(steps[steps["round"] >= 0])
+        rounds: Records = steps[steps["round"] >= 0]
+        return rounds
 
     @property
     def duration_ns(self) -> int:
         """From the first round's start to the last step's end."""
         return int(self.lane("step")["end_ns"].max())
 
-    def covered_ns(self) -> int:
-        """Time during which a phase runs on any of CPU, GPU and link."""
-        busy = self.spans[np.isin(self.spans["lane"], ("cpu", "gpu", "link"))]
-        return union_ns(busy["start_ns"], busy["end_ns"])
-
     def mean_ms(self) -> dict[str, float]:
         """Milliseconds per round of each phase, in the order of `PHASES`."""
-        rounds = len(self.rounds)
-        spans = self.spans[~np.isin(self.spans["lane"], ("step", "clients"))]
+        busy = self.spans[~np.isin(self.spans["lane"], ("step", "clients"))]
         times = {}
         for name in PHASES:
-            chosen = spans[spans["phase"] == name]
+            chosen = busy[busy["phase"] == name]
             if len(chosen):
-                times[name] = float((chosen["end_ns"] - chosen["start_ns"]).sum()) / 1e6 / rounds
+                times[name] = (
+                    float((chosen["end_ns"] - chosen["start_ns"]).sum()) / 1e6 / len(self.rounds)
+                )
         return times
-
-
-def union_ns(start: Ints, end: Ints) -> int:
-    """Length of a union of intervals.
-
-    >>> union_ns(np.array([0, 5, 20]), np.array([10, 12, 21]))
-    13
-    """
-    order = np.argsort(start, kind="stable")
-    ends = np.maximum.accumulate(end[order])
-    begins = np.maximum(start[order][1:], ends[:-1])
-    first = int(ends[0] - start[order][0]) if len(ends) else 0
-    return first + int((ends[1:] - begins).clip(0).sum())
 
 
 def timelines(
@@ -173,7 +142,7 @@ def timelines(
     made = []
     for plan in scheduled_plans(profile, setting):
         result = _simulated(profile, plan, Load("closed_loop", concurrency), work, rounds, seed)
-        made.append(timeline_of(result, plan_title(plan, concurrency), rounds))
+        made.append(timeline_of(result, _title(plan, concurrency), rounds))
     return tuple(made)
 
 
@@ -183,31 +152,34 @@ def scheduled_plans(profile: Profile, setting: SpecSetting) -> tuple[RunPlan, ..
     What the engine's version refuses is planned on the first version that runs it, if there is
     one, and else against the engine's will.
     """
+    if setting.scheduler != "auto":
+        return (_planned(profile, setting),)
+    both = setting.with_scheduler("sequential"), setting.with_scheduler("overlap")
+    return tuple(_planned(profile, one) for one in both)
+
+
+def _planned(profile: Profile, setting: SpecSetting) -> RunPlan:
     system = profile.system()
-    schedulers: tuple[SpecSetting, ...] = (setting,)
-    if setting.scheduler == "auto":
-        schedulers = (setting.with_scheduler("sequential"), setting.with_scheduler("overlap"))
-    plans = []
-    for one in schedulers:
+    for version in (None, engine_named(system.engine.name).trees_overlap_from):
         try:
-            plans.append(system.plan(one))
+            return system.plan(setting, engine_version=version)
         except EngineRefusal:
-            later = FIRST_TREE_OVERLAP.get(profile.setup.engine.name)
-            try:
-                plans.append(system.plan(one, engine_version=later))
-            except EngineRefusal:
-                plans.append(system.plan(one, what_if=True))
-    return tuple(plans)
+            continue
+    return system.plan(setting, what_if=True)
 
 
-def plan_title(plan: RunPlan, concurrency: int) -> str:
+def _title(plan: RunPlan, concurrency: int) -> str:
     """Name a plan and its load."""
     setting = plan.setting
-    name = "no speculation" if not setting.speculates else setting.label
-    generation = {"sequential": " (v1)", "overlap": " (v2)"}.get(setting.scheduler, "")
-    generation = generation if plan.engine == "sglang" and setting.speculates else ""
+    worker = dict(engine_named(plan.engine).worker_names).get(setting.scheduler)
+    generation = f" ({worker})" if worker and setting.speculates else ""
     clients = f"{concurrency} client{'s' * (concurrency > 1)}"
-    words = [name, f"{setting.scheduler}{generation}", f"{plan.engine} {plan.version}", clients]
+    words = [
+        setting.title,
+        f"{setting.scheduler}{generation}",
+        f"{plan.engine} {plan.version}",
+        clients,
+    ]
     if plan.what_if:
         words.append("what-if")
     return ", ".join(words)
@@ -260,17 +232,14 @@ def timeline_of(result: SimulationResult, title: str, rounds: int | None = None)
         raise InputError(title, "has no recorded rounds", "simulate with record_rounds=True")
     first = 0 if rounds is None else _first_shown(result, rounds)
     last = count if rounds is None else min(count, first + rounds)
-    phases = result.phases(first, last)
-    shown = result.rounds[first:last]
-    origin = _ns(shown["start_s"][:1])[0]
+    phases, shown = result.phases(first, last), result.rounds[first:last]
     steps = _steps(result, phases, shown, first)
-    spans = [_phase_spans(phases, shown, first), steps]
-    spans.append(_waiting(result, int(steps["start_ns"].min()), int(steps["end_ns"].max())))
+    spans = [_phases(phases, shown, first), steps, _waiting(result, steps)]
     table = np.concatenate(spans)
+    origin = int(_ns(shown["start_s"][0]))
     table["start_ns"] -= origin
     table["end_ns"] -= origin
-    table = table[np.argsort(table["start_ns"], kind="stable")]
-    return Timeline(title, result.pricer.plan.timeline, np.asarray(table), result.output_tps)
+    return Timeline(title, table[np.argsort(table["start_ns"], kind="stable")])
 
 
 def _first_shown(result: SimulationResult, rounds: int) -> int:
@@ -284,63 +253,67 @@ def _first_shown(result: SimulationResult, rounds: int) -> int:
     return max(0, min(begin, latest))
 
 
-def _ns(seconds: NDArray[np.float64]) -> Ints:
+def _ns(seconds: Floats) -> Ints:
     return np.rint(seconds * 1e9).astype(np.int64)
 
 
-def _phase_spans(phases: Records, rounds: Records, first: int) -> Records:
+def _spans(start_ns: Ints, end_ns: Ints, **columns: object) -> Records:
+    """Rows of `SPAN_DTYPE`; a column is an array, or one value for all; what is not said is 0."""
+    table = np.zeros(len(start_ns), dtype=SPAN_DTYPE)
+    table["start_ns"], table["end_ns"] = start_ns, end_ns
+    for name, values in columns.items():
+        table[name] = values
+    return table
+
+
+def _phases(phases: Records, rounds: Records, first: int) -> Records:
     """Phases in nanoseconds; those of a round end where it does."""
-    table = np.zeros(len(phases), dtype=SPAN_DTYPE)
-    for name in ("phase", "lane", "round", "batch", "tokens"):
-        table[name] = phases[name]
-    table["start_ns"], table["end_ns"] = _ns(phases["start_s"]), _ns(phases["end_s"])
+    same = {name: phases[name] for name in ("phase", "lane", "round", "batch", "tokens")}
+    table = _spans(_ns(phases["start_s"]), _ns(phases["end_s"]), **same)
     inside = np.flatnonzero(table["round"] >= 0)
-    index = table["round"][inside] - first
-    table["accepted"][inside] = rounds["accepted"][index]
-    limit = _ns(rounds["end_s"])
-    order = np.lexsort((table["end_ns"][inside], phases["phase"][inside] == "prefill", index))
-    last = inside[order][np.flatnonzero(np.diff(index[order], append=-1))]
-    ends = np.minimum(table["end_ns"][inside], limit[index])
-    table["end_ns"][inside] = ends
-    table["end_ns"][last] = limit[table["round"][last] - first]
-    mixed = last[table["phase"][last] == "prefill"]
-    if len(mixed):  # a prompt chunk begins where the round's own phases end
-        own = inside[phases["phase"][inside] != "prefill"]
-        done = np.zeros(len(rounds), dtype=np.int64)
-        np.maximum.at(done, table["round"][own] - first, table["end_ns"][own])
-        table["start_ns"][mixed] = done[table["round"][mixed] - first]
+    own = table["round"][inside] - first
+    table["accepted"][inside] = rounds["accepted"][own]
+    prefill = table["phase"][inside] == "prefill"
+    by_end = np.lexsort((table["end_ns"][inside], prefill, own))
+    last = inside[by_end][np.flatnonzero(np.diff(own[by_end], append=-1))]
+    round_ends = _ns(rounds["end_s"])
+    table["end_ns"][inside] = np.minimum(table["end_ns"][inside], round_ends[own])
+    table["end_ns"][last] = round_ends[table["round"][last] - first]
+    # a prompt chunk begins where the round's own phases end
+    done = np.zeros(len(rounds), dtype=np.int64)
+    np.maximum.at(done, own[~prefill], table["end_ns"][inside[~prefill]])
+    chunks = last[table["phase"][last] == "prefill"]
+    table["start_ns"][chunks] = done[table["round"][chunks] - first]
     return table
 
 
 def _steps(result: SimulationResult, phases: Records, rounds: Records, first: int) -> Records:
     """Whole rounds, and the prefill steps between them."""
-    table = np.zeros(len(rounds), dtype=SPAN_DTYPE)
-    table["phase"], table["lane"] = "round", "step"
-    table["round"] = first + np.arange(len(rounds))
-    table["start_ns"], table["end_ns"] = _ns(rounds["start_s"]), _ns(rounds["end_s"])
-    table["batch"], table["accepted"] = rounds["batch"], rounds["accepted"]
-    width = result.pricer.plan.setting.num_draft_tokens
-    table["tokens"] = rounds["batch"] * width
     alone = phases[(phases["phase"] == "prefill") & (phases["round"] < 0)]
-    prefill = np.zeros(len(alone), dtype=SPAN_DTYPE)
-    for name in ("phase", "round", "batch", "tokens"):
-        prefill[name] = alone[name]
-    prefill["lane"] = "step"
-    prefill["start_ns"], prefill["end_ns"] = _ns(alone["start_s"]), _ns(alone["end_s"])
-    return np.concatenate([table, prefill])
+    whole = _spans(
+        _ns(rounds["start_s"]),
+        _ns(rounds["end_s"]),
+        phase="round",
+        lane="step",
+        round=first + np.arange(len(rounds)),
+        batch=rounds["batch"],
+        tokens=rounds["batch"] * result.pricer.plan.setting.num_draft_tokens,
+        accepted=rounds["accepted"],
+    )
+    same = {name: alone[name] for name in ("phase", "round", "batch", "tokens")}
+    between = _spans(_ns(alone["start_s"]), _ns(alone["end_s"]), lane="step", **same)
+    return np.concatenate([whole, between])
 
 
-def _waiting(result: SimulationResult, start_ns: int, end_ns: int) -> Records:
+def _waiting(result: SimulationResult, steps: Records) -> Records:
     """Spans of a constant, positive number of requests between arrival and admission."""
-    arrival, admitted = result.requests["arrival_s"], result.requests["admitted_s"]
-    come = _ns(arrival[~np.isnan(arrival)])
-    gone = _ns(admitted[~np.isnan(admitted)])
-    edges = np.unique(np.concatenate([come, gone]).clip(start_ns, end_ns))
-    edges = np.unique(np.concatenate([[start_ns], edges, [end_ns]]))
-    waiting = np.searchsorted(np.sort(come), edges[:-1], side="right")
-    waiting = waiting - np.searchsorted(np.sort(gone), edges[:-1], side="right")
-    table = np.zeros(len(waiting), dtype=SPAN_DTYPE)
-    table["phase"], table["lane"], table["round"] = "waiting", "clients", -1
-    table["start_ns"], table["end_ns"] = edges[:-1], edges[1:]
-    table["batch"] = waiting
-    return np.asarray(table[(waiting > 0) & (edges[1:] > edges[:-1])])
+    bounds = steps["start_ns"].min(), steps["end_ns"].max()
+    moments = (result.requests["arrival_s"], result.requests["admitted_s"])
+    come, gone = (np.sort(_ns(at[~np.isnan(at)])) for at in moments)
+    edges = np.unique(np.concatenate([come.clip(*bounds), gone.clip(*bounds), bounds]))
+    here = edges[:-1]
+    waiting = np.searchsorted(come, here, "right") - np.searchsorted(gone, here, "right")
+    who = {"phase": "waiting", "lane": "clients", "round": -1, "batch": waiting}
+    table = _spans(here, edges[1:], **who)
+    waits: Records = table[waiting > 0]
+    return waits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specsim.curve import Comparison, Curve, CurvePoint
+from specsim.curve import Curve, CurvePoint
 from specsim.tree import tree_capacity
 
 CERTAIN = 0.995
@@ -33,7 +33,7 @@ def amount(value: float) -> str:
     )
 
 
-def sureness(comparison: Comparison) -> float:
+def sureness(comparison: CurvePoint) -> float:
     """Probability that the sign of the gain is as predicted."""
     p = comparison.probability
     return p if comparison.gain >= 0 else 1.0 - p
@@ -133,6 +133,16 @@ def series_names(curve: Curve) -> tuple[str, ...]:
             for name, head in zip(names, heads, strict=True)
         ]
     return tuple(names)
+
+
+def series_labels(curve: Curve) -> tuple[str, ...]:
+    """Name each series, with what a reader must know of it."""
+    labels = []
+    for name, series in zip(series_names(curve), curve.series, strict=True):
+        words = ["runs today"] if series.role == "current" else []
+        words += ["what-if"] if series.points[0].what_if else []
+        labels.append(f"{name} ({', '.join(words)})" if words else name)
+    return tuple(labels)
 
 
 def _scheduler(point: CurvePoint) -> str:

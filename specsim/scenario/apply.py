@@ -14,16 +14,10 @@ from typing import Any
 import numpy as np
 
 from specsim.acceptance import Acceptance, accept_table
+from specsim.engine import engine_named
 from specsim.errors import InputError
-from specsim.profile import (
-    FitRecord,
-    Parameter,
-    Profile,
-    acceptance_name,
-    acceptance_priors,
-    cost_priors,
-    default_acceptance,
-)
+from specsim.parameters import ACCEPTANCE, acceptance_priors, cost_priors, row_of
+from specsim.profile import FitRecord, Profile, acceptance_name, default_acceptance
 from specsim.scenario.override import (
     ACCEPT_LENGTH,
     PARAMETERS,
@@ -35,35 +29,7 @@ from specsim.scenario.override import (
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
-
-RESET: dict[str, frozenset[str]] = {
-    name: frozenset(groups.split())
-    for name, groups in {
-        "bandwidth": "gpu",
-        "compute": "gpu",
-        "matrix": "gpu quantisation",
-        "target_fixed": "gpu model",
-        "attention": "gpu model backend kv_dtype",
-        "attention_fill": "gpu model backend",
-        "verify_fill": "gpu model backend",
-        "kv_reads": "backend engine",
-        "per_request": "gpu engine",
-        "host": "gpu engine",
-        "prefill": "gpu model quantisation",
-        "kv_pool": "gpu count model quantisation kv_dtype draft engine kv_tokens",
-        "allreduce_latency": "link count allreduce",
-        "allreduce_bandwidth": "link count allreduce",
-        "coverage": "model",
-        "expert_sharing": "model",
-        "round_overhead": "gpu model engine",
-        "draft": "gpu model draft",
-        "correction": "gpu model quantisation link count allreduce backend engine",
-        "acceptance": "model draft",
-    }.items()
-}
-"""What a changed part of the setup makes of each parameter: back to its prior."""
-
-KEPT_MEDIAN = ("host", "per_request", "round_overhead")
+from specsim.uncertainty import Parameter
 
 NEW_SERVER = ("gpu", "model")
 CHANGED_SERVER = ("link", "count", "quantisation", "allreduce")
@@ -137,9 +103,7 @@ def _follow(setup: Setup, mapping: dict[str, Any], keys: set[str], notes: list[s
         engine["tp"] = max(1, hardware["gpu_count"] // ranks)
     if "engine" in keys and engine["name"] != setup.engine.name:
         if "engine.version" not in keys:
-            from specsim.profile.other_engine import NEWEST_READ, parse_engine
-
-            engine["version"] = NEWEST_READ[parse_engine(engine["name"])]
+            engine["version"] = engine_named(engine["name"]).newest
         for key in ("max_running_requests", "cuda_graph_max_bs", "chunked_prefill_size"):
             if key not in keys:
                 engine.pop(key, None)
@@ -190,12 +154,12 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     if not groups:
         return replace(profile, setup=setup)
     acceptances = profile.acceptances
-    if groups & RESET["acceptance"]:
+    if groups & set(ACCEPTANCE["accept_level"].resets.split()):
         acceptances = tuple(
             default_acceptance(system, profile.default_algorithm, a.dataset, a.temperature)
             for a in acceptances
         )
-    wanted = [*cost_priors(system)]
+    wanted = [*cost_priors(system.facts)]
     wanted += [p for p in profile.parameters if p.name.startswith("correction_")]
     if any(p.name.startswith("accept_level") for p in profile.parameters):
         names = tuple(acceptance_name(a) for a in acceptances)
@@ -207,7 +171,7 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     reset = []
     for prior in wanted:
         index, known = old.get(prior.name, (None, None))
-        if known is None or not groups & RESET[_family(prior.name)]:
+        if known is None or not groups & set(row_of(prior.name).resets.split()):
             chosen.append(known or prior)
             kept.append(index)
         elif not prior.name.startswith("correction_"):
@@ -228,7 +192,7 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
 
 def _back_to(prior: Parameter, known: Parameter) -> Parameter:
     """Return the prior, around the known value where that is the software's."""
-    if prior.name not in KEPT_MEDIAN:
+    if not row_of(prior.name).of_software:
         return prior
     shift = known.value / prior.prior_median
     return replace(
@@ -242,12 +206,6 @@ def _back_to(prior: Parameter, known: Parameter) -> Parameter:
 
 def _release(setup: Setup) -> str:
     return f"{setup.engine.name} {setup.engine.version}"
-
-
-def _family(name: str) -> str:
-    if name.startswith("correction_"):
-        return "correction"
-    return name if name in RESET else "acceptance"
 
 
 def _correlation(profile: Profile, kept: Sequence[int | None]) -> tuple[tuple[float, ...], ...]:

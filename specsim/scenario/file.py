@@ -11,7 +11,7 @@ from specsim.errors import FormatError, UnknownNameError
 from specsim.profile import load_profile
 from specsim.scenario.apply import Applied, apply_overrides
 from specsim.scenario.override import Override, parse_overrides
-from specsim.server import read_text
+from specsim.textfile import read_text
 
 SCHEMA = "specsim.scenario/1"
 KEYS = ("schema", "name", "description", "profile", "set")

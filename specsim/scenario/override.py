@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from specsim.cost import CostParameters
 from specsim.errors import InputError, UnknownNameError
+from specsim.parameters import ACCEPTANCE, COST
 
 SETUP_TEXT = {
     "gpu": ("hardware", "gpu"),
@@ -46,19 +46,14 @@ SETUP_NUMBER = {
 }
 """Keys that hold a number; ``context`` keeps the cached share of the prompt."""
 
+ROWS = COST | {name: row for name, row in ACCEPTANCE.items() if name != "accept_level"}
 PARAMETERS = {
-    "allreduce.latency": "allreduce_latency",
-    "allreduce.bandwidth": "allreduce_bandwidth",
-    "draft.cost": "draft",
-    "overhead": "round_overhead",
-    "gpu.bandwidth": "bandwidth",
-    "gpu.compute": "compute",
-    **{f.name: f.name for f in fields(CostParameters) if f.name not in ("correction", "draft")},
-    "rank_scale": "rank_scale",
-    "confidence_shift": "confidence_shift",
-    "accept_decay": "accept_decay",
+    key: name
+    for name, row in ROWS.items()
+    for key in (name, *row.set_as[:1])
+    if key not in SETUP_TEXT
 }
-"""Keys that change a parameter of the profile."""
+"""Keys that change a parameter of the profile, and its name; ``draft`` is the drafter."""
 
 ACCEPT_LENGTH = "accept_length"
 
@@ -76,7 +71,7 @@ ALIASES = {
     "context_len": "context",
     "isl": "input_len",
     "osl": "output_len",
-    "allreduce.alpha": "allreduce.latency",
+    **{alias: row.set_as[0] for row in ROWS.values() for alias in row.set_as[1:]},
 }
 
 

@@ -10,29 +10,23 @@ from specsim.server.reading import (
 from specsim.server.spec import (
     CurrentSetting,
     DraftSpec,
-    EngineSpec,
-    GpuTable,
     HardwareSpec,
     ModelSpec,
     Setup,
     SourceSpec,
     WorkloadSpec,
 )
-from specsim.server.textfile import read_text
 
 __all__ = [
     "SCHEMA",
     "CurrentSetting",
     "DraftSpec",
-    "EngineSpec",
-    "GpuTable",
     "HardwareSpec",
     "ModelSpec",
     "Setup",
     "SourceSpec",
     "WorkloadSpec",
     "read_setup",
-    "read_text",
     "setup_from_mapping",
     "setup_from_shipped",
     "setup_to_mapping",

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields
+from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from specsim.errors import FormatError, InputError
-from specsim.server.complaints import in_file, refusal
-from specsim.server.spec import SECTIONS, CurrentSetting, GpuTable, Setup
-from specsim.server.textfile import read_text, shown
+from specsim.engine import engine_names
+from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
+from specsim.hardware import Gpu, gpu_from_table, load_gpu
+from specsim.library import is_file
+from specsim.server.spec import REQUIRED, SECTIONS, Setup
+from specsim.textfile import read_toml, shown
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import BaseModel, ValidationError
 
 SCHEMA = "specsim.setup/1"
 
+PATHS = {"hardware": ("gpu", "link"), "model": ("id", "config"), "draft": ("id",)}
+"""Keys that may hold the path of a file, which counts from the setup's folder."""
+
 
 def read_setup(path: str | Path) -> Setup:
-    """Read a setup.toml.
-
-    Parameters
-    ----------
-    path
-        The file; a relative ``config`` in it counts from its folder.
+    """Read a setup.toml; a relative path in it counts from its folder.
 
     Raises
     ------
@@ -36,14 +37,7 @@ def read_setup(path: str | Path) -> Setup:
     InputError
         If the file cannot be opened.
     """
-    path = Path(path)
-    text = read_text(path, "a setup.toml")
-    try:
-        mapping = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "nested too deep"
-        raise FormatError(path, f"is not TOML: {reason}", "correct that line") from None
-    return setup_from_mapping(mapping, path)
+    return setup_from_mapping(read_toml(path, "a setup.toml"), Path(path))
 
 
 def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup") -> Setup:
@@ -54,7 +48,7 @@ def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup")
     mapping
         As a TOML or JSON parser returns it. An empty text is the same as a key left out.
     origin
-        For messages; where it is a Path, a relative ``config`` counts from its folder.
+        For messages; where it is a Path, a relative path in the mapping counts from its folder.
 
     Raises
     ------
@@ -71,57 +65,42 @@ def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup")
     ... }).hardware.gpu
     'h100-sxm'
     """
-    from pydantic import ValidationError  # here: a profile that ships does not need it
-
     _check_schema(mapping.get("schema"), origin)
-    sections = {
-        name: {key: value for key, value in table.items() if not _is_blank(value)}
-        if isinstance(table, Mapping)
-        else table
-        for name, table in mapping.items()
-        if name != "schema"
-    }
-    part = "current"
+    for name in mapping:
+        if name != "schema" and name not in SECTIONS:
+            raise _unknown_key(origin, str(name), None)
+    for name in REQUIRED:
+        if name not in mapping:
+            raise FormatError(f"{origin}: [{name}]", "is missing", f"add a section [{name}]")
+    sections = {name: _section(name, mapping[name], origin) for name in SECTIONS if name in mapping}
+    engine = sections["engine"].name
+    if engine not in engine_names():
+        raise UnknownNameError(f"{origin}: [engine] name", engine, engine_names())
+    part = "[current]"
     try:
         if "current" in sections:
-            checked = _current_adapter().validate_python({"current": sections["current"]})
-            sections["current"] = checked["current"].setting
-        setup = _adapter().validate_python(sections)
-        part = "workload"
+            sections["current"] = sections["current"].setting
+        part = "[model]"
+        setup = Setup(**sections)
+        part = "[workload]"
         _ = setup.workload.workload
-    except ValidationError as error:
-        raise refusal(origin, error) from None
     except InputError as error:
-        raise in_file(f"{origin}: [{part}]", error) from None
-    if (setup.model.id is None) == (setup.model.config is None):
-        raise FormatError(
-            f"{origin}: [model]",
-            "must have either id or config",
-            "give a library id, or the path of the model's config.json",
-        )
-    if setup.model.config is not None and isinstance(origin, Path):
-        config = origin.parent / Path(setup.model.config).expanduser()
-        return replace(setup, model=replace(setup.model, config=str(config)))
+        raise _in_file(f"{origin}: {part}", error) from None
     return setup
 
 
 def setup_from_shipped(mapping: Mapping[str, Any]) -> Setup:
-    """Return a mapping that specsim wrote itself as a Setup, unchecked.
+    """Return a mapping that specsim wrote itself as a Setup, its types unchecked.
 
     Only for the profiles that ship: a test reads them with :func:`setup_from_mapping` too, which
     costs a third of a second more (pydantic).
     """
-    sections: dict[str, Any] = {
-        name: section(**mapping[name]) for name, section in SECTIONS.items() if name in mapping
-    }
-    gpu, allreduce = sections["hardware"].gpu, sections["hardware"].allreduce
-    sections["hardware"] = replace(
-        sections["hardware"],
-        gpu=gpu if isinstance(gpu, str) else GpuTable.of(gpu),
-        allreduce=allreduce
-        if isinstance(allreduce, str)
-        else tuple(sorted((int(size), float(seconds)) for size, seconds in allreduce.items())),
-    )
+    sections: dict[str, Any] = {}
+    for name in SECTIONS:
+        if name in mapping:
+            table = mapping[name]
+            read = {k: READ[k](v) for k, v in table.items() if k in READ}
+            sections[name] = SECTIONS[name](**(table | read))
     if "current" in sections:
         sections["current"] = sections["current"].setting
     return Setup(**sections)
@@ -140,11 +119,82 @@ def setup_to_mapping(setup: Setup) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     """Return the TOML form of a field."""
-    if isinstance(value, GpuTable):
-        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Gpu):
+        return value.table()
     if isinstance(value, tuple):
         return {str(size): seconds for size, seconds in value}
     return value
+
+
+def _section(name: str, raw: object, origin: str | Path) -> Any:
+    """Check one section of the file and return it as its dataclass."""
+    from pydantic import ValidationError  # here: a profile that ships does not need it
+
+    where = f"{origin}: [{name}]"
+    if not isinstance(raw, Mapping):
+        raise FormatError(where, "must be a table", f"write [{name}] and its keys below")
+    table = {key: value for key, value in raw.items() if not _is_blank(value)}
+    folder = origin.parent if isinstance(origin, Path) else Path()
+    key = ""
+    try:
+        for key in PATHS.get(name, ()):
+            if isinstance(table.get(key), str):
+                table[key] = _from_folder(folder, key, table[key])
+        for key in READ.keys() & table.keys():
+            table[key] = READ[key](table[key])
+        key = ""
+        checked = _schema(name).model_validate(table)
+        return SECTIONS[name](**{k: getattr(checked, k) for k in checked.model_fields_set})
+    except ValidationError as error:
+        raise _complaint(origin, name, error) from None
+    except InputError as error:
+        raise _in_file(f"{where} {key}".strip(), error) from None
+
+
+def _from_folder(folder: Path, key: str, name: str) -> str:
+    """Return a path in a setup as it counts from the setup's folder; an id as it stands."""
+    return str(folder / Path(name).expanduser()) if key == "config" or is_file(name) else name
+
+
+def _gpu(value: object) -> object:
+    """Return a GPU of the user's own, in a table or a file; an id as it stands."""
+    if isinstance(value, Mapping):
+        return gpu_from_table(value)
+    if isinstance(value, str):
+        return load_gpu(value) if is_file(value) else value
+    if isinstance(value, Gpu):
+        return value
+    raise InputError(shown(value), "is neither a library id nor a table", "put the id in quotes")
+
+
+def _allreduce(value: object) -> object:
+    """Turn a table of bytes -> seconds into pairs in order of bytes."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping) or not value:
+        raise InputError(
+            shown(value),
+            "is neither a name nor a table of bytes and seconds",
+            'write e.g. "fused" or {"65536" = 42e-6}',
+        )
+    for size, seconds in value.items():
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not (re.fullmatch(r"[1-9][0-9]{0,14}", str(size)) and number and 0 < seconds < math.inf):
+            raise InputError(
+                f"{shown(size)} = {shown(seconds)}",
+                "must be a whole number of bytes and a positive number of seconds",
+                'write e.g. "65536" = 42e-6',
+            )
+    return tuple(sorted((int(size), float(seconds)) for size, seconds in value.items()))
+
+
+def _iso(value: object) -> object:
+    """Write a TOML date as text."""
+    return value.isoformat() if isinstance(value, date) else value
+
+
+READ = {"gpu": _gpu, "allreduce": _allreduce, "date": _iso}
+"""What the value of a key is turned into before its type is checked."""
 
 
 def _is_blank(value: object) -> bool:
@@ -152,17 +202,58 @@ def _is_blank(value: object) -> bool:
 
 
 @cache
-def _adapter() -> TypeAdapter[Setup]:
-    from pydantic import TypeAdapter
+def _schema(name: str) -> type[BaseModel]:
+    """Return the types of a section as pydantic checks them: strictly, and no other keys."""
+    from pydantic import ConfigDict, create_model
 
-    return TypeAdapter(Setup)
+    section = SECTIONS[name]
+    hints = get_type_hints(section)
+    keys: dict[str, Any] = {
+        f.name: (hints[f.name], ... if f.default is MISSING else None) for f in fields(section)
+    }
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return create_model(section.__name__, __config__=config, **keys)
 
 
-@cache
-def _current_adapter() -> TypeAdapter[dict[str, CurrentSetting]]:
-    from pydantic import TypeAdapter
+def _complaint(origin: str | Path, section: str, error: ValidationError) -> InputError:
+    """Return the first complaint of pydantic as one line; unknown keys go first.
 
-    return TypeAdapter(dict[str, CurrentSetting])
+    An unknown key is often the misspelt one that another complaint misses.
+    """
+    details = error.errors(include_url=False)
+    first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
+    key, given = str(first["loc"][0]), first["input"]
+    where = f"{origin}: [{section}] {key}"
+    match first["type"]:
+        case "extra_forbidden":
+            return _unknown_key(origin, section, key)
+        case "missing":
+            return FormatError(where, "is missing", f"add {key} to [{section}]")
+        case "literal_error" if isinstance(given, str):
+            known = re.findall(r"'([^']*)'", first["ctx"]["expected"])
+            return UnknownNameError(where, given, known)
+    reason = first["msg"].replace("Input should be", "must be")
+    quotes = first["type"] == "string_type"
+    remedy = "put it in quotes" if quotes else "leave it out for the default"
+    return FormatError(f"{where} = {shown(given)}", reason, remedy)
+
+
+def _in_file(where: str, error: SpecsimError) -> InputError:
+    """Return the same complaint with the file and the key in front."""
+    if isinstance(error, UnknownNameError):
+        return UnknownNameError(f"{where}: {error.kind}", error.name, error.known)
+    return FormatError(f"{where}: {error.value}", error.reason, error.remedy)
+
+
+def _unknown_key(origin: str | Path, section: str, key: str | None) -> UnknownNameError:
+    """Return the error of a key that its section, or a section that the file, does not have."""
+    known = {name: [f.name for f in fields(cls)] for name, cls in SECTIONS.items()}
+    name = section if key is None else key
+    homes = [other for other, keys in known.items() if name in keys]
+    remedy = f"it belongs in [{homes[0]}]" if homes else None
+    if key is None:
+        return UnknownNameError(f"{origin}: section", section, known, remedy)
+    return UnknownNameError(f"{origin}: key of [{section}]", key, known[section], remedy)
 
 
 def _check_schema(schema: object, origin: str | Path) -> None:

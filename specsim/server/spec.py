@@ -1,231 +1,64 @@
 """What a setup.toml says: one frozen dataclass per section.
 
-The annotations are the schema that pydantic checks at the boundary (``reading``). Library ids
-(``gpu``, ``link``, ``model``, ``draft``) stay strings: what they stand for is the business of the
-hardware and architecture modules.
+Their annotations are the schema that pydantic checks at the boundary (``reading``); their ranges
+they check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay strings: what they
+stand for is the business of the hardware and architecture modules.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
-from typing import Annotated, Literal
+from typing import Literal
 
+from specsim.engine import EngineSpec, at_least
 from specsim.errors import InputError
 from specsim.evidence import Evidence
-from specsim.server.constraints import (
-    Amount,
-    Before,
-    Count,
-    Fraction,
-    Positive,
-    Whole,
-    Within,
-    only_known_keys,
-)
-from specsim.server.textfile import shown
+from specsim.hardware import Gpu
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
 from specsim.workload import Lengths, Workload
 
 AllReduce = Literal["nccl", "custom", "fused", "symmetric"]
-EngineName = Literal["sglang", "vllm", "tensorrt-llm", "llama.cpp"]
-Scalar = str | bool | int | float
 
 
-@dataclass(frozen=True, slots=True)
-class GpuTable(Mapping[str, "Scalar | GpuTable"]):
-    """A GPU that the library does not have: the keys of a library entry, here only kept.
-
-    A number may stand in a table of its own, with its evidence and source.
-    """
-
-    entries: tuple[tuple[str, Scalar | GpuTable], ...]
-
-    def __getitem__(self, key: str) -> Scalar | GpuTable:
-        return dict(self.entries)[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return (key for key, _ in self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    @classmethod
-    def of(cls, table: Mapping[str, object]) -> GpuTable:
-        """Copy a table.
-
-        Raises
-        ------
-        InputError
-            If an entry is neither a finite number, nor a text, nor a table of such.
-        """
-        entries: list[tuple[str, Scalar | GpuTable]] = []
-        for key, entry in table.items():
-            if isinstance(entry, Mapping):
-                entries.append((str(key), cls.of(entry)))
-            elif isinstance(entry, str) or (isinstance(entry, int | float) and _finite(entry)):
-                entries.append((str(key), entry))
-            else:
-                raise InputError(
-                    f"{key} = {shown(entry)}",
-                    "must be a finite number or a text",
-                    "write one value per key, and leave out what is not known",
-                )
-        return cls(tuple(entries))
-
-
-def _finite(number: int | float) -> bool:
-    return abs(number) < math.inf
-
-
-def _gpu(value: object) -> object:
-    """Turn a table into a GpuTable."""
-    if isinstance(value, str | GpuTable):
-        return value
-    if isinstance(value, Mapping):
-        return GpuTable.of(value)
-    raise InputError(shown(value), "is neither a library id nor a table", "put the id in quotes")
-
-
-def _allreduce(value: object) -> object:
-    """Turn a table of bytes -> seconds into pairs in order of bytes."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, Mapping) or not value:
-        raise InputError(
-            shown(value),
-            "is neither a name nor a table of bytes and seconds",
-            'write e.g. "fused" or {"65536" = 42e-6}',
-        )
-    for size, seconds in value.items():
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not (re.fullmatch(r"[1-9][0-9]{0,14}", str(size)) and number and 0 < seconds < math.inf):
-            raise InputError(
-                f"{shown(size)} = {shown(seconds)}",
-                "must be a whole number of bytes and a positive number of seconds",
-                'write e.g. "65536" = 42e-6',
-            )
-    return tuple(sorted((int(size), float(seconds)) for size, seconds in value.items()))
-
-
-def _iso(value: object) -> object:
-    """Write a TOML date as text."""
-    return value.isoformat() if isinstance(value, date) else value
-
-
-@only_known_keys
 @dataclass(frozen=True, slots=True)
 class HardwareSpec:
-    """The GPUs of one server and what joins them.
+    """The GPUs of one server and what joins them."""
 
-    Parameters
-    ----------
-    gpu
-        Library id, or a table of the same keys as a library entry.
-    gpu_count
-        GPUs of the server.
-    link
-        Library id of the link between them; ``none`` for one GPU.
-    allreduce
-        The implementation, or measured (message bytes, seconds) pairs in order of bytes.
-    """
+    gpu: str | Gpu  # library id, or one of the user's own
+    gpu_count: int = 1
+    link: str = "none"  # id of the link between them, or a TOML file
+    # the implementation, or measured (message bytes, seconds) pairs in order of bytes
+    allreduce: AllReduce | tuple[tuple[int, float], ...] = "nccl"
 
-    gpu: Annotated[str | GpuTable, Before(_gpu)]
-    gpu_count: Count = 1
-    link: str = "none"
-    allreduce: Annotated[AllReduce | tuple[tuple[int, float], ...], Before(_allreduce)] = "nccl"
+    def __post_init__(self) -> None:
+        at_least(self, 1, "gpu_count")
 
 
-@only_known_keys
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """The target model: a library id, or the path of its config.json.
-
-    Parameters
-    ----------
-    id, config
-        One of the two; a relative path counts from the setup file's folder.
-    quantisation
-        Name of the weight format; None is the one of the id or the config.
-    weight_bytes
-        Overrides the derived size of all weights, bytes.
-    """
+    """The target model: a library id, or the path of its config.json or TOML table."""
 
     id: str | None = None
     config: str | None = None
-    quantisation: str | None = None
-    weight_bytes: Positive | None = None
+    quantisation: str | None = None  # weight format; None is the one of the id or the config
+    weight_bytes: float | None = None  # overrides the derived size of all weights
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "weight_bytes")
 
 
-@only_known_keys
 @dataclass(frozen=True, slots=True)
 class DraftSpec:
-    """The drafter: a library id.
-
-    Parameters
-    ----------
-    id
-        The library id.
-    quantisation
-        Weight format of a drafter that is not its published one.
-    layers
-        Layers that are kept of a library model that drafts, where it is cut short.
-    """
+    """The drafter: a library id, or the path of a TOML table."""
 
     id: str | None = None
-    quantisation: str | None = None
-    layers: Count | None = None
+    quantisation: str | None = None  # weight format of one that is not its published one
+    layers: int | None = None  # that are kept of a model that drafts, where it is cut short
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "layers")
 
 
-@only_known_keys
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """The engine as it is launched; None is the engine's own default.
-
-    Parameters
-    ----------
-    name, version
-        Engine and its version, as text.
-    tp, dp, ep
-        Ranks of tensor, data and expert parallelism.
-    attention_backend, kv_dtype
-        As on the engine's command line; the KV cache is bf16 unless said otherwise.
-    max_running_requests
-        Most requests that run at once.
-    cuda_graph_max_bs
-        Largest batch captured in a CUDA graph, requests.
-    mem_fraction_static
-        Fraction of GPU memory for weights and KV cache.
-    kv_tokens
-        Tokens that the KV cache holds, from the start-up log; None derives it.
-    chunked_prefill_size
-        Most prompt tokens of one prefill step.
-    page_size
-        Tokens of one KV page (SGLang's default is 1).
-    kv_unified
-        Whether llama.cpp's slots share one KV cache (``--kv-unified``; extends the format).
-    """
-
-    name: EngineName
-    version: str
-    tp: Count = 1
-    dp: Count = 1
-    ep: Count = 1
-    attention_backend: str | None = None
-    kv_dtype: str = "bf16"
-    max_running_requests: Count | None = None
-    cuda_graph_max_bs: Count | None = None
-    mem_fraction_static: Fraction | None = None
-    kv_tokens: Count | None = None
-    chunked_prefill_size: Count | None = None
-    page_size: Count = 1
-    kv_unified: bool = False
-
-
-@only_known_keys
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
     """The requests, where an observation or a command does not say; means in tokens.
@@ -234,14 +67,19 @@ class WorkloadSpec:
     format. The lengths are ``assumed`` unless `evidence` says better.
     """
 
-    input_len: Amount = 1024.0
-    output_len: Annotated[float, Within(ge=1)] = 512.0
-    input_cached: Amount = 0.0
-    input_len_cv: Amount = 0.0
-    output_len_cv: Amount = 0.0
+    input_len: float = 1024.0
+    output_len: float = 512.0
+    input_cached: float = 0.0
+    input_len_cv: float = 0.0
+    output_len_cv: float = 0.0
     dataset: str = ""
-    temperature: Amount = 0.0
+    temperature: float = 0.0
     evidence: Evidence = "assumed"
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "output_len")
+        at_least(self, 0, "input_len", "input_cached", "input_len_cv", "output_len_cv")
+        at_least(self, 0, "temperature")
 
     @property
     def workload(self) -> Workload:
@@ -262,16 +100,18 @@ class WorkloadSpec:
         )
 
 
-@only_known_keys
 @dataclass(frozen=True, slots=True)
 class CurrentSetting:
     """The setting that runs today, as written."""
 
     algorithm: str
-    topk: Whole | None = None
-    num_steps: Whole | None = None
-    num_draft_tokens: Whole | None = None
+    topk: int | None = None
+    num_steps: int | None = None
+    num_draft_tokens: int | None = None
     scheduler: Scheduler = "auto"
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "topk", "num_steps", "num_draft_tokens")
 
     @property
     def setting(self) -> SpecSetting:
@@ -296,19 +136,23 @@ class CurrentSetting:
         return SpecSetting.of(*numbers, algorithm, self.scheduler)
 
 
-@only_known_keys
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
     """Where the description is from, and of which day (ISO date)."""
 
     text: str = ""
-    date: Annotated[str, Before(_iso)] = ""
+    date: str = ""
 
 
-@only_known_keys
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The content of a setup.toml; `draft` and `current` are None where the file has none."""
+    """The content of a setup.toml; `draft` and `current` are None where the file has none.
+
+    Raises
+    ------
+    InputError
+        If the model has neither id nor config, or both.
+    """
 
     hardware: HardwareSpec
     model: ModelSpec
@@ -317,6 +161,14 @@ class Setup:
     workload: WorkloadSpec = WorkloadSpec()
     current: SpecSetting | None = None
     source: SourceSpec = SourceSpec()
+
+    def __post_init__(self) -> None:
+        if (self.model.id is None) == (self.model.config is None):
+            raise InputError(
+                "model",
+                "must have either id or config",
+                "give a library id, or the path of the model's config.json",
+            )
 
 
 SECTIONS: dict[str, type] = {
@@ -329,3 +181,5 @@ SECTIONS: dict[str, type] = {
     "source": SourceSpec,
 }
 """The sections of the file, in its order."""
+
+REQUIRED = ("hardware", "model", "engine")

@@ -11,11 +11,13 @@ from specsim.architecture import (
     load_model,
     model_from_hf_config,
 )
-from specsim.cost import AllReduce, AllReducePiece, CostModel, CostParameters, fit_allreduce
-from specsim.engine import EngineSetup, RunPlan, drafts_eager, kv_capacity, plan_run
+from specsim.cost import AllReduce, AllReducePiece, CostModel, fit_allreduce
+from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity, plan_run
 from specsim.errors import InputError
 from specsim.evidence import Evidence
-from specsim.hardware import AllReducePath, Gpu, Link, gpu_from_table, load_gpu, load_link
+from specsim.hardware import AllReducePath, Gpu, Link, load_gpu, load_link
+from specsim.library import is_file
+from specsim.parameters import CostParameters, Facts, cost_values
 from specsim.server import HardwareSpec, Setup
 from specsim.setting import SpecSetting
 from specsim.sharding import shard, shard_draft
@@ -29,38 +31,44 @@ FALLBACK_LATENCY_S = {"nvlink": 5e-6, "infinity-fabric": 8e-6}
 
 ADMITTED_OUTPUT_SHARE = 0.7
 """Share of a request's output that admission reserves: SGLang starts new_token_ratio at 0.7 and
-lets it decay to a floor of 0.14 x (ENGINES A3), and a running request has on average half of its
-output; 0.7 is where both meet without retraction."""
+lets it decay to a floor of 0.14 x [@sglang-wheels], and a running request has on average half of
+its output; 0.7 is where both meet without retraction."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One server, ready to be priced.
+    """One server, ready to be priced."""
 
-    Parameters
-    ----------
-    setup
-        As read from the file.
-    gpu, link
-        From the library or the file.
-    cost
-        Prices rounds.
-    engine
-        Engine facts that the rules need.
-    workload
-        Default requests.
-    """
-
-    setup: Setup
+    setup: Setup  # as read from the file
     gpu: Gpu
     link: Link
-    cost: CostModel
-    engine: EngineSetup
-    workload: Workload
+    cost: CostModel  # prices rounds
+    workload: Workload  # default requests
+
+    @property
+    def engine(self) -> EngineSpec:
+        """The engine as it is launched."""
+        return self.setup.engine
 
     def with_parameters(self, parameters: CostParameters) -> System:
         """Return the same server with other cost parameters."""
         return replace(self, cost=replace(self.cost, parameters=parameters))
+
+    @property
+    def facts(self) -> Facts:
+        """What the priors of the parameters need to know."""
+        single = not self.cost.allreduce.pieces
+        rests_on = allreduce_evidence(self.setup.hardware, self.link, self.engine.tp)
+        return Facts(
+            is_cpu=self.gpu.is_cpu,
+            bandwidth_measured=self.gpu.bandwidth_evidence == "measured",
+            allreduce=None if single else rests_on,
+            latent_attention=self.cost.target.model.attention == "mla",
+            attention_backend=self.engine.backend,
+            has_experts=self.cost.target.experts > 0,
+            has_draft=self.cost.draft is not None,
+            pool_logged=self.engine.kv_tokens is not None,
+        )
 
     def plan(
         self,
@@ -76,7 +84,7 @@ class System:
             engine = replace(engine, version=engine_version)
         if max_running_requests is not None:
             engine = replace(engine, max_running_requests=max_running_requests)
-        return plan_run(setting, engine, what_if=what_if)
+        return plan_run(setting, engine, self.gpu.mem_bytes, what_if=what_if)
 
     def kv_pool_tokens(self, plan: RunPlan) -> float:
         """Tokens that the KV cache holds under `plan`, all data-parallel ranks together.
@@ -85,7 +93,7 @@ class System:
         data-parallel rank; a drafter that is added or dropped changes it by its weights and its
         own cache. (Bytes per token are averaged over the ranks, so a derived pool is whole.)
         """
-        scale = float(self.cost.parameters.kv_pool)
+        scale = float(self.cost.parameters["kv_pool"])
         speculates = plan.setting.speculates
         current = self.setup.current
         logged = current is not None and current.speculates
@@ -98,7 +106,11 @@ class System:
         if plan.version != engine.version:
             engine = replace(engine, version=plan.version)
         return scale * kv_capacity(
-            engine, weights, self._kv_bytes(speculates), plan.setting.algorithm
+            engine,
+            self.gpu.mem_bytes,
+            weights,
+            self._kv_bytes(speculates),
+            plan.setting.algorithm,
         )
 
     def kv_tokens_per_request(self, plan: RunPlan, input_len: float, output_len: float) -> float:
@@ -124,7 +136,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         If an id is unknown, the model cannot be split so, or the GPUs are too few.
     """
     hardware, engine = setup.hardware, setup.engine
-    gpu = load_gpu(hardware.gpu) if isinstance(hardware.gpu, str) else gpu_from_table(hardware.gpu)
+    gpu = load_gpu(hardware.gpu) if isinstance(hardware.gpu, str) else hardware.gpu
     if engine.tp > hardware.gpu_count:
         raise InputError(
             f"tp {engine.tp}",
@@ -159,11 +171,12 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         target,
         draft,
         allreduce_of(hardware, link, engine.tp),
-        parameters or CostParameters(),
-        draft is not None and drafts_eager(engine.name, engine.version, draft.draft.kind),
+        parameters or cost_values(),
+        draft is not None
+        and engine_named(engine.name).drafts_eager(engine.parsed_version, draft.kind),
         engine.kv_unified,
     )
-    return System(setup, gpu, link, cost, _engine_setup(setup, gpu), setup.workload.workload)
+    return System(setup, gpu, link, cost, setup.workload.workload)
 
 
 @lru_cache(maxsize=64)
@@ -172,31 +185,10 @@ def _library_model(name: str) -> ModelArchitecture:
 
 
 def _model(setup: Setup) -> ModelArchitecture:
-    if setup.model.config is not None:
-        return model_from_hf_config(setup.model.config)
-    if setup.model.id is None:
-        raise InputError("[model]", "has neither id nor config", 'add id = "..."')
-    return _library_model(setup.model.id)
-
-
-def _engine_setup(setup: Setup, gpu: Gpu) -> EngineSetup:
-    e = setup.engine
-    return EngineSetup(
-        name=e.name,
-        version=e.version,
-        gpu_mem_bytes=gpu.mem_bytes,
-        tp=e.tp,
-        dp=e.dp,
-        ep=e.ep,
-        attention_backend=e.attention_backend,
-        kv_dtype=e.kv_dtype,
-        max_running_requests=e.max_running_requests,
-        cuda_graph_max_bs=e.cuda_graph_max_bs,
-        mem_fraction_static=e.mem_fraction_static,
-        kv_tokens=e.kv_tokens,
-        chunked_prefill_size=e.chunked_prefill_size,
-        page_size=e.page_size,
-    )
+    config = setup.model.config
+    if config is None:
+        return _library_model(str(setup.model.id))
+    return load_model(config) if is_file(config) else model_from_hf_config(config)
 
 
 def allreduce_of(hardware: HardwareSpec, link: Link, gpus: int) -> AllReduce:

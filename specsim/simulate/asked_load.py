@@ -83,7 +83,7 @@ def read_trace(path: str | Path) -> Trace:
     InputError
         If a cell is no number or out of range; the message names the line.
     """
-    from specsim.server import read_text
+    from specsim.textfile import read_text
 
     lines = read_text(path, "a CSV of requests", LIMIT_BYTES).splitlines()
     kept = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"]

@@ -220,7 +220,9 @@ class Demand:
         if self._gears:
             tokens = self._draw_all(quantile, longest).astype(np.int64)
         else:
-            tokens = self._table.sample(self._streams.accept, quantile, longest)
+            tokens = self._table.emitted(
+                quantile, self._streams.accept.random((len(quantile), longest))
+            )
         total = np.cumsum(tokens, axis=1)
         rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
         keep = int(rounds.max(initial=0))
@@ -232,7 +234,7 @@ class Demand:
     def _draw_all(self, quantile: Ints, longest: int) -> NDArray[np.int8]:
         """Draw what requests emit under every gear, from the same numbers; returns the last."""
         uniform = self._streams.accept.random((len(quantile), longest))
-        every = [emitted(table, quantile, uniform) for table in self._gears]
+        every = [table.emitted(quantile, uniform).astype(np.int8) for table in self._gears]
         self.drawn += list(zip(*every, strict=True))
         return every[-1]
 
@@ -269,25 +271,6 @@ class Demand:
             self._counting = np.arange(2.0 * counting)
         if ones > len(self._ones):
             self._ones = np.ones(2 * ones, dtype=np.int8)
-
-
-def emitted(table: AcceptTable, quantile: Ints, uniform: Floats) -> NDArray[np.int8]:
-    """Tokens of each round from given uniform numbers, counted as :meth:`AcceptTable.sample` does.
-
-    Parameters
-    ----------
-    table
-        What rounds buy; one without drafts has a single row for all requests.
-    quantile
-        Request quantile of each row.
-    uniform
-        (rows, rounds) numbers in 0..1.
-    """
-    survival = table.survival[np.minimum(quantile, len(table.survival) - 1), 1:]
-    tokens = np.ones(uniform.shape, dtype=np.int8)
-    for depth in range(survival.shape[1]):
-        tokens += uniform < survival[:, depth, None]
-    return tokens
 
 
 def stratified(lengths: Lengths, rng: np.random.Generator, count: int, minimum: int = 1) -> Ints:

@@ -33,16 +33,16 @@ class Machine:
 
     def front(self, time: RoundTime) -> Steps:
         """Draft, build the tree, verify it; the verification's all-reduces are on the link."""
-        reduce_s = float(time.target.allreduce_s)
-        yield from self.hold(self.gpu, float(time.draft.draft_s))
-        yield from self.hold(self.gpu, float(time.draft.tree_s))
-        yield from self.hold(self.gpu, float(time.target.total_s) - reduce_s)
+        reduce_s = float(time.allreduce_s)
+        yield from self.hold(self.gpu, float(time.draft_s))
+        yield from self.hold(self.gpu, float(time.tree_s))
+        yield from self.hold(self.gpu, float(time.target_s) - reduce_s)
         yield from self.hold(self.link, reduce_s)
-        yield from self.hold(self.gpu, float(time.draft.overhead_s))
+        yield from self.hold(self.gpu, float(time.overhead_s))
 
     def round(self, time: RoundTime, timeline: int, prefill_s: float) -> Steps:
         """Run one round on the engine's timeline, with the prompt chunk that joins it."""
-        extend_s, host_s = float(time.draft.extend_s), float(time.host_s)
+        extend_s, host_s = float(time.extend_s), float(time.host_s)
         if timeline == SEQUENTIAL:
             yield from self.front(time)
             yield from self.hold(self.gpu, extend_s)

@@ -8,7 +8,7 @@ import numpy as np
 
 from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
 from specsim.metrics import Records
-from specsim.simulate.pricing import RoundPricer
+from specsim.simulate.pricing import RoundPricer, extend_tokens
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -84,17 +84,17 @@ def _round_phases(rounds: Records, pricer: RoundPricer, first: int) -> list[Reco
     batch = rounds["batch"]
     plan, setting = pricer.plan, pricer.plan.setting
     time = pricer.exact(batch, rounds["kv_tokens"])
-    extend_tokens = pricer.shape(batch, rounds["kv_tokens"]).extend_tokens
-    allreduce = time.target.allreduce_s
+    extended = extend_tokens(plan, pricer.accept_length, batch)
+    allreduce = time.allreduce_s
     verified = batch * plan.verified_per_request
     drafted = batch * setting.topk * plan.draft_forwards
     chain = (
-        ("draft", "gpu", time.draft.draft_s, drafted),
-        ("tree", "gpu", time.draft.tree_s, verified),
-        ("target", "gpu", time.target.total_s - allreduce, verified),
+        ("draft", "gpu", time.draft_s, drafted),
+        ("tree", "gpu", time.tree_s, verified),
+        ("target", "gpu", time.target_s - allreduce, verified),
         ("allreduce", "link", allreduce, verified),
-        ("overhead", "gpu", time.draft.overhead_s, verified),
-        ("extend", "gpu", time.draft.extend_s, extend_tokens),
+        ("overhead", "gpu", time.overhead_s, verified),
+        ("extend", "gpu", time.extend_s, extended),
     )
     parts = []
     at = rounds["start_s"]

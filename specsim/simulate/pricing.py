@@ -1,8 +1,8 @@
 """Prices of rounds and prefill steps, with everything that can be priced beforehand.
 
 Within a stretch of rounds only the KV cache grows, and a round's phases are affine in it: at a
-given batch each is `base + slope * kv_tokens`. Both are read off `cost.round_time` itself, for all
-batches at once, by asking it at two KV sizes, so no formula is written twice. Where attention is
+given batch each is `base + slope * context_tokens`. Both are read off `cost.round_time` itself, for
+all batches at once, by asking it at two sizes, so no formula is written twice. Where attention is
 not linear in the context (sliding windows, linear-attention states) it is asked every time.
 
 A server that keeps its drafter loaded but drafts nothing still runs the drafter's extend, so that
@@ -28,10 +28,8 @@ from specsim.cost import (
     SCHEDULE_SHARE,
     SEQUENTIAL,
     CostModel,
-    RoundShape,
     RoundTime,
     attention_s,
-    compose_s,
     draft_forward_s,
     prefill_s,
     round_time,
@@ -52,49 +50,25 @@ PREFILL_BLOCK = 256
 """Prompt token counts that are priced together."""
 
 
-def round_shape(
-    plan: RunPlan, accept_length: float, batch: ArrayLike, kv_tokens: ArrayLike
-) -> RoundShape:
-    """Return the counts of rounds of `plan`, as `cost.round_time` takes them.
-
-    The draft extend of the accepted tokens is priced at their mean, as the closed form does.
-
-    Parameters
-    ----------
-    plan
-        How the engine runs.
-    accept_length
-        Mean tokens per request and round, bonus included.
-    batch, kv_tokens
-        Running requests, and tokens in the KV cache, all requests together.
-    """
-    b = np.asarray(batch, dtype=np.float64)
-    padded, eager = padded_batch(plan, b)
-    extend = np.where(
-        eager,
-        plan.extend_tokens_per_request(accept_length, True),
-        plan.extend_tokens_per_request(accept_length),
-    )
-    return RoundShape(
-        batch=b,
-        padded=padded,
-        eager=eager,
-        width=np.float64(plan.verified_per_request) * np.ones_like(b),
-        topk=np.float64(plan.setting.topk) * np.ones_like(b),
-        draft_forwards=np.float64(plan.draft_forwards) * np.ones_like(b),
-        extend_tokens=b * extend,
-        kv_tokens=np.asarray(kv_tokens, dtype=np.float64),
-        timeline=np.full(b.shape, TIMELINES[plan.timeline], dtype=np.int64),
-        draft_share=plan.draft_share,
-    )
-
-
 def drafter_idles(plan: RunPlan) -> bool:
     """Whether the drafter is loaded and follows the text, but nothing is drafted (K = 0)."""
     return not plan.setting.speculates and plan.draft_extend != "none"
 
 
-def planned_time(cost: CostModel, plan: RunPlan, shape: RoundShape) -> RoundTime:
+def extend_tokens(plan: RunPlan, accept_length: float, batch: ArrayLike) -> Floats:
+    """Tokens of the draft extend, all requests together, at the mean of what is accepted."""
+    eager = padded_batch(plan, np.asarray(batch))[1]
+    one, many = (plan.extend_tokens_per_request(accept_length, e) for e in (False, True))
+    return np.asarray(batch) * np.where(eager, many, one)
+
+
+def planned_time(
+    cost: CostModel,
+    plan: RunPlan,
+    accept_length: float,
+    batch: ArrayLike,
+    context_tokens: ArrayLike,
+) -> RoundTime:
     """Price rounds of a plan: `cost.round_time`, or with an idle drafter (ZERO-STEPS).
 
     Parameters
@@ -103,28 +77,32 @@ def planned_time(cost: CostModel, plan: RunPlan, shape: RoundShape) -> RoundTime
         The system.
     plan
         What runs.
-    shape
-        Its counts, see :func:`round_shape`.
+    accept_length
+        Mean tokens per request and round, bonus included.
+    batch, context_tokens
+        Running requests, and tokens in the KV cache, all requests together.
     """
-    time = round_time(cost, shape)
+    b = np.asarray(batch, dtype=np.float64)
+    padded, eager = padded_batch(plan, b)
+    extended = extend_tokens(plan, accept_length, b)
+    time = round_time(
+        cost,
+        b,
+        plan.verified_per_request,
+        context_tokens,
+        topk=plan.setting.topk,
+        draft_forwards=plan.draft_forwards,
+        extend_tokens=extended,
+        timeline=TIMELINES[plan.timeline],
+        padded=padded,
+        eager=eager,
+        draft_share=plan.draft_share,
+    )
     if not drafter_idles(plan):
         return time
-    p = cost.parameters
-    extend = p.draft * draft_forward_s(
-        cost, shape.extend_tokens, shape.kv_tokens, shape.batch, extend=True
-    )
-    overhead = overhead_s(cost) * np.ones_like(extend)
-    length = compose_s(shape.timeline, time.target.total_s + overhead, extend, time.host_s)
-    draft = replace(time.draft, overhead_s=overhead, extend_s=extend)
-    return replace(time, draft=draft, round_s=length)
-
-
-def front_s(time: RoundTime, with_attention: bool = True) -> Floats:
-    """Sum what comes before the draft extend: draft, tree, target, overhead, seconds."""
-    front: Floats = (
-        time.draft.draft_s + time.draft.tree_s + time.target.total_s + time.draft.overhead_s
-    )
-    return front if with_attention else front - time.target.attention_s
+    extend = draft_forward_s(cost, extended, context_tokens, b, extend=True)
+    extend = extend * cost.parameters["draft"]
+    return replace(time, overhead_s=overhead_s(cost) * np.ones_like(extend), extend_s=extend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +112,7 @@ class RoundPricer:
     Parameters
     ----------
     cost, plan, accept_length
-        What is priced; see :func:`round_shape`.
+        What is priced; see :func:`planned_time`.
     timeline
         Of the plan, as `cost` numbers it.
     linear
@@ -169,10 +147,10 @@ class RoundPricer:
         contexts = np.array([[FAR], *([p] for p in PROBES)])
         tried = attention_s(cost, batch, width, batch * contexts) / contexts
         linear = np.allclose(tried, tried[0], rtol=1e-12, atol=0.0)
-        shape = round_shape(plan, accept_length, batch, np.stack([0.0 * batch, FAR * batch]))
-        time = planned_time(cost, plan, shape)
-        front, far = front_s(time, with_attention=linear)
-        extend, extend_far = np.broadcast_to(time.draft.extend_s, (2, max_batch))
+        contexts = np.stack([0.0 * batch, FAR * batch])
+        time = planned_time(cost, plan, accept_length, batch, contexts)
+        front, far = time.front_s if linear else time.front_s - time.attention_s
+        extend, extend_far = np.broadcast_to(time.extend_s, (2, max_batch))
         host = np.broadcast_to(time.host_s, (max_batch,))
         slope = (far - front) / (FAR * batch)
         extend_slope = (extend_far - extend) / (FAR * batch)
@@ -202,40 +180,36 @@ class RoundPricer:
             np.where(first, 0, np.where(second, 1, 2)).tolist(),
         )
 
-    def round_s(self, batch: int, kv_tokens: Floats) -> Floats:
+    def round_s(self, batch: int, context_tokens: Floats) -> Floats:
         """Lengths of rounds of one batch, seconds (ROUND-SEQ, ROUND-OVL, ROUND-RUN).
 
         Parameters
         ----------
         batch
             Running requests.
-        kv_tokens
+        context_tokens
             Tokens in the KV cache at the start of each round, all requests together.
         """
         at = batch - 1
         decided = self.decided[at]
         if decided == 1:
-            return self.cpu[0][at] + kv_tokens * self.cpu[1][at]
-        gpu = self.gpu[0][at] + kv_tokens * self.gpu[1][at]
+            return self.cpu[0][at] + context_tokens * self.cpu[1][at]
+        gpu = self.gpu[0][at] + context_tokens * self.gpu[1][at]
         attention: Floats | float = 0.0
         if not self.linear:
             width = self.plan.verified_per_request
-            attention = attention_s(self.cost, float(batch), width, kv_tokens)
+            attention = attention_s(self.cost, float(batch), width, context_tokens)
             gpu = gpu + attention
         if decided == 0:
             return gpu
-        cpu = self.cpu[0][at] + kv_tokens * self.cpu[1][at]
+        cpu = self.cpu[0][at] + context_tokens * self.cpu[1][at]
         if self.timeline != OVERLAP:
             return np.maximum(gpu, cpu)
         return np.maximum(np.maximum(gpu, cpu + attention), self.host[at])
 
-    def shape(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundShape:
-        """Return the counts of such rounds."""
-        return round_shape(self.plan, self.accept_length, batch, kv_tokens)
-
-    def exact(self, batch: ArrayLike, kv_tokens: ArrayLike) -> RoundTime:
+    def exact(self, batch: ArrayLike, context_tokens: ArrayLike) -> RoundTime:
         """Price rounds with all their phases, by the full formula."""
-        return planned_time(self.cost, self.plan, self.shape(batch, kv_tokens))
+        return planned_time(self.cost, self.plan, self.accept_length, batch, context_tokens)
 
 
 @dataclass(slots=True)

@@ -78,7 +78,7 @@ def steady_decode(
     drawn = [running_quantiles(case.table, streams.quantile, batch * group) for _ in range(groups)]
     windows = []
     for quantile in np.concatenate(drawn).reshape(-1, batch):
-        tokens = case.table.sample(streams.accept, quantile, most)
+        tokens = case.table.emitted(quantile, streams.accept.random((len(quantile), most)))
         each = tokens.sum(axis=0)
         grown = np.cumsum(each) - each if window_s else np.zeros(most)
         kv = batch * context + grown

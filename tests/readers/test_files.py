@@ -15,10 +15,11 @@ import zstandard
 from specsim.errors import FormatError, InputError, SpecsimError
 from specsim.logs import (
     CODES,
-    FORMATS,
-    Source,
     detect,
     detect_text,
+    formats,
+    known_formats,
+    open_source,
     read_file,
     require_usable,
 )
@@ -76,12 +77,38 @@ FORMAT_OF = {
     ("name", "text"), [(name, text) for name, texts in FORMAT_OF.items() for text in texts]
 )
 def test_detection_by_content(name: str, text: str) -> None:
-    assert detect_text(text.encode()) == name
-    assert detect_text(("# a comment of the person who pasted it\n" + text).encode()) == name
+    for above in ("", "# a comment of the person who pasted it\n"):
+        found = detect_text((above + text).encode())
+        assert found is not None
+        assert found.name == name
 
 
 def test_every_format_is_tested() -> None:
-    assert {*FORMAT_OF, "nsys_sqlite"} == set(FORMATS)
+    assert {*FORMAT_OF, "nsys_sqlite"} == {f.name for f in known_formats()}
+
+
+TOY = """
+import re
+from specsim.logs import Format, LogEntry, LogRow, WindowCount
+
+def parse(source, samples):
+    speeds = [float(line.split()[-1]) for line in source.lines() if b"tok/s:" in line]
+    rows = tuple(LogRow(batch_size=1.0, output_tps=speed) for speed in speeds)
+    return [LogEntry(source.path, "toy_log", rows=rows, windows=WindowCount(len(rows), len(rows)))]
+
+FORMAT = Format("toy_log", re.compile(rb"toy engine, tok/s: "), parse)
+"""
+
+
+def test_a_new_format_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write(tmp_path, b"loading\ntoy engine, tok/s: 812.5\n", "toy.log")
+    with pytest.raises(FormatError, match="in no format"):
+        read_file(log)
+    write(tmp_path, TOY.encode(), "toy.py")
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
+    (entry,) = read_file(log)
+    require_usable([entry])
+    assert (entry.format, entry.rows[0].output_tps) == ("toy_log", 812.5)
 
 
 def write(tmp_path: Path, data: bytes, name: str = "file") -> str:
@@ -219,8 +246,8 @@ def test_lines_longer_than_any_engine_writes() -> None:
 
 def test_source_gives_a_database_only_as_a_file(tmp_path: Path) -> None:
     data = gzip.compress(b"SQLite format 3\x00" + bytes(50))
-    with Source(write(tmp_path, data)) as source:
-        assert detect(source) == "nsys_sqlite"
+    with open_source(write(tmp_path, data)) as source:
+        assert detect(source).name == "nsys_sqlite"
         with pytest.raises(FormatError, match="unpack it"):
             source.file_name()
 

@@ -20,42 +20,16 @@ import pytest
 import result_samples as results
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parsing import parse
 
 from specsim.documents import LogDocument
 from specsim.errors import SpecsimError
-from specsim.logs import (
-    CODES,
-    LogEntry,
-    log_document,
-    read_bench_json,
-    read_chrome_trace,
-    read_file,
-    read_golden,
-    read_kernel_summary,
-    read_llamacpp,
-    read_nccl,
-    read_nsys_sqlite,
-    read_prometheus,
-    read_sglang,
-    read_tables,
-    read_trtllm_log,
-    read_trtllm_stats,
-    read_vllm,
-)
-from specsim.logs.source import split_lines
+from specsim.logs import CODES, LogEntry, log_document, read_file
 
 CASES = int(os.environ.get("SPECSIM_FUZZ", "160"))
 SECONDS_PER_CASE = 5.0
 
 Reader = Callable[[bytes], list[LogEntry]]
-
-
-def by_lines(read: Callable[..., list[LogEntry]]) -> Reader:
-    return lambda data: read(split_lines([data]), "file")
-
-
-def by_samples(data: bytes) -> list[LogEntry]:
-    return read_sglang(split_lines([data]), "file", samples=1000)
 
 
 BODY = logs.DECODE_SPEC["0.5.9-0.5.23"]
@@ -69,59 +43,40 @@ RANKS = "".join(
     for i in range(8)
     for dp in range(2)
 )
-SEEDS: dict[str, tuple[Reader, list[str]]] = {
-    "sglang": (
-        by_samples,
-        [SGLANG, RANKS, logs.AB_PASTE, logs.KV_BOUND, logs.SPEC_OFF],
-    ),
-    "vllm": (
-        by_lines(read_vllm),
-        [
-            logs.VLLM_STARTUP + logs.VLLM,
-            logs.VLLM_085,
-            logs.VLLM_V0 * 2,
-        ],
-    ),
-    "trtllm_log": (by_lines(read_trtllm_log), [results.TRT_LOG, results.TRT_OLD]),
-    "trtllm_stats": (
-        by_lines(read_trtllm_stats),
-        [results.json_lines(*[results.TRT_RECORD] * 3)],
-    ),
-    "prometheus": (
-        by_lines(read_prometheus),
-        [results.SGLANG_PROM, results.VLLM_PROM_TOTAL],
-    ),
-    "bench_json": (
-        by_lines(read_bench_json),
-        [
-            results.json_lines(results.SERVING_RECORD, results.VLLM_RECORD),
-            json.dumps(results.VLLM_RECORD, indent=2),
-            results.json_lines(results.ONE_BATCH_RECORD, results.OFFLINE_RECORD),
-            results.json_lines(*results.SPECULATIVE_RECORDS),
-            results.json_lines(*[results.HISTOGRAM_RECORDS[0]] * 3),
-        ],
-    ),
-    "tables": (
-        by_lines(read_tables),
-        [
-            results.SERVING_TABLE,
-            results.VLLM_QUEUED_TABLE,
-            results.SEND_ONE,
-            results.EVALSCOPE_CUT,
-        ],
-    ),
-    "nccl": (by_lines(read_nccl), [results.NCCL_NEW, results.NCCL_OLD]),
-    "nsys": (by_lines(read_kernel_summary), [results.NSYS_TEXT, results.NSYS_CSV]),
-    "llamacpp": (
-        by_lines(read_llamacpp),
-        [results.LLAMA_TOOL, results.LLAMA_SERVER * 2],
-    ),
-    "golden": (by_lines(read_golden), [results.GOLDEN]),
-    "chrome_trace": (
-        lambda data: read_chrome_trace([data[:500], data[500:]], "file"),
-        [results.trace_text(), results.trace_text(indent=1)],
-    ),
+TEXTS: dict[str, list[str]] = {
+    "sglang_log": [SGLANG, RANKS, logs.AB_PASTE, logs.KV_BOUND, logs.SPEC_OFF],
+    "vllm_log": [logs.VLLM_STARTUP + logs.VLLM, logs.VLLM_085, logs.VLLM_V0 * 2],
+    "trtllm_log": [results.TRT_LOG, results.TRT_OLD],
+    "trtllm_stats": [results.json_lines(*[results.TRT_RECORD] * 3)],
+    "prometheus": [results.SGLANG_PROM, results.VLLM_PROM_TOTAL],
+    "bench_json": [
+        results.json_lines(results.SERVING_RECORD, results.VLLM_RECORD),
+        json.dumps(results.VLLM_RECORD, indent=2),
+        results.json_lines(results.ONE_BATCH_RECORD, results.OFFLINE_RECORD),
+        results.json_lines(*results.SPECULATIVE_RECORDS),
+        results.json_lines(*[results.HISTOGRAM_RECORDS[0]] * 3),
+    ],
+    "table": [
+        results.SERVING_TABLE,
+        results.VLLM_QUEUED_TABLE,
+        results.SEND_ONE,
+        results.EVALSCOPE_CUT,
+    ],
+    "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
+    "nsys_kernel_summary": [results.NSYS_TEXT, results.NSYS_CSV],
+    "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER * 2],
+    "golden_acceptance": [results.GOLDEN],
+    "chrome_trace": [results.trace_text(), results.trace_text(indent=1)],
 }
+
+
+def reader_of(name: str) -> Reader:
+    samples = 1000 if name == "sglang_log" else 0
+    piece = 500 if name == "chrome_trace" else 1 << 20
+    return lambda data: parse(name, data, samples=samples, piece=piece)
+
+
+SEEDS = {name: (reader_of(name), texts) for name, texts in TEXTS.items()}
 
 
 def cases(name: str, count: int) -> Iterator[tuple[Reader, bytes, random.Random, int]]:
@@ -181,7 +136,9 @@ def test_no_number_that_the_file_does_not_say(name: str) -> None:
             continue  # nothing is left that tells of the other rank
         found, found_settings = figures(checked(reader(damaged)))
         extra = found - said
-        if name == "nsys":  # a kernel whose name is damaged is no all-reduce any more
+        if (
+            name == "nsys_kernel_summary"
+        ):  # a kernel whose name is damaged is no all-reduce any more
             extra -= {float(f"{1e-9 * w:.6g}") for w in written(data)}
         assert not extra, (seed, extra, damaged)
         # Where one line that states a setting is lost, another may state it.
@@ -200,7 +157,7 @@ def test_no_crash_and_no_hang(name: str) -> None:
             raise AssertionError((seed, damaged)) from error
         assert time.perf_counter() - begun < SECONDS_PER_CASE, (seed, damaged)
         checked(entries)
-        if name == "sglang":
+        if name == "sglang_log":
             for entry in entries:
                 assert_windows_stand_in_the_text(entry, damaged, seed)
 
@@ -249,7 +206,7 @@ def test_damaged_databases(tmp_path: Path) -> None:
         rng = random.Random(seed)
         path.write_bytes(data[:16] + mutate.wild(data[16:], rng))
         try:
-            checked(read_nsys_sqlite(str(path)))
+            checked(read_file(path))
         except SpecsimError:
             continue
         except Exception as error:

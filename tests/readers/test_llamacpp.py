@@ -11,20 +11,20 @@ from pathlib import Path
 import llama_server as made
 import mutate
 import pytest
+from parsing import parse, parse_one
 
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
 from specsim.calibrate.sources import read_sources
 from specsim.documents import LogDocument
-from specsim.logs import LogEntry, LogRow, detect_text, log_document, read_llamacpp
-from specsim.logs.llamacpp_requests import line_time
+from specsim.logs import LogEntry, LogRow, detect_text, log_document
+from specsim.logs.formats.llamacpp.requests import line_time
 
 approx = pytest.approx
 
 
 def read(text: str) -> LogEntry:
-    (entry,) = read_llamacpp(text.splitlines(keepends=True), "server.log")
-    return entry
+    return parse_one("llamacpp", text, "server.log")
 
 
 def only_row(text: str) -> LogRow:
@@ -267,7 +267,7 @@ def test_time_of_drafting() -> None:
 
 
 def test_two_servers_in_one_file() -> None:
-    entries = read_llamacpp((chain(2).text + chain(4).text).splitlines(keepends=True))
+    entries = parse("llamacpp", chain(2).text + chain(4).text)
     assert [entry.rows[0].concurrency for entry in entries] == [2, 4]
 
 
@@ -289,7 +289,9 @@ def test_colours_of_a_terminal() -> None:
 
 
 def test_detection() -> None:
-    assert detect_text(chain(2).text.encode()) == "llamacpp"
+    found = detect_text(chain(2).text.encode())
+    assert found is not None
+    assert found.name == "llamacpp"
 
 
 def test_logs_become_observations() -> None:
@@ -352,7 +354,7 @@ def test_a_long_log_takes_no_long_time() -> None:
 def test_damage(seed: int) -> None:
     rng = random.Random(seed)
     data = mutate.wild(chain(3, until_s=15.0).text.encode(), rng)
-    entries = read_llamacpp(data.splitlines(keepends=True), "server.log")
+    entries = parse("llamacpp", data, "server.log")
     assert_document(entries)
     for entry in entries:
         assert entry.windows.read == entry.windows.used + sum(entry.windows.dropped.values())

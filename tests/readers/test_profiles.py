@@ -7,22 +7,12 @@ from pathlib import Path
 
 import pytest
 import result_samples as results
+from parsing import parse, parse_one
 
 from specsim.errors import FormatError
-from specsim.logs import (
-    Timing,
-    minimum_over_ranks,
-    read_chrome_trace,
-    read_kernel_summary,
-    read_nccl,
-    read_nsys_sqlite,
-)
+from specsim.logs import Timing, read_file
 
 approx = pytest.approx
-
-
-def lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
 
 
 def by_phase(timings: tuple[Timing, ...]) -> dict[str, Timing]:
@@ -32,9 +22,8 @@ def by_phase(timings: tuple[Timing, ...]) -> dict[str, Timing]:
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("size", [7, 1000, 1 << 20])
 def test_trace_in_chunks_of_any_size(indent: int | None, size: int) -> None:
-    data = results.trace_text(indent=indent).encode()
-    chunks = [data[i : i + size] for i in range(0, len(data), size)]
-    (entry,) = read_chrome_trace(chunks, "run-TP-3.trace.json")
+    text = results.trace_text(indent=indent)
+    (entry,) = parse("chrome_trace", text, "run-TP-3.trace.json", piece=size)
     found = by_phase(entry.timings)
     assert (found["verify"].seconds, found["verify"].batch_size) == (approx(8e-3), 16)
     assert (found["extend"].seconds, found["extend"].count) == (approx(2e-3), 3)
@@ -48,29 +37,20 @@ def test_trace_in_chunks_of_any_size(indent: int | None, size: int) -> None:
 
 def test_trace_that_is_cut_or_damaged() -> None:
     data = results.trace_text().encode()
-    (cut,) = read_chrome_trace([data[:-300]])
+    cut = parse_one("chrome_trace", data[:-300])
     assert cut.codes == ("truncated",)
     assert by_phase(cut.timings)["extend"].count == 2
     broken = data.replace(b'"dur": 8000.0', b'"dur": 80"00.0', 1)
-    (entry,) = read_chrome_trace([broken])
+    entry = parse_one("chrome_trace", broken)
     assert entry.unread == {"damaged event": 1}
     assert by_phase(entry.timings)["verify"].count == 2
     assert by_phase(entry.timings)["extend"].count == 3
 
 
-def test_least_allreduce_over_ranks() -> None:
-    entries = [
-        read_chrome_trace([results.trace_text(r).encode()], f"x-TP-{r}.json")[0] for r in (2, 0, 1)
-    ]
-    found = by_phase(minimum_over_ranks(entries))
-    assert found["allreduce"].seconds == approx(12.5e-6)
-    assert (found["allreduce"].rank, found["allreduce"].ranks) == (0, 3)
-
-
 def test_vllm_trace() -> None:
     name = "execute_context_0(0)_generation_8(32)"
     event = f'{{"ph":"X","cat":"gpu_user_annotation","name":"{name}","pid":0,"ts":1,"dur":7000}}'
-    (entry,) = read_chrome_trace([f'{{"traceEvents":[{event}]}}'.encode()])
+    entry = parse_one("chrome_trace", f'{{"traceEvents":[{event}]}}'.encode())
     (timing,) = entry.timings
     assert (timing.phase, timing.batch_size, timing.seconds) == ("verify", 8, approx(7e-3))
     assert entry.engine == "vllm"
@@ -78,7 +58,7 @@ def test_vllm_trace() -> None:
 
 @pytest.mark.parametrize("text", [results.NSYS_TEXT, results.NSYS_CSV])
 def test_kernel_summary(text: str) -> None:
-    (entry,) = read_kernel_summary(lines(text))
+    entry = parse_one("nsys_kernel_summary", text)
     found = by_phase(entry.timings)
     assert (found["allreduce"].seconds, found["allreduce"].count) == (approx(9e-6), 1000)
     assert found["kernel"].seconds == approx(29e-6)
@@ -87,12 +67,12 @@ def test_kernel_summary(text: str) -> None:
 
 def test_kernel_summary_with_grid_columns() -> None:
     text = results.NSYS_TEXT.replace("4000.0  nccl", "4000.0     8    1    1   256    1    1  nccl")
-    (entry,) = read_kernel_summary(lines(text))
+    entry = parse_one("nsys_kernel_summary", text)
     assert by_phase(entry.timings)["allreduce"].name.startswith("nccl")
 
 
 def test_kernel_summary_that_contradicts_itself() -> None:
-    (entry,) = read_kernel_summary(lines(results.NSYS_CSV.replace("20000000", "29000000")))
+    entry = parse_one("nsys_kernel_summary", results.NSYS_CSV.replace("20000000", "29000000"))
     assert entry.unread == {"numbers contradict each other": 1}
     assert len(entry.timings) == 1
 
@@ -123,7 +103,7 @@ def nsys_export(path: Path) -> None:
 def test_nsys_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "report.sqlite"
     nsys_export(path)
-    (entry,) = read_nsys_sqlite(str(path))
+    (entry,) = read_file(path)
     found = by_phase(entry.timings)
     assert (found["allreduce"].seconds, found["allreduce"].count) == (approx(9e-6), 2)
     assert (found["verify"].seconds, found["verify"].batch_size) == (approx(6e-3), 4)
@@ -134,11 +114,11 @@ def test_nsys_sqlite_that_is_damaged(tmp_path: Path) -> None:
     nsys_export(path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(FormatError, match=r"SQLite|no table"):
-        read_nsys_sqlite(str(path))
+        read_file(path)
 
 
 def test_nccl_new_layout() -> None:
-    (entry,) = read_nccl(lines(results.NCCL_NEW))
+    entry = parse_one("nccl_tests", results.NCCL_NEW)
     assert [(t.size_bytes, t.seconds) for t in entry.timings] == [
         (65536, approx(50e-6)),
         (1048576, approx(400e-6)),
@@ -148,7 +128,7 @@ def test_nccl_new_layout() -> None:
 
 
 def test_nccl_old_layout() -> None:
-    (entry,) = read_nccl(lines(results.NCCL_OLD))
+    entry = parse_one("nccl_tests", results.NCCL_OLD)
     assert [t.seconds for t in entry.timings] == approx([20e-6, 100e-6])
     assert entry.timings[0].ranks == 2  # bus and algorithm bandwidth are equal
 
@@ -156,22 +136,22 @@ def test_nccl_old_layout() -> None:
 def test_nccl_size_column_of_another_unit() -> None:
     # A pasted table whose size column is twice what bandwidth and time say: sizes are kept as
     # they stand, and the factor is told.
-    first, second, *rest = lines(results.NCCL_OLD)
+    first, second, *rest = results.NCCL_OLD.splitlines(keepends=True)
     middle = second.replace("1048576", "1048577")
     text = "".join([first, second, middle, *rest])
     text = text.replace(" 65536 ", "131072 ").replace("1048576", "2097152")
-    (entry,) = read_nccl(lines(text.replace("1048577", "2097153")))
+    entry = parse_one("nccl_tests", text.replace("1048577", "2097153"))
     assert [t.size_bytes for t in entry.timings] == [131072, 2097152, 2097153]
     assert entry.settings["size_over_algbw_times_time"] == approx(2, rel=0.01)
 
 
 def test_nccl_row_that_contradicts_itself() -> None:
-    (entry,) = read_nccl(lines(results.NCCL_NEW.replace("   400.00", "   900.00")))
+    entry = parse_one("nccl_tests", results.NCCL_NEW.replace("   400.00", "   900.00"))
     assert len(entry.timings) == 1
     assert entry.unread == {"numbers contradict each other": 1}
 
 
 def test_nccl_cut() -> None:
-    (entry,) = read_nccl(lines(results.NCCL_NEW[: results.NCCL_NEW.index("   390.00")]))
+    entry = parse_one("nccl_tests", results.NCCL_NEW[: results.NCCL_NEW.index("   390.00")])
     assert len(entry.timings) == 1
     assert entry.unread_lines == 1

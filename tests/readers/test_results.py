@@ -8,27 +8,15 @@ from typing import Any
 
 import pytest
 import result_samples as results
+from parsing import parse, parse_one
 
-from specsim.logs import (
-    LogEntry,
-    read_bench_json,
-    read_golden,
-    read_llamacpp,
-    read_prometheus,
-    read_tables,
-    read_trtllm_log,
-    read_trtllm_stats,
-)
+from specsim.logs import LogEntry
 
 approx = pytest.approx
 
 
-def lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
-
-
 def bench(*records: object) -> list[LogEntry]:
-    return read_bench_json(lines(results.json_lines(*records)))
+    return parse("bench_json", results.json_lines(*records))
 
 
 def test_sglang_bench_serving() -> None:
@@ -125,7 +113,7 @@ def test_details_of_requests_are_passed_over() -> None:
 @pytest.mark.parametrize("indent", [None, 2])
 def test_indented_json_with_comments(indent: int | None) -> None:
     text = "# a comment\n" + json.dumps(results.VLLM_RECORD, indent=indent) + "\n# more\n"
-    (entry,) = read_bench_json(lines(text))
+    entry = parse_one("bench_json", text)
     assert entry.rows[0].output_tps == 1200
 
 
@@ -159,20 +147,20 @@ def test_contradicting_record_is_unread(record: dict[str, Any], changes: dict[st
 
 def test_two_records_written_into_one() -> None:
     first, second = results.json_lines(*results.SPECULATIVE_RECORDS[1:]).splitlines()
-    (entry,) = read_bench_json([first[:40] + second[second.index(",") :] + "\n"])
+    entry = parse_one("bench_json", first[:40] + second[second.index(",") :] + "\n")
     assert (entry.unread_lines, entry.usable) == (1, False)
 
 
 def test_cut_json_line() -> None:
     text = results.json_lines(results.VLLM_RECORD, results.SERVING_RECORD)
-    (entry,) = read_bench_json(lines(text[:-40]))
+    entry = parse_one("bench_json", text[:-40])
     assert entry.format == "vllm_bench_serve"
     assert entry.unread == {"truncated": 1}
     assert "truncated" in entry.codes
 
 
 def test_serving_table() -> None:
-    (entry,) = read_tables(lines(results.SERVING_TABLE))
+    entry = parse_one("table", results.SERVING_TABLE)
     (row,) = entry.rows
     assert (row.concurrency, row.output_tps, row.accept_length) == (12, 1200, 2.4)
     assert (row.ttft_s, row.itl_s) == approx((0.12, 0.0095))
@@ -182,14 +170,14 @@ def test_serving_table() -> None:
 
 def test_serving_table_that_is_cut() -> None:
     text = results.SERVING_TABLE[: results.SERVING_TABLE.index("Mean ITL") + 6]
-    (entry,) = read_tables(lines(text))
+    entry = parse_one("table", text)
     assert entry.rows[0].output_tps == 1200
     assert entry.codes == ("truncated",)
     assert entry.unread_lines == 1
 
 
 def test_queue_dominated_table() -> None:
-    (entry,) = read_tables(lines(results.VLLM_QUEUED_TABLE))
+    entry = parse_one("table", results.VLLM_QUEUED_TABLE)
     (row,) = entry.rows
     assert (row.kind, row.request_rate, row.concurrency) == ("open_loop", 10, None)
     assert (row.output_tps, row.tpot_s) == (500, 0.02)
@@ -198,20 +186,20 @@ def test_queue_dominated_table() -> None:
 
 
 def test_send_one() -> None:
-    v1, v2 = read_tables(lines(results.SEND_ONE))
+    v1, v2 = parse("table", results.SEND_ONE)
     assert (v1.label, v1.rows[0].output_tps, v1.rows[0].accept_length) == ("EAGLE V1", 100, 2.5)
     assert (v2.label, v2.rows[0].output_tps, v2.rows[0].accept_length) == ("EAGLE V2", 125, 2.5)
     assert [e.rows[0].round_time_s for e in (v1, v2)] == approx([0.025, 0.02])
 
 
 def test_send_one_that_contradicts_itself() -> None:
-    (entry,) = read_tables(lines(results.SEND_ONE.replace("5.000 ", "6.000 ", 1)))
+    entry = parse_one("table", results.SEND_ONE.replace("5.000 ", "6.000 ", 1))
     assert entry.rows[0].output_tps == 125
     assert entry.unread_lines == 1
 
 
 def test_evalscope_that_is_cut() -> None:
-    (entry,) = read_tables(lines(results.EVALSCOPE_CUT))
+    entry = parse_one("table", results.EVALSCOPE_CUT)
     (row,) = entry.rows
     assert (row.concurrency, row.num_requests, row.duration_s) == (16, 80, 50)
     assert row.output_tps is None
@@ -219,7 +207,7 @@ def test_evalscope_that_is_cut() -> None:
 
 
 def test_golden_acceptance() -> None:
-    entries = read_golden(lines(results.GOLDEN))
+    entries = parse("golden_acceptance", results.GOLDEN)
     found = {
         (e.label, e.settings["num_steps"]): e.accept_length or e.rows[0].accept_length
         for e in entries
@@ -241,16 +229,16 @@ def test_golden_acceptance() -> None:
     ],
 )
 def test_golden_acceptance_otherwise_laid_out(text: str) -> None:
-    assert read_golden(lines(text))[-1].rows[0].accept_length == 2.2
+    assert parse("golden_acceptance", text)[-1].rows[0].accept_length == 2.2
 
 
 def test_golden_acceptance_that_cannot_be() -> None:
-    (entry,) = read_golden(lines("on:\n  2: 4.20\n"))
+    entry = parse_one("golden_acceptance", "on:\n  2: 4.20\n")
     assert (entry.unread_lines, entry.usable) == (1, False)
 
 
 def test_trtllm_iteration_log() -> None:
-    (entry,) = read_trtllm_log(lines(results.TRT_LOG))
+    entry = parse_one("trtllm_log", results.TRT_LOG)
     (row,) = entry.rows
     # 9 requests; num_generation_tokens is 16 because CUDA graphs are padded.
     assert (row.batch_size, row.round_time_s, row.windows) == (9, approx(0.006), 5)
@@ -259,17 +247,18 @@ def test_trtllm_iteration_log() -> None:
 
 
 def test_trtllm_old_line_has_no_batch() -> None:
-    old, new = read_trtllm_log(lines(results.TRT_OLD))
+    old, new = parse("trtllm_log", results.TRT_OLD)
     assert (old.rows[0].batch_size, old.rows[0].round_time_s) == (None, approx(0.004))
     assert (new.rows[0].batch_size, new.rows[0].round_time_s) == (7, approx(0.004))
 
 
 def test_trtllm_prefill_and_ranks() -> None:
     prefill = results.TRT_LOG.replace("'num_ctx_requests': 0", "'num_ctx_requests': 2", 1)
-    (entry,) = read_trtllm_log(lines(prefill))
+    entry = parse_one("trtllm_log", prefill)
     assert entry.windows.dropped == {"prefill": 1}
-    double = "".join(line + line.replace("rank = 0", "rank = 1") for line in lines(results.TRT_LOG))
-    (entry,) = read_trtllm_log(lines(double))
+    log = results.TRT_LOG.splitlines(keepends=True)
+    double = "".join(line + line.replace("rank = 0", "rank = 1") for line in log)
+    entry = parse_one("trtllm_log", double)
     assert entry.windows.dropped == {"duplicate_rank": 5}
     assert entry.rows[0].windows == 5
 
@@ -277,8 +266,8 @@ def test_trtllm_prefill_and_ranks() -> None:
 def test_trtllm_statistics() -> None:
     damaged = {"kvCacheStats": results.TRT_RECORD["kvCacheStats"] | {"maxNumBlocks": 9}}
     again = [results.TRT_RECORD, results.TRT_RECORD | damaged, results.TRT_RECORD]
-    assert read_trtllm_stats(lines(results.json_lines(*again)))[0].settings["kv_tokens"] == 32_000
-    (entry,) = read_trtllm_stats(lines(results.json_lines(*[results.TRT_RECORD] * 3)))
+    assert parse("trtllm_stats", results.json_lines(*again))[0].settings["kv_tokens"] == 32_000
+    entry = parse_one("trtllm_stats", results.json_lines(*[results.TRT_RECORD] * 3))
     (row,) = entry.rows
     assert (row.batch_size, row.round_time_s, row.queue) == (16, approx(0.008), 2)
     assert (row.output_tps, row.accept_length) == (approx(2000), 1)
@@ -291,7 +280,7 @@ def test_trtllm_prompts_that_ran_alone() -> None:
     record = results.TRT_RECORD | {"inflightBatchingStats": alone, "iterLatencyMS": 30.0}
     joined = results.TRT_RECORD | {"inflightBatchingStats": alone | {"numGenRequests": 3}}
     few, many = (
-        read_trtllm_stats(lines(results.json_lines(results.TRT_RECORD, joined, *[record] * n)))[0]
+        parse("trtllm_stats", results.json_lines(results.TRT_RECORD, joined, *[record] * n))[0]
         for n in (4, 5)
     )
     assert few.timings == ()
@@ -304,23 +293,23 @@ def test_trtllm_prompts_that_ran_alone() -> None:
     step = re.sub(r"'num_generation_tokens': \d+", "'num_generation_tokens': 0", step)
     step = re.sub(r"'num_ctx_tokens': \d+", "'num_ctx_tokens': 640", step)
     again = [re.sub(r"iter = \d+", f"iter = {i}", step, count=1) for i in range(1, 7)]
-    (entry,) = read_trtllm_log(again)
+    entry = parse_one("trtllm_log", "".join(again))
     assert [t.prompt_tokens for t in entry.timings] == [640.0]
     for wrong in (("'num_generation_tokens': 0", "'num_generation_tokens': 3"),
                   ("'num_ctx_requests': 1", "'num_ctx_requests': 2")):  # fmt: skip
-        (entry,) = read_trtllm_log([line.replace(*wrong) for line in again])
+        entry = parse_one("trtllm_log", "".join(line.replace(*wrong) for line in again))
         assert entry.timings == ()
 
 
 def test_trtllm_statistics_with_drafts() -> None:
     stats = {"numDraftTokens": 48, "numAcceptedTokens": 24, "numRequestsWithDraftTokens": 16}
     record = {**results.TRT_RECORD, "specDecodingStats": stats}
-    (entry,) = read_trtllm_stats(lines(results.json_lines(record)))
+    entry = parse_one("trtllm_stats", results.json_lines(record))
     assert (entry.rows[0].accept_length, entry.rows[0].output_tps) == (2.5, approx(5000))
 
 
 def test_llama_speculative() -> None:
-    (entry,) = read_llamacpp(lines(results.LLAMA_TOOL))
+    entry = parse_one("llamacpp", results.LLAMA_TOOL)
     (row,) = entry.rows
     assert (row.output_tps, row.accept_length, row.drafted_per_round) == (10, 4, 8)
     assert row.round_time_s == approx(0.4)
@@ -331,7 +320,7 @@ def test_llama_speculative() -> None:
 
 
 def test_llama_server() -> None:
-    (entry,) = read_llamacpp(lines(results.LLAMA_SERVER))
+    entry = parse_one("llamacpp", results.LLAMA_SERVER)
     (row,) = entry.rows
     # 200 tokens, 120 of them drafts: 80 rounds.
     assert (row.accept_length, row.drafted_per_round) == (2.5, 3)
@@ -340,7 +329,7 @@ def test_llama_server() -> None:
 
 def test_llama_server_with_several_slots_has_no_total() -> None:
     other = results.LLAMA_SERVER.replace("id  0", "id  1")
-    (entry,) = read_llamacpp(lines(results.LLAMA_SERVER + other))
+    entry = parse_one("llamacpp", results.LLAMA_SERVER + other)
     assert (entry.rows[0].output_tps, entry.rows[0].tpot_s) == (None, approx(0.01))
 
 
@@ -349,12 +338,12 @@ def test_llama_server_with_several_slots_has_no_total() -> None:
     [("10.00 ms per", "11.00 ms per"), ("  100.00 tok", "  900.00 tok"), ("0.50000", "0.70000")],
 )
 def test_llama_server_that_contradicts_itself(old: str, new: str) -> None:
-    (entry,) = read_llamacpp(lines(results.LLAMA_SERVER.replace(old, new)))
+    entry = parse_one("llamacpp", results.LLAMA_SERVER.replace(old, new))
     assert entry.unread_lines >= 1
 
 
 def test_sglang_prometheus() -> None:
-    (entry,) = read_prometheus(lines(results.SGLANG_PROM))
+    entry = parse_one("prometheus", results.SGLANG_PROM)
     (row,) = entry.rows
     assert (row.batch_size, row.output_tps, row.accept_length) == (20, 1500, 2.25)
     assert (row.queue, row.round_time_s) == (6, approx(2.25 * 20 / 1500))
@@ -362,9 +351,9 @@ def test_sglang_prometheus() -> None:
 
 def test_sglang_prometheus_relayed_and_idle() -> None:
     relayed = results.SGLANG_PROM.replace("sglang:", "sglang_")
-    assert read_prometheus(lines(relayed))[0].rows[0].output_tps == 1500
+    assert parse("prometheus", relayed)[0].rows[0].output_tps == 1500
     idle = results.SGLANG_PROM.replace("} 20.0", "} 0.0")
-    assert read_prometheus(lines(idle))[0].rows[0].output_tps is None  # the gauge is stale
+    assert parse("prometheus", idle)[0].rows[0].output_tps is None  # the gauge is stale
 
 
 @pytest.mark.parametrize("cut", ["model_name=", "model_na"])
@@ -375,7 +364,7 @@ def test_a_sample_written_into_another_is_not_read(cut: str) -> None:
     rest = cut + queue.split(cut)[1]
     other = queue.split(cut)[0] + "\n" + rest
     broken = head + cut + rest.removeprefix(cut[:6]) + tail + other
-    (entry,) = read_prometheus(lines(results.SGLANG_PROM.replace(accept + queue, broken)))
+    entry = parse_one("prometheus", results.SGLANG_PROM.replace(accept + queue, broken))
     assert entry.rows[0].accept_length is None
     assert sum(entry.unread.values()) >= 1
 
@@ -385,14 +374,14 @@ def test_a_value_cut_in_two_by_a_blank_is_no_value_and_stamp(cut: str) -> None:
     """A stamp is milliseconds since 1970, so 13 digits: `2.25 1730000000000`."""
     line = results.SGLANG_PROM.splitlines(keepends=True)[4]
     assert line.endswith(" 2.25\n")
-    read = read_prometheus(lines(results.SGLANG_PROM.replace(line, line[:-5] + cut + "\n")))
+    read = parse("prometheus", results.SGLANG_PROM.replace(line, line[:-5] + cut + "\n"))
     assert [row.accept_length for entry in read for row in entry.rows] == [None]
     stamped = results.SGLANG_PROM.replace(line, line[:-1] + " 1730000000000\n")
-    assert read_prometheus(lines(stamped))[0].rows[0].accept_length == approx(2.25)
+    assert parse("prometheus", stamped)[0].rows[0].accept_length == approx(2.25)
 
 
 def test_vllm_prometheus_of_two_engines() -> None:
-    (entry,) = read_prometheus(lines(results.VLLM_PROM))
+    entry = parse_one("prometheus", results.VLLM_PROM)
     (row,) = entry.rows
     assert row.accept_length == approx(1 + 220 / 200)
     assert row.survival == approx((0.7, 0.4))
@@ -402,11 +391,11 @@ def test_vllm_prometheus_of_two_engines() -> None:
 
 def test_counters_are_differenced() -> None:
     later = results.VLLM_PROM.replace("| 100.0", "| 300.0").replace("| 70.0", "| 230.0")
-    (entry,) = read_prometheus(lines(results.VLLM_PROM + later.replace("| 40.0", "| 100.0")))
+    entry = parse_one("prometheus", results.VLLM_PROM + later.replace("| 40.0", "| 100.0"))
     assert entry.rows[0].survival == approx((160 / 200, 60 / 200))
 
 
 def test_engine_with_a_lost_counter_is_left_out() -> None:
-    (entry,) = read_prometheus(lines(results.VLLM_PROM.replace("| 100.0", "| 1x0.0", 1)))
+    entry = parse_one("prometheus", results.VLLM_PROM.replace("| 100.0", "| 1x0.0", 1))
     assert entry.rows[0].accept_length == approx(2.1)
     assert entry.unread == {"damaged sample": 1, "a counter is missing": 1}

@@ -7,7 +7,8 @@ import math
 import log_samples as logs
 import pytest
 
-from specsim.logs import LogEntry, read_sglang
+from specsim.logs import LogEntry
+from specsim.logs.sglang import read_sglang
 
 approx = pytest.approx
 

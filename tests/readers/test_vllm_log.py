@@ -5,7 +5,8 @@ from __future__ import annotations
 import log_samples as logs
 import pytest
 
-from specsim.logs import LogEntry, read_vllm
+from specsim.logs import LogEntry
+from specsim.logs.vllm import read_vllm
 
 approx = pytest.approx
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.logs import read_sglang
 from specsim.logs.durations import Durations
 from specsim.logs.levels import Levels, Windows
 from specsim.logs.ranks import group_starts
 from specsim.logs.rows import level_rows
+from specsim.logs.sglang import read_sglang
 from specsim.logs.sglang_lines import DecodeLine, parse_decode_line
 from specsim.logs.sglang_matrix import one_line, read_lines
 

@@ -1,0 +1,89 @@
+"""llama.cpp's server: slots, chains, everything in turn [@llamacpp-source]."""
+
+from __future__ import annotations
+
+from specsim.engine.plan import RunPlan
+from specsim.engine.rules import (
+    GIB,
+    Engine,
+    EngineSpec,
+    Ruling,
+    judge,
+    mixed_plan,
+    scheduler_default,
+    verifies_its_root,
+)
+from specsim.setting import Algorithm, SpecSetting
+
+SLOTS = 4
+BATCH_TOKENS = 2048
+COMPUTE_BYTES = GIB
+"""Assumed: compute buffers."""
+
+
+def plan_llama_cpp(
+    setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
+) -> RunPlan:
+    """Return what llama.cpp's server does with a setting, or raise EngineRefusal.
+
+    Read in build 11434 (``common/speculative.cpp``, ``tools/server/server-context.cpp``): all slots
+    draft in one batch, S forwards of one token each; the target verifies all slots in one batch;
+    the drafter computes that batch once more. Older builds drafted and verified slot by slot.
+    """
+    most = engine.max_running_requests or SLOTS
+    notes = []
+    if engine.max_running_requests is None:
+        notes.append(f"{most} slots assumed (older builds: 1); see --parallel")
+    return mixed_plan(
+        judge(setting, engine, (_slot_chains, _slot_tokens, _no_overlap), what_if),
+        engine,
+        max_running_requests=most,
+        chunked_prefill_size=engine.chunked_prefill_size or BATCH_TOKENS,
+        graph_sizes=(),
+        graph_unit="none",
+        overlapped="overlap",
+        first_draft="forward",
+        notes=notes,
+    )
+
+
+def _slot_chains(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
+    if setting.topk == 1:
+        return None
+    return Ruling("llama.cpp's server drafts one chain per slot", remedy="use topk 1, or SGLang")
+
+
+def _slot_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
+    return verifies_its_root(setting, f"a draft of {setting.num_steps} is verified with its root")
+
+
+def _no_overlap(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
+    if setting.scheduler == "overlap":
+        return Ruling("llama.cpp has no overlap scheduler", remedy="use --scheduler sequential")
+    return Ruling("", scheduler_default(setting, overlap=False))
+
+
+def kv_room_bytes(
+    engine: EngineSpec, gpu_mem_bytes: float, weight_bytes: float, algorithm: Algorithm
+) -> float:
+    """Return the bytes of one GPU for the KV cache; the defaults are assumed."""
+    return gpu_mem_bytes * (engine.mem_fraction_static or 1.0) - weight_bytes - COMPUTE_BYTES
+
+
+def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
+    """Return the flags of slots and drafts."""
+    flags = ["--parallel", str(plan.max_running_requests)]
+    if plan.setting.speculates:
+        flags += ["--model-draft", draft_model] if draft_model else []
+        flags += ["--draft-max", str(plan.setting.num_steps)]
+    return flags
+
+
+ENGINE = Engine(
+    name="llama.cpp",
+    newest="main",
+    plan=plan_llama_cpp,
+    kv_room_bytes=kv_room_bytes,
+    launch_flags=launch_flags,
+    cap_flag="--parallel",
+)

@@ -1,0 +1,255 @@
+"""The types of engine rules: the engine as it is launched, rulings, and the record of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from specsim.engine.plan import FirstDraft, GraphUnit, RunPlan, Timeline
+from specsim.engine.version import EngineVersion, parse_version
+from specsim.errors import EngineRefusal, InputError
+from specsim.setting import Algorithm, SpecSetting
+from specsim.textfile import shown
+
+MIB, GIB = 2**20, 2**30
+
+
+def at_least(section: object, least: float, *names: str) -> None:
+    """Refuse numbers of a section of setup.toml below `least`; one that is left out passes.
+
+    Raises
+    ------
+    InputError
+        Names the field.
+    """
+    for name in names:
+        value: float | None = getattr(section, name)
+        if value is not None and not least <= value <= 2**53:
+            reason = f"must be at least {least}" if value < least else "is more than any server has"
+            raise InputError(f"{name} = {shown(value)}", reason, "leave it out for the default")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """Section [engine] of setup.toml, the engine as it is launched; None is its own default.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or the version is no version.
+    """
+
+    name: str
+    version: str
+    tp: int = 1  # ranks of tensor,
+    dp: int = 1  # data (with attention split by request),
+    ep: int = 1  # and expert parallelism
+    attention_backend: str | None = None  # as on the command line
+    kv_dtype: str = "bf16"
+    # Most requests that run at once: SGLang's --max-running-requests, shared out over the
+    # data-parallel ranks; per rank vLLM's --max-num-seqs and llama.cpp's slots.
+    max_running_requests: int | None = None
+    cuda_graph_max_bs: int | None = None  # largest captured batch: requests, but tokens in vLLM
+    # Fraction of GPU memory for weights and KV cache; vLLM's --gpu-memory-utilization,
+    # TensorRT-LLM's fraction of the memory that the weights leave.
+    mem_fraction_static: float | None = None
+    kv_tokens: int | None = None  # size of the KV pool, one rank's, from the start-up log
+    chunked_prefill_size: int | None = None  # most prompt tokens of one step
+    page_size: int = 1  # tokens of one KV page
+    kv_unified: bool = False  # whether llama.cpp's slots share one KV cache (--kv-unified)
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "tp", "dp", "ep", "page_size", "max_running_requests")
+        at_least(self, 1, "cuda_graph_max_bs", "kv_tokens", "chunked_prefill_size")
+        fraction = self.mem_fraction_static
+        if fraction is not None and not 0 < fraction <= 1:
+            raise InputError(
+                f"mem_fraction_static = {fraction}",
+                "must lie in 0..1",
+                "write a fraction: 0.88, not 88",
+            )
+        parse_version(self.version)
+
+    @property
+    def parsed_version(self) -> EngineVersion:
+        """The version as the rules compare it."""
+        return parse_version(self.version)
+
+    @property
+    def backend(self) -> str:
+        """The attention backend in lower case; empty if it is not stated."""
+        return (self.attention_backend or "").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a rule says about a setting."""
+
+    # The engine's own words, or the rule in short, with its versions: noted beside the setting.
+    # Empty where there is nothing to say.
+    rule: str
+    # What the engine runs in place of the setting; None if it refuses, the setting itself if the
+    # rule only asks for a note.
+    instead: SpecSetting | None = None
+    remedy: str = ""  # what to do about a refusal; --what-if is added
+    bends: bool = False  # whether it bends what was asked for, so that --what-if keeps it
+
+
+Rule = Callable[[SpecSetting, EngineSpec], Ruling | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A setting after all rules: what is run or modelled, why it is refused, what to note."""
+
+    setting: SpecSetting
+    reason: str | None
+    notes: tuple[str, ...]
+
+
+def judge(
+    setting: SpecSetting, engine: EngineSpec, rules: Iterable[Rule], what_if: bool
+) -> Verdict:
+    """Apply the rules in order.
+
+    Raises
+    ------
+    EngineRefusal
+        If a rule refuses the setting and it is not a what-if.
+    """
+    reasons: list[str] = []
+    notes: list[str] = []
+    for rule in rules:
+        ruling = rule(setting, engine)
+        if ruling is None:
+            continue
+        if ruling.instead is None:
+            if not what_if:
+                raise EngineRefusal(
+                    f"{setting.label} ({setting.algorithm}, scheduler {setting.scheduler})",
+                    engine.name,
+                    engine.version,
+                    ruling.rule,
+                    f"{ruling.remedy}, or model it all the same with --what-if",
+                )
+            reasons.append(ruling.rule)
+        elif what_if and ruling.bends:
+            reasons.append(ruling.rule)
+        else:
+            setting = ruling.instead
+            notes += [ruling.rule] if ruling.rule else []
+    return Verdict(setting, "; ".join(reasons) or None, tuple(notes))
+
+
+def scheduler_default(setting: SpecSetting, overlap: bool) -> SpecSetting:
+    """Return the setting with `auto` replaced by what the engine does by itself."""
+    if setting.scheduler != "auto":
+        return setting
+    return setting.with_scheduler("overlap" if overlap else "sequential")
+
+
+def as_chain(setting: SpecSetting) -> SpecSetting:
+    """Return the chain of the same depth, all of it verified: n = S + 1."""
+    return replace(setting, topk=1, num_draft_tokens=setting.num_steps + 1)
+
+
+def verifies_its_root(setting: SpecSetting, rule: str) -> Ruling | None:
+    """Return the ruling of engines whose chains of S drafts verify S + 1 tokens."""
+    chain = as_chain(setting)
+    if setting.topk > 1 or not setting.speculates or setting == chain:
+        return None
+    return Ruling(rule, chain)
+
+
+def mixed_plan(
+    verdict: Verdict,
+    engine: EngineSpec,
+    *,
+    max_running_requests: int,
+    chunked_prefill_size: int,
+    graph_sizes: tuple[int, ...],
+    graph_unit: GraphUnit,
+    overlapped: Timeline,
+    first_draft: FirstDraft = "extend",
+    notes: Sequence[str] = (),
+) -> RunPlan:
+    """Return the plan of an engine that mixes prompt chunks into decode steps.
+
+    It reserves what a round verifies, and its drafter computes all verified tokens once more.
+    """
+    setting = verdict.setting
+    drafts = setting.speculates and setting.algorithm != "NGRAM"
+    overlap = setting.scheduler == "overlap"
+    return RunPlan(
+        setting=setting,
+        engine=engine.name,
+        version=engine.version,
+        allowed=verdict.reason is None,
+        reason=verdict.reason,
+        notes=(*verdict.notes, *notes),
+        max_running_requests=max_running_requests,
+        alloc_tokens=setting.num_draft_tokens,
+        reserved_tokens_per_request=setting.num_draft_tokens,
+        draft_extend="verify" if drafts else "none",
+        extend_eager=False,
+        graph_batch_sizes=graph_sizes,
+        graph_unit=graph_unit,
+        prefill="mixed",
+        chunked_prefill_size=chunked_prefill_size,
+        finish_lag_rounds=1 if overlap else 0,
+        timeline=overlapped if overlap else "sequential",
+        ranks=engine.dp,
+        first_draft=first_draft,
+    )
+
+
+ScheduleRows = Sequence[tuple[int, int]]
+"""(first running batch, draft steps from there on), in rising order; the first batch is 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSyntax:
+    """How a table of draft steps by running batch is given to an engine."""
+
+    # rows and the most that run -> the table as the engine reads it, JSON
+    config: Callable[[ScheduleRows, int], str]
+    # rows and that JSON -> the flags that switch it on, besides those of the setting
+    words: Callable[[ScheduleRows, str], list[str]]
+    # rows and that JSON -> the same as lines to paste
+    lines: Callable[[ScheduleRows, str], list[str]]
+    # version, algorithm, whether a row drafts nothing -> what the release cannot do
+    limits: Callable[[str, Algorithm, bool], list[str]]
+    padded: bool = False  # whether a batch is looked up as the size that it is padded to
+
+
+def _no_env(plan: RunPlan) -> dict[str, str]:
+    return {}
+
+
+def _captured(version: EngineVersion, draft_kind: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """All that is known of an engine; its file holds one, and `specsim.engine.ENGINES` lists it."""
+
+    name: str  # in setup.toml and on the command line
+    newest: str  # the newest version whose rules are known: taken where none is said
+    # setting, engine, memory of one GPU in bytes, what-if -> what it does, or EngineRefusal
+    plan: Callable[[SpecSetting, EngineSpec, float, bool], RunPlan]
+    # engine, memory and weights of one GPU in bytes, algorithm -> bytes left for the KV cache
+    kv_room_bytes: Callable[[EngineSpec, float, float, Algorithm], float]
+    # plan, engine, drafter -> flags that set the speculation, the scheduler and the caps
+    launch_flags: Callable[[RunPlan, EngineSpec, str | None], list[str]]
+    launch_env: Callable[[RunPlan], dict[str, str]] = _no_env
+    # version, kind of drafter -> whether its kernels are launched one by one
+    drafts_eager: Callable[[EngineVersion, str], bool] = _captured
+    schedule: ScheduleSyntax | None = None  # None where no such table is known
+    other_rules: tuple[str, ...] = ()  # releases that an older one may be compared with
+    trees_overlap_from: str | None = None  # the first that overlaps trees, if one came later
+    cap_flag: str  # what sets the most requests that run at once
+    cap_over_ranks: bool = False  # whether that counts all data-parallel ranks together
+    pins_acceptance: str = "synthetic acceptance"  # how a benchmark fixes the accept length
+    lookup_fills_tree: bool = False  # whether a lookup drafts in every round, whatever it finds
+    worker_names: tuple[tuple[str, str], ...] = ()  # scheduler -> what its people call its worker

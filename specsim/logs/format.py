@@ -1,0 +1,106 @@
+"""What a log format is, and which of them a file is in: by its content, never by its name."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from specsim.errors import FormatError
+from specsim.logs.entry import LogEntry
+from specsim.logs.source import Source
+
+FIRST_BYTES = 1 << 16
+"""The first look is at so much; most files show what they are within it."""
+SEARCH_BYTES = 32 << 20
+"""How far into a file a known line is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    r"""A format that specsim reads: the ``FORMAT`` of a module in ``specsim/logs/formats``.
+
+    A new format is one new file there; nothing else need know of it. For example::
+
+        def parse(source: Source, samples: int) -> list[LogEntry]:
+            speeds = [float(line.split()[-1]) for line in source.lines() if b"tok/s:" in line]
+            rows = tuple(LogRow(batch_size=1.0, output_tps=speed) for speed in speeds)
+            windows = WindowCount(read=len(rows), used=len(rows))
+            return [LogEntry(path=source.path, format="toy_log", rows=rows, windows=windows)]
+
+        FORMAT = Format(name="toy_log", mark=re.compile(rb"toy engine, tok/s: \d"), parse=parse)
+    """
+
+    name: str
+    # What only such files hold. The format whose marks are most frequent is it.
+    mark: re.Pattern[bytes]
+    # (the open file, single windows to keep per entry) -> one entry per server or run.
+    parse: Callable[[Source, int], list[LogEntry]]
+    # What to give instead of such a file that measures nothing.
+    remedy: str = "give a complete result"
+    # Marks of JSON formats come first in a file that begins with a bracket, last in any other.
+    is_json: bool = False
+
+
+def known_formats() -> list[Format]:
+    """Return the formats that have a module in ``specsim/logs/formats``, by its name."""
+    from specsim.logs import formats
+
+    names = sorted(found.name for found in pkgutil.iter_modules(formats.__path__))
+    modules = (import_module(f"{formats.__name__}.{name}") for name in names if name[0] != "_")
+    return [module.FORMAT for module in modules]
+
+
+def detect(source: Source) -> Format:
+    """Return the format of an open file.
+
+    Parameters
+    ----------
+    source
+        The file; its head grows while nothing known has been found in it.
+
+    Raises
+    ------
+    FormatError
+        If it is in no format that specsim reads.
+    """
+    found = detect_text(source.head[:FIRST_BYTES])
+    begun = 0
+    while found is None:
+        found = detect_text(source.head, begun)
+        begun = max(len(source.head) - 4096, 0)
+        if found is None and (len(source.head) >= SEARCH_BYTES or not source.grow()):
+            raise FormatError(
+                source.path,
+                "is in no format that specsim reads",
+                "give a log of SGLang, vLLM, TensorRT-LLM or llama.cpp, a benchmark result, "
+                "Prometheus metrics, a torch or Nsight trace, nccl-tests output, or a probe.json",
+            )
+    return found
+
+
+def detect_text(head: bytes, begin: int = 0) -> Format | None:
+    """Return the format whose marks are most frequent in the head of a file, from `begin` on.
+
+    >>> detect_text(b"[2026-01-01 00:00:00] Decode batch, #running-req: 1").name
+    'sglang_log'
+    """
+    json_first = _first_character(head) in (b"{", b"[")
+    formats = known_formats()
+    for is_json in (json_first, not json_first):
+        counts = {f.name: len(f.mark.findall(head, begin)) for f in formats if f.is_json == is_json}
+        best = max(counts, key=lambda name: counts[name])
+        if counts[best]:
+            return next(f for f in formats if f.name == best)
+    return None
+
+
+def _first_character(head: bytes) -> bytes:
+    """First character that is not in a comment line."""
+    for line in head[:FIRST_BYTES].splitlines():
+        text = line.strip()
+        if text and not text.startswith(b"#"):
+            return text[:1]
+    return b""

@@ -1,0 +1,268 @@
+"""Benchmark results in JSON: serving, one-batch, offline, bench_speculative, server info."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.format import Format
+from specsim.logs.formats._results import (
+    CONTRADICTION,
+    LOOSE,
+    MISSING,
+    accept_length,
+    check,
+    differ,
+    is_serving,
+    joined,
+    positive,
+    serving,
+    with_unread,
+)
+from specsim.logs.json_values import Unread, json_values, number, table, text, whole
+from specsim.logs.settings import NO_SPECULATION
+from specsim.logs.sglang_facts import settings_of_args
+from specsim.logs.source import Source
+
+_DETAILS = re.compile(
+    rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
+)
+"""Lists with an entry per request (``--output-details``); they stand last in a record."""
+
+HISTOGRAMS = ("spec_accept_histogram", "spec_correct_drafts_histogram", "acceptance_histogram")
+"""SGLang 0.5.9 to 0.5.20, SGLang from 0.5.12, vLLM front ends; entry i counts the rounds that
+accepted i drafts: the best source of survival by depth."""
+_MAX_DEPTH = 128
+_MAX_NODES = 100_000
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read benchmark results: JSON, JSON lines or indented JSON, in any mixture.
+
+    Records of one server make one entry with a row per load; a load that comes again, or another
+    setting, begins a new entry.
+    """
+    results: list[LogEntry] = []
+    histograms: list[list[int]] = []
+    unread: Counter[str] = Counter()
+    for record in _records(source):
+        try:
+            found = list(_histograms(record))
+            histograms += found
+            if not found:
+                results.append(_result(record))
+        except Unread as error:
+            unread[error.reason] += 1
+    entries = joined([result for result in results if result.rows], source.path)
+    if histograms:
+        entries.append(_histogram_entry(histograms, source.path))
+    return with_unread(entries, unread, source.path, FORMAT.name)
+
+
+def _records(source: Source) -> Iterator[Any]:
+    """Yield records, out of lists of records too."""
+    for value in json_values(source.lines(), _DETAILS):
+        if isinstance(value, list):
+            yield from (v for v in value if isinstance(v, dict))
+        else:
+            yield value
+
+
+def _result(record: Any) -> LogEntry:
+    """Read a record by the keys that it has; raises :class:`Unread`."""
+    if isinstance(record, Unread):
+        raise record
+    if is_serving(record):
+        return serving(record)
+    for keys, read in _KINDS:
+        if record.keys() >= keys:
+            return read(record)
+    raise Unread("not a result that is known")
+
+
+def _speculative(record: Mapping[str, Any]) -> LogEntry:
+    """SGLang's bench_speculative: speed = acc_length / step_time, per request."""
+    batch, steps, topk, n = (
+        whole(record, key) for key in ("batch_size", "steps", "topk", "num_draft_tokens")
+    )
+    if not batch or steps is None or topk is None or n is None:
+        raise Unread("a count is missing or damaged")
+    accept, step_s, speed = (
+        number(record, key) or 0.0 for key in ("acc_length", "step_time", "speed")
+    )
+    check(accept >= 1 and step_s > 0 and speed > 0, "a number is out of range")
+    agree = abs(accept / step_s - speed) <= LOOSE * speed and accept <= steps + 1 + LOOSE
+    check(agree, CONTRADICTION)
+    row = LogRow(
+        batch_size=batch,
+        concurrency=batch,
+        output_tps=batch * speed,
+        accept_length=accept,
+        round_time_s=step_s,
+        tpot_s=step_s / accept,
+    )
+    chain: dict[str, object] = {"topk": topk, "num_steps": steps, "num_draft_tokens": n}
+    settings = chain if steps else dict(NO_SPECULATION)
+    return LogEntry("", "sglang_bench_speculative", "sglang", settings=settings, rows=(row,))
+
+
+def _one_batch(record: Mapping[str, Any]) -> LogEntry:
+    """SGLang's bench_one_batch_server: one batch, prefill apart from decoding."""
+    batch, into, out = (whole(record, key) for key in ("batch_size", "input_len", "output_len"))
+    latency, tps = positive(record, "latency"), positive(record, "output_throughput")
+    if not batch:
+        raise Unread(MISSING)
+    ttft, accept = number(record, "last_ttft"), accept_length(record, "acc_length")
+    total = number(record, "overall_throughput")
+    decode_s = latency - ttft if ttft is not None and latency > ttft else None
+    decoding = False
+    if out:
+        tokens = batch * out
+        decoding = decode_s is not None and abs(tokens / decode_s - tps) <= LOOSE * tps
+        check(decoding or abs(tokens / latency - tps) <= LOOSE * tps, CONTRADICTION)
+        if total and into is not None:
+            check(abs(batch * (into + out) / latency - total) <= LOOSE * total, CONTRADICTION)
+    row = LogRow(
+        kind="steady_decode" if decoding else "closed_loop",
+        batch_size=batch,
+        concurrency=batch,
+        output_tps=tps,
+        accept_length=accept,
+        accept_length_scope="pooled",
+        round_time_s=accept * batch / tps if accept and decoding else None,
+        ttft_s=ttft if ttft and ttft > 0 else None,
+        num_requests=batch,
+        input_len=into,
+        output_len=out,
+        duration_s=latency,
+    )
+    return LogEntry("", "sglang_bench_one_batch_server", "sglang", rows=(row,))
+
+
+def _offline(record: Mapping[str, Any]) -> LogEntry:
+    """SGLang's bench_offline_throughput: all requests at once."""
+    latency, tps = positive(record, "total_latency"), positive(record, "output_throughput")
+    done = whole(record, "successful_requests")
+    if not done:
+        raise Unread(MISSING)
+    into, out = number(record, "total_input_tokens"), number(record, "total_output_tokens")
+    check(out is None or not differ(out / latency, tps), CONTRADICTION)
+    row = LogRow(
+        kind="closed_loop",
+        concurrency=done,
+        output_tps=tps,
+        num_requests=done,
+        input_len=into / done if into is not None else None,
+        output_len=out / done if out is not None else None,
+        duration_s=latency,
+    )
+    return LogEntry("", "sglang_bench_offline", "sglang", rows=(row,))
+
+
+def _server_info(record: Mapping[str, Any]) -> LogEntry:
+    """SGLang's /server_info: lifetime accept length, and step times if they were recorded."""
+    states = record["internal_states"]
+    state = states[0] if isinstance(states, list) and states else None
+    if not isinstance(state, dict):
+        raise Unread(MISSING)
+    settings = settings_of_args(record)
+    plain = settings.get("algorithm") == "none"
+    accept = 1.0 if plain else accept_length(state, "avg_spec_accept_length")
+    if cap := whole(state, "effective_max_running_requests_per_dp"):
+        settings["max_running_requests"] = cap
+    rows = [
+        LogRow(
+            batch_size=batch,
+            concurrency=batch,
+            accept_length=accept,
+            accept_length_scope="pooled",
+            round_time_s=step_s,
+            output_tps=accept * batch / step_s if accept else None,
+            windows=count,
+        )
+        for batch, step_s, count in _step_times(table(state, "step_time_dict"))
+    ]
+    if not rows and accept is not None:
+        rows = [LogRow(accept_length=accept, accept_length_scope="pooled")]
+    version = text(record, "version")
+    return LogEntry("", "sglang_server_info", "sglang", version, settings, tuple(rows))
+
+
+def _step_times(times: Mapping[str, Any]) -> Iterator[tuple[int, float, int]]:
+    """Batch, typical step time and count; like SGLang's own benchmark the 20 % quantile."""
+    for key, values in times.items():
+        if re.fullmatch(r"0*[1-9][0-9]*", key) and len(key) < 7 and isinstance(values, list):
+            good = sorted(v for v in values if isinstance(v, float) and 0 < v < 1e4)
+            if good:
+                yield int(key), good[len(good) // 5], len(good)
+
+
+_KINDS = (
+    ({"steps", "topk", "acc_length", "step_time"}, _speculative),
+    ({"batch_size", "latency", "output_throughput"}, _one_batch),
+    ({"total_latency", "output_throughput"}, _offline),
+    ({"internal_states"}, _server_info),
+)
+"""Keys that a record has, and what reads it."""
+
+
+def _histograms(value: Any) -> Iterator[list[int]]:
+    """Yield the histograms in a JSON value, however deep; a request's double names count once.
+
+    >>> list(_histograms({"meta_info": {"spec_accept_histogram": [3, 1]}}))
+    [[3, 1]]
+    """
+    stack, visited = [value], 0
+    while stack and visited < _MAX_NODES:
+        node = stack.pop()
+        visited += 1
+        if isinstance(node, dict):
+            counted = (_histogram(node.get(key)) for key in HISTOGRAMS)
+            yield from [h for h in counted if h][:1]
+            stack.extend(v for v in node.values() if isinstance(v, dict | list))
+        elif isinstance(node, list) and node and isinstance(node[0], dict):
+            stack.extend(v for v in node if isinstance(v, dict))
+
+
+def _histogram(value: Any) -> list[int]:
+    """Return a list of counts; an empty one if the value is none."""
+    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_DEPTH:
+        return []
+    good = all(type(v) is int and 0 <= v < 10**12 for v in value) and sum(value) > 0
+    return value if good else []
+
+
+def _histogram_entry(histograms: Sequence[Sequence[int]], path: str) -> LogEntry:
+    """Return one entry for all requests: survival[d] = rounds with at least d over rounds."""
+    depth = max(map(len, histograms))
+    total = [sum(h[i] for h in histograms if i < len(h)) for i in range(depth)]
+    rounds = sum(total)
+    row = LogRow(
+        kind="closed_loop",
+        accept_length=1 + sum(i * n for i, n in enumerate(total)) / rounds,
+        accept_length_scope="run",
+        survival=tuple(sum(total[d:]) / rounds for d in range(1, depth)) or None,
+        num_requests=len(histograms),
+        windows=len(histograms),
+    )
+    return LogEntry(
+        path=path,
+        format="accept_histogram",
+        settings={"num_steps": depth - 1} if depth > 1 else {},
+        rows=(row,),
+        windows=WindowCount(len(histograms), len(histograms)),
+    )
+
+
+FORMAT = Format(
+    name="bench_json",
+    mark=re.compile(
+        rb'"output_throughput"|"internal_states"|"acc_length"|"step_time"'
+        rb'|"spec_accept_histogram"|"spec_correct_drafts_histogram"|"acceptance_histogram"'
+    ),
+    parse=parse,
+    is_json=True,
+)

@@ -1,0 +1,199 @@
+"""Chrome traces of the torch profiler, as SGLang and vLLM write them: phases and all-reduces."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from specsim.logs.durations import Durations
+from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
+from specsim.logs.format import Format
+from specsim.logs.formats._profiles import ALLREDUCE, step_of, timing
+from specsim.logs.formats._trace_events import EventStream
+from specsim.logs.json_values import number
+from specsim.logs.source import Source
+
+_VLLM_STEP = re.compile(
+    r"execute_(?:context_(\d{1,6})\(\d{1,9}\)_generation_(\d{1,6})\((\d{1,9})\)"
+    r"|new_(\d{1,6})_cached_(\d{1,6}))"
+)
+_VLLM_PART = re.compile(r"gpu_model_runner: (forward|draft|sample|preprocess|postprocess)")
+_SCHEDULER = re.compile(
+    r"scheduler\.(recv_requests|process_input_requests|get_next_batch_to_run|run_batch"
+    r"|process_batch_result)"
+)
+_RANK = re.compile(r"-TP-(\d{1,5})")
+_UNSIZED = {"draft": "draft", "draft_extend": "extend"}
+"""Spans that name no batch."""
+_US = 1e-6
+SHORTEST_US, LONGEST_US = 1e-3, 1e9
+"""No kernel is shorter, no step longer."""
+
+Phase = tuple[str, int | None]
+"""A phase and its batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """An annotated stretch of time, microseconds."""
+
+    start: float
+    duration: float
+    phase: str
+    batch_size: int | None
+
+
+@dataclass(slots=True)
+class _Trace:
+    """Spans and all-reduce kernels by lane (the device or process), host work by name."""
+
+    engine: str | None = None
+    gpu: dict[object, list[_Span]] = field(default_factory=lambda: defaultdict(list))
+    host: dict[object, list[_Span]] = field(default_factory=lambda: defaultdict(list))
+    scheduler: dict[str, Durations] = field(default_factory=lambda: defaultdict(Durations))
+    reduces: dict[tuple[object, str], tuple[array[float], array[float]]] = field(
+        default_factory=lambda: defaultdict(lambda: (array("d"), array("d")))
+    )
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read one rank's trace; SGLang puts the rank into the file's name.
+
+    Durations of phases are those on the GPU where the trace has them, else on the host.
+    """
+    events, trace = EventStream(source.chunks()), _Trace()
+    for event in events:
+        reason = _take(event, trace)
+        if reason:
+            events.unread[reason] += 1
+    rank = _RANK.search(source.path)
+    spans = sum(len(lane) for lanes in (trace.gpu, trace.host) for lane in lanes.values())
+    cut = Diagnosis("truncated", "the trace is cut short: its last events are missing")
+    entry = LogEntry(
+        path=source.path,
+        format="chrome_trace",
+        engine=trace.engine,
+        windows=WindowCount(spans, spans),
+        timings=_timings(trace, int(rank[1]) if rank else None),
+        diagnoses=(cut,) if events.found and not events.ended else (),
+        unread=dict(events.unread),
+    )
+    return [entry]
+
+
+def _take(event: dict[str, Any], trace: _Trace) -> str | None:
+    """Take one event; return why it could not be read, if it matters."""
+    name, category = event.get("name"), event.get("cat")
+    if event.get("ph") != "X" or not isinstance(name, str):
+        return None
+    what: str | Phase | re.Match[str] | None = None
+    if category == "kernel":
+        what = _allreduce_kind(name)
+    elif category in ("user_annotation", "gpu_user_annotation"):
+        what = _phase(name) or _SCHEDULER.fullmatch(name)
+    if not what:
+        return None
+    start, duration = number(event, "ts"), number(event, "dur")
+    if start is None or duration is None or not SHORTEST_US <= duration <= LONGEST_US:
+        return "an event without times"
+    pid = event.get("pid")
+    lane = pid if isinstance(pid, int | str) else None
+    if isinstance(what, str):
+        starts, durations = trace.reduces[lane, what]
+        starts.append(start)
+        durations.append(duration)
+    elif isinstance(what, re.Match):
+        trace.scheduler[what[1]].add(duration * _US)
+    else:
+        trace.engine = "vllm" if name.startswith(("execute_", "gpu_model")) else "sglang"
+        lanes = trace.host if category == "user_annotation" else trace.gpu
+        lanes[lane].append(_Span(start, duration, *what))
+    return None
+
+
+@lru_cache(4096)
+def _allreduce_kind(name: str) -> str:
+    """Kind of all-reduce that a kernel is; empty for other kernels. Names come again and again."""
+    found = ALLREDUCE.search(name)
+    return found[0] if found else ""
+
+
+@lru_cache(4096)
+def _phase(name: str) -> Phase | None:
+    """Return phase and batch of an annotation, None if it is not one of ours."""
+    if name in _UNSIZED:
+        return _UNSIZED[name], None
+    if step := step_of(name):
+        return step
+    if part := _VLLM_PART.fullmatch(name):
+        return part[1], None
+    found = _VLLM_STEP.fullmatch(name)
+    if found is None:
+        return None
+    prompts, requests, tokens, new, cached = (int(group or 0) for group in found.groups())
+    if prompts or new:
+        return "prefill", requests or cached
+    if found[1] is None:
+        return "step", cached
+    return ("decode" if tokens == requests else "verify"), requests
+
+
+def _timings(trace: _Trace, rank: int | None) -> tuple[Timing, ...]:
+    """Return phases, all-reduces and host work."""
+    for spans in (*trace.gpu.values(), *trace.host.values()):
+        spans.sort(key=lambda s: s.start)
+        _size_drafts(spans)
+    gpu, host = _by_phase(trace.gpu), _by_phase(trace.host)
+    kinds = {(phase, "gpu"): d for phase, d in gpu.items()}
+    kinds |= {(phase, "host"): d for phase, d in host.items() if phase not in gpu}
+    kinds |= _allreduces(trace)
+    kinds |= {(("scheduler", None), name): d for name, d in trace.scheduler.items()}
+    found = [timing(phase, d, name, batch, rank) for ((phase, batch), name), d in kinds.items()]
+    return tuple(sorted(found, key=lambda t: (t.phase, t.batch_size or 0, t.name)))
+
+
+def _allreduces(trace: _Trace) -> dict[tuple[Phase, str], Durations]:
+    """All-reduces by the batch and the phase within which they began."""
+    kinds: dict[tuple[Phase, str], Durations] = defaultdict(Durations)
+    for (lane, kind), (starts, durations) in trace.reduces.items():
+        spans = trace.gpu.get(lane, [])
+        begins = [s.start for s in spans]
+        for start, duration in zip(starts, durations, strict=True):
+            at = bisect_right(begins, start) - 1
+            inside = at >= 0 and start < begins[at] + spans[at].duration
+            batch = spans[at].batch_size if inside else None
+            name = f"{kind} in {spans[at].phase}" if inside else kind
+            kinds[("allreduce", batch), name].add(duration * _US)
+    return kinds
+
+
+def _size_drafts(spans: list[_Span]) -> None:
+    """Give `draft` the batch of the verification that follows, `draft_extend` that before it."""
+    sized = [i for i, s in enumerate(spans) if s.phase == "verify" and s.batch_size]
+    for i, span in enumerate(spans):
+        if span.batch_size is not None or span.phase not in ("draft", "extend"):
+            continue
+        at = bisect_right(sized, i) - (span.phase == "extend")
+        if 0 <= at < len(sized):
+            spans[i] = replace(span, batch_size=spans[sized[at]].batch_size)
+
+
+def _by_phase(lanes: dict[object, list[_Span]]) -> dict[Phase, Durations]:
+    found: dict[Phase, Durations] = defaultdict(Durations)
+    for spans in lanes.values():
+        for span in spans:
+            found[span.phase, span.batch_size].add(span.duration * _US)
+    return found
+
+
+FORMAT = Format(
+    name="chrome_trace",
+    mark=re.compile(rb'"traceEvents"|"deviceProperties"|"ph": ?"[XM]"'),
+    parse=parse,
+    is_json=True,
+)

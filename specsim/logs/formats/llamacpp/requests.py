@@ -1,0 +1,238 @@
+"""llama-server's slots: which requests they served, when, and what each request was given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+_TIMING = re.compile(
+    rb"(?P<what>(?:\A|[\s:|])prompt eval| {4,}eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
+    rb"(?P<n>\d{1,9}) tokens +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
+    rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
+)
+_ACCEPTANCE = re.compile(
+    rb"draft acceptance(?: rate)? = +([01]\.\d{3,8}) "
+    rb"\( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
+    rb"(?:, mean len = +(\d{1,4}\.\d\d)\s*\Z)?"
+)
+_POSITIONS = re.compile(rb"acc per pos = \(([01]\.\d{3}(?:, [01]\.\d{3}){0,63})\)\s*\Z")
+_WHO = re.compile(rb"\bid +(\d{1,4}) \| task +(-?\d{1,9}) \|")
+_PROMPT = re.compile(rb"new prompt, .*\b(?:task\.n_tokens|n_prompt_tokens) = (\d{1,9})\s*\Z")
+_TIME = re.compile(rb"(?:\A|[\s\]:])(\d{1,5})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-Z] ")
+
+CONTRADICTION = "numbers contradict each other"
+_BACKWARDS_S = 1.0
+"""Lines of several threads are out of order by less; more, and it is another server's clock."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request; durations in s, times in s since the server began."""
+
+    slot: bytes = b""  # empty where the log does not say
+    task: bytes = b""
+    listed: bool = True  # among the requests of its server; lines of an idle slot name none
+    launched_s: float | None = None  # when its slot took it,
+    begun_s: float | None = None  # began with its prompt
+    closed_s: float | None = None  # and let it go
+    end_s: float | None = None  # when its timings were printed, right after its last token
+    context_tokens: int | None = None  # of the prompt, what was cached included
+    prompt_tokens: int = 0
+    prompt_s: float | None = None
+    tokens: int | None = None  # the first one, which the prefill gives, included
+    eval_s: float = 0.0
+    accepted: int | None = None  # drafted tokens
+    drafted: int = 0
+    positions: tuple[float, ...] = ()  # P(at least d accepted) over the rounds that drafted
+
+    @property
+    def known(self) -> bool:
+        """Whether the log says how many tokens it got."""
+        return self.tokens is not None
+
+    @property
+    def decoded(self) -> int:
+        """Tokens that rounds of decoding gave."""
+        return max((self.tokens or 0) - 1, 0)
+
+    @property
+    def drafting_rounds(self) -> int:
+        """Rounds that verified a draft, from the rates by position."""
+        mean = sum(self.positions)
+        return round((self.accepted or 0) / mean) if mean > 0 else 0
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of decoding: each gives one token beside the drafts that it accepts.
+
+        An end of text within accepted drafts cuts tokens off, not rounds.
+        """
+        least = min(self.drafting_rounds, self.decoded)
+        return max(self.decoded - (self.accepted or 0), least)
+
+    @property
+    def first_s(self) -> float | None:
+        """When its first token was out."""
+        return None if self.end_s is None else self.end_s - self.eval_s
+
+    @property
+    def start_s(self) -> float | None:
+        """When its slot began with it."""
+        if self.launched_s is not None or self.first_s is None:
+            return self.launched_s
+        return self.first_s - (self.prompt_s or 0.0)
+
+
+@dataclass(slots=True)
+class Slots:
+    """Collects the requests of one server, line by line."""
+
+    requests: list[Request] = field(default_factory=list)  # as the log first names them
+    timed_slots: set[bytes] = field(default_factory=set)  # that printed timings
+    unread: Counter[str] = field(default_factory=Counter)
+    now_s: float | None = None  # the latest time stamp
+    in_order: bool = True  # time never went back: else the log is of more than one server
+    prefills_s: list[float] = field(default_factory=list)  # of all, those of lost requests too
+    _by_slot: dict[bytes, Request] = field(default_factory=dict)
+    _last: Request | None = None
+    _line_s: float | None = None
+    # Requests with timings; whether these are of n tokens, and of n - 1.
+    _timed: list[tuple[Request, bool, bool]] = field(default_factory=list)
+
+    def read(self, line: bytes) -> None:
+        """Take in a line of a slot, or one of timings."""
+        request = self._last
+        if who := _WHO.search(line):
+            request = self._last = self._request(line, who[1], who[2])
+            self._line_s = line_time(line)
+            if self._line_s is not None:
+                self.in_order &= self.now_s is None or self._line_s > self.now_s - _BACKWARDS_S
+                self.now_s = max(self._line_s, self.now_s or 0.0)
+            if b"timing" in line:
+                self.timed_slots.add(who[1])
+        if timing := _TIMING.search(line):
+            self._timing(timing, request, who)
+        elif b"eval time =" in line and b" runs " not in line:
+            self.unread["damaged field"] += 1
+        elif b"draft acceptance" in line:
+            if reason := _accept(_ACCEPTANCE.search(line), request):
+                self.unread[reason] += 1
+        elif request is not None and who:
+            _event(line, request, self._line_s)
+
+    def finish(self) -> None:
+        """Drop timings that do not keep to the convention of the others."""
+        steps = self.counts_steps
+        for request, by_n, by_steps in self._timed:
+            if not (by_steps if steps else by_n):
+                self.unread[CONTRADICTION] += 1
+                request.tokens = None
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether times per token are of n - 1 tokens, as since build 11 thousand or so."""
+        return sum(by_steps - by_n for _, by_n, by_steps in self._timed) > 0
+
+    def _request(self, line: bytes, slot: bytes, task: bytes) -> Request:
+        """Return the request that a line is about."""
+        request = self._by_slot.get(slot)
+        again = request is not None and request.known and b"| processing task" in line
+        if request is None or request.task != task or again:
+            request = self._new(Request(slot, task, listed=task != b"-1"))
+        return request
+
+    def _new(self, request: Request) -> Request:
+        if request.listed:
+            self.requests.append(request)
+            self._by_slot[request.slot] = request
+        return request
+
+    def _timing(
+        self, found: re.Match[bytes], request: Request | None, who: re.Match[bytes] | None
+    ) -> None:
+        n, seconds = int(found["n"]), float(found["ms"]) / 1e3
+        prompt = b"prompt" in found["what"]
+        by_n = _agrees(found, n)
+        by_steps = not prompt and n > 0 and _agrees(found, n - 1)
+        if not by_n and not by_steps:
+            self.unread[CONTRADICTION] += 1
+            return
+        if request is None or not _takes(request, prompt):
+            request = self._last = self._new(Request(*who.groups()) if who else Request())
+        if prompt:
+            request.prompt_tokens, request.prompt_s = n, seconds
+            request.end_s = self._line_s
+            self.prefills_s.append(seconds)
+            return
+        request.tokens, request.eval_s = n, seconds
+        request.end_s = self._line_s if request.end_s is None else request.end_s
+        self._timed.append((request, by_n, by_steps))
+
+
+def line_time(line: bytes) -> float | None:
+    """Return the time of a line, s since the server began; None where it has none.
+
+    llama.cpp's ``common/log.cpp`` prints minutes, seconds, milli- and microseconds.
+
+    >>> line_time(b"1.06.794.351 I slot ")
+    66.794351
+    """
+    found = _TIME.search(line[:200])
+    if not found:
+        return None
+    minutes, seconds, milli, micro = map(int, found.groups())
+    return minutes * 60 + seconds + (milli * 1000 + micro) / 1e6
+
+
+def _takes(request: Request, prompt: bool) -> bool:
+    """Whether a timing can be of a request that a line named last."""
+    return request.listed and not request.known and not (prompt and request.prompt_s is not None)
+
+
+def _agrees(found: re.Match[bytes], tokens: int) -> bool:
+    """Whether the printed time per token and its inverse are of so many tokens."""
+    ms, each, tps = (float(found[name]) for name in ("ms", "each", "tps"))
+    if tokens and abs(ms / tokens - each) > 0.006 + 1e-4 * each:
+        return False
+    if not tokens and each:
+        return int(found["n"]) == 0
+    if not ms or tps == math.inf:
+        return True
+    speed = 1e3 * tokens / ms
+    return abs(speed - tps) <= 0.006 + 1e-3 * speed
+
+
+def _accept(found: re.Match[bytes] | None, request: Request | None) -> str | None:
+    """Give a request its drafts; or return what is wrong with them."""
+    if not found:
+        return "damaged field"
+    rate, accepted, drafted = float(found[1]), int(found[2]), int(found[3])
+    if not drafted or accepted > drafted or abs(accepted / drafted - rate) > 0.001:
+        return CONTRADICTION
+    if request is None or request.accepted is not None or accepted >= (request.tokens or 0):
+        return "more drafts accepted than tokens emitted"
+    if found[4] and accepted:
+        mean = float(found[4])  # 1 + accepted / rounds that drafted, of which each gives a token
+        if mean <= 1.0 or accepted / (mean - 1.0 + 0.006) > (request.tokens or 0):
+            return CONTRADICTION
+    request.accepted, request.drafted = accepted, drafted
+    return None
+
+
+def _event(line: bytes, request: Request, time_s: float | None) -> None:
+    """Take in what is no timing: begin, prompt, end, rates by position."""
+    if b"| processing task" in line:
+        request.launched_s = time_s
+    elif b"| stop processing" in line:
+        request.closed_s = time_s
+    elif b"new prompt, " in line:
+        found, request.begun_s = _PROMPT.search(line), time_s
+        request.context_tokens = int(found[1]) if found else request.context_tokens
+    elif b"acc per pos" in line:
+        found = _POSITIONS.search(line)
+        rates = tuple(map(float, found[1].split(b", "))) if found else ()
+        if all(b <= a for a, b in pairwise((1.0, *rates))):
+            request.positions = rates

@@ -1,0 +1,226 @@
+"""From the requests of a llama-server to one entry: a row per load that was held."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specsim.logs.diagnose import partial_drafting
+from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.logs.formats.llamacpp.facts import Facts
+from specsim.logs.formats.llamacpp.loads import Timeline
+from specsim.logs.formats.llamacpp.requests import Request, Slots
+from specsim.logs.settings import NO_SPECULATION
+
+WARM_UP, RAMP, CUT = "warm-up", "ramp or drain", "not finished"
+"""Why requests are left out: the first of a cold server; ended under no load that was held; cut
+off, so that the log does not count their tokens."""
+
+_PLAIN = LogRow(kind="closed_loop", accept_length=1.0, accept_length_scope="run")
+
+
+def server_entry(slots: Slots, facts: Facts, path: str, found: Sequence[Diagnosis]) -> LogEntry:
+    """Return the entry of one server, of what its lines say and the diagnoses so far."""
+    slots.finish()
+    known = [r for r in slots.requests if r.known]
+    entry = LogEntry(
+        path,
+        "llamacpp",
+        "llama.cpp",
+        facts.build,
+        unread=dict(+slots.unread),
+        diagnoses=tuple(found),
+    )
+    if not any(r.tokens for r in known) or not any(r.eval_s for r in known):
+        return entry
+    speculates = any(r.drafted for r in known) or facts.algorithm is not None
+    timed = slots.in_order and all(r.end_s is not None for r in known)
+    settings = facts.server_settings()
+    deepest = max(len(r.positions) for r in known)
+    settings |= facts.drafting_settings(deepest) if speculates else NO_SPECULATION
+    warm = known[1:] if timed and _is_warm_up(known) else known
+    common = _acceptance(warm, facts, slots.counts_steps) if speculates else _PLAIN
+    if timed:
+        settings["log_timestamps"] = True
+        rows, windows = _timed_rows(slots, known, warm, common, facts)
+    else:
+        rows = [_untimed_row(slots, known, common)]
+        windows = WindowCount(len(known), len(known))
+    return replace(
+        entry,
+        settings=settings,
+        rows=tuple(rows),
+        windows=windows,
+        diagnoses=(*found, *_partial(warm, common, settings.get("num_steps"))),
+        timings=facts.timings() if speculates else (),
+    )
+
+
+def _is_warm_up(known: Sequence[Request]) -> bool:
+    """Whether the first request was alone on a cold server and others tell more."""
+    first, *others = known
+    starts = [s for r in others if (s := r.start_s) is not None]
+    end_s = first.end_s
+    return len(others) >= 2 and end_s is not None and min(starts, default=end_s) >= end_s
+
+
+def _acceptance(requests: Sequence[Request], facts: Facts, steps: bool) -> LogRow:
+    """Pool what was accepted over requests: each round of a request counts once."""
+    drafting = [r for r in requests if r.accepted is not None or facts.algorithm == "NGRAM"]
+    accepted, drafted = sum(r.accepted or 0 for r in drafting), sum(r.drafted for r in drafting)
+    if steps:  # the prefill gives the first token
+        tokens, rounds = sum(r.decoded for r in drafting), sum(r.rounds for r in drafting)
+    else:
+        tokens = sum(r.tokens or 0 for r in drafting)
+        rounds = tokens - accepted
+    if rounds <= 0:
+        return replace(_PLAIN, accept_length=None)
+    return replace(
+        _PLAIN,
+        accept_length=max(tokens / rounds, 1.0),
+        accept_length_sem=_accept_error(drafting, tokens / rounds) if steps else None,
+        survival=_survival(drafting, rounds) if steps else None,
+        drafted_per_round=drafted / rounds,
+        accept_rate=accepted / drafted if drafted else None,
+    )
+
+
+def _survival(requests: Sequence[Request], rounds: int) -> tuple[float, ...] | None:
+    """P(at least d drafts accepted) over all rounds, those without a draft too.
+
+    The server counts by position over the rounds that drafted; 1 + sum is then the accept length.
+    """
+    if any(r.accepted and not r.positions for r in requests):
+        return None
+    counts = [0.0] * max((len(r.positions) for r in requests), default=0)
+    for r in requests:
+        rounds_that_drafted = (r.accepted or 0) / (sum(r.positions) or 1.0)
+        for depth, rate in enumerate(r.positions):
+            counts[depth] += rate * rounds_that_drafted
+    return tuple(min(count / rounds, 1.0) for count in counts) or None
+
+
+def _accept_error(requests: Sequence[Request], mean: float) -> float | None:
+    """Return the standard error of a ratio of sums, from its spread over requests."""
+    n, rounds = len(requests), sum(r.rounds for r in requests)
+    if n < 2 or not rounds:
+        return None
+    spread = sum((r.decoded - mean * r.rounds) ** 2 for r in requests)
+    return float((spread * n / (n - 1)) ** 0.5 / rounds)
+
+
+def _timed_rows(
+    slots: Slots,
+    known: Sequence[Request],
+    warm: Sequence[Request],
+    common: LogRow,
+    facts: Facts,
+) -> tuple[list[LogRow], WindowCount]:
+    """Return a row per load that was held; else what single requests say, without throughput."""
+    cold = known[: len(known) - len(warm)]
+    requests = [r for r in slots.requests if not any(r is c for c in cold)]
+    cut = sum(1 for r in requests if not r.known and r.launched_s is not None)
+    timeline = Timeline.of(requests, slots.now_s or 0.0, _of_others(known, facts))
+    loads = [load for load in timeline.held() if load.requests and load.tokens > 0]
+    level = timeline.main_level()
+    if not any(r.launched_s is not None for r in requests):
+        # of a log without launches, requests that were cut off are missing, unless all slots show
+        all_slots = facts.settings.get("max_running_requests")
+        loads = [load for load in loads if load.level == all_slots]
+        level = level if level == all_slots else None
+    rows = [_request_row(warm, common, slots.counts_steps, level)] if not loads else []
+    for load in loads:
+        row = _request_row(load.requests, common, True, load.level)
+        rows.append(
+            replace(
+                row,
+                ttft_s=_wait(load.begun),
+                output_len=load.output_len or row.output_len,
+                batch_size=load.busy,
+                output_tps=load.tokens / load.seconds,
+                output_tps_sem=load.error / load.seconds,
+                duration_s=load.seconds,
+            )
+        )
+    used = sum(row.windows for row in rows)
+    dropped = Counter({WARM_UP: len(cold), RAMP: len(warm) - used, CUT: cut})
+    return rows, WindowCount(len(known) + cut, used, dict(+dropped))
+
+
+def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None] | None:
+    """Return what requests accepted that the log does not count, by the server's totals.
+
+    Of n-gram lookup the rounds without a draft are in no total.
+    """
+    totals = facts.totals
+    if totals is None or facts.algorithm is None:
+        return None
+    accepted = totals.accepted - sum(r.accepted or 0 for r in known)
+    verified = totals.verified - sum(r.drafting_rounds for r in known)
+    if accepted < 0 or verified < 0:
+        return None
+    return accepted, None if facts.algorithm == "NGRAM" else verified
+
+
+def _untimed_row(slots: Slots, known: Sequence[Request], common: LogRow) -> LogRow:
+    """Return what timings without a clock say: throughput only where one slot was used."""
+    level = 1 if len(slots.timed_slots) <= 1 else None
+    row = _request_row(known, common, slots.counts_steps, level)
+    prefills_s = slots.prefills_s
+    return replace(
+        row,
+        batch_size=level,
+        output_tps=1 / row.tpot_s if level and row.tpot_s else None,
+        ttft_s=statistics.fmean(prefills_s) if any(prefills_s) else None,
+    )
+
+
+def _request_row(
+    requests: Sequence[Request], common: LogRow, steps: bool, level: int | None
+) -> LogRow:
+    """Return the means over requests."""
+    tokens = sum(r.decoded if steps else r.tokens or 0 for r in requests)
+    tpot_s = sum(r.eval_s for r in requests) / tokens if tokens else None
+    accept = common.accept_length
+    prompts = [r for r in requests if r.prompt_s is not None]
+    inputs = [r.context_tokens or r.prompt_tokens for r in prompts]
+    cached = [r.context_tokens - r.prompt_tokens for r in prompts if r.context_tokens]
+    return replace(
+        common,
+        concurrency=level,
+        round_time_s=accept * tpot_s if accept is not None and tpot_s else None,
+        tpot_s=tpot_s,
+        ttft_s=_wait(requests),
+        windows=len(requests),
+        num_requests=len(requests),
+        input_len=statistics.fmean(inputs) if inputs else None,
+        output_len=statistics.fmean(r.tokens or 0 for r in requests),
+        extra={"input_cached": statistics.fmean(cached)} if any(c > 0 for c in cached) else {},
+    )
+
+
+def _wait(requests: Sequence[Request]) -> float | None:
+    """Return the mean time to the first token: from the launch if that is told."""
+    waits = [
+        r.prompt_s if r.first_s is None or r.start_s is None else r.first_s - r.start_s
+        for r in requests
+        if r.prompt_s is not None
+    ]
+    return statistics.fmean(waits) if any(waits) else None
+
+
+def _partial(requests: Sequence[Request], common: LogRow, steps: object) -> list[Diagnosis]:
+    """Tell whether drafts are shorter than their depth but for the ends of requests.
+
+    With r tokens to go at most r - 1 are drafted. A request passes each r with probability
+    1 / accept length, so its end costs S (S + 1) / (2 accept length) drafts.
+    """
+    each, accept = common.drafted_per_round, common.accept_length
+    drafting = sum(1 for r in requests if r.drafted)
+    if not isinstance(steps, int) or not each or accept is None or not drafting:
+        return []
+    rounds = sum(r.drafted for r in requests) / each
+    at_ends = drafting * steps * (steps + 1) / (2 * accept) / rounds
+    return partial_drafting(each, steps, at_ends)

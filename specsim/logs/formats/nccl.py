@@ -1,0 +1,175 @@
+"""nccl-tests: rows of all_reduce_perf in the old and the new layout -> seconds by message size."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
+from specsim.logs.format import Format
+from specsim.logs.source import Source
+
+_CHECK = rb"(?:\d{1,15}|N/A|\d(?:\.\d+)?e[+-]\d\d)"
+_HALF = rb" +(\d{1,12}(?:\.\d{1,3})?) +(\d{1,6}\.\d{2}) +(\d{1,6}\.\d{2})(?: +" + _CHECK + rb")?"
+_ROW = re.compile(
+    rb"\s*(\d{1,15}) +\d{1,15} +[a-z]\w{1,15}(?: +[a-z]{2,8})?(?: +-?\d{1,5})?"
+    + (_HALF + rb"(?:" + _HALF + rb")?\s*(?:\Z|[\r\n]|\|)")
+)
+"""Size, count, type, then time (us), algorithm and bus bandwidth (GB/s) out of place, in place."""
+_LOOKS_LIKE = re.compile(
+    rb"\s*\d{1,15} +\d{1,15} +(?:float|half|bfloat16|double|u?int\d+|fp8_\w+) "
+)
+_RANKS = re.compile(rb"# nThread (\d{1,4}) nGpus (\d{1,4})")
+_RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) +(?:Group|Pid) ")
+_AVERAGE = re.compile(rb"# Avg bus bandwidth +: +\d")
+_DEVICE = re.compile(rb"\] (NVIDIA [\w ()./-]{2,60}?)\s*\Z")
+_TEST = re.compile(
+    rb"\b(all_reduce|all_gather|reduce_scatter|sendrecv|alltoall|broadcast|reduce)_perf"
+)
+
+MAX_ROWS = 100_000
+MIN_ROWS = 3
+"""So many rows must agree, on a power of two, before sizes are taken to be of another type."""
+RATIO_SLACK = 0.02
+"""Rounding of the printed bandwidths moves their ratio by this much."""
+
+
+class _Row(NamedTuple):
+    """One message size."""
+
+    size: int  # bytes per rank
+    seconds: float  # out of place
+    algbw: float  # GB/s
+    busbw: float
+    in_place: bool  # whether the other half is there
+
+    @property
+    def scale(self) -> float:
+        """Bandwidth by size and time over the printed one."""
+        return self.size / self.seconds / 1e9 / self.algbw
+
+
+@dataclass(slots=True)
+class _Run:
+    """One test run."""
+
+    ranks: int | None = None
+    test: str = "all_reduce"
+    device: str = ""
+    rows: list[_Row] = field(default_factory=list)
+    ended: bool = False
+    unread: Counter[str] = field(default_factory=Counter)
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read the output of nccl-tests; one entry per run, with the out-of-place time by size."""
+    runs = [_Run()]
+    for line in source.lines():
+        if line.lstrip()[:1] == b"#" or b"_perf" in line:
+            _comment(line, runs)
+        elif _LOOKS_LIKE.match(line):
+            reason = _row(line, runs)
+            if reason:
+                runs[-1].unread[reason] += 1
+    runs = [r for r in runs if r.rows or r.unread] or runs[:1]
+    return [_entry(run, source.path) for run in runs]
+
+
+def _comment(line: bytes, runs: list[_Run]) -> None:
+    if ranks := _RANKS.search(line):
+        if runs[-1].rows:
+            runs.append(_Run())
+        runs[-1].ranks = int(ranks[1]) * int(ranks[2])
+    run = runs[-1]
+    if rank := _RANK_LINE.match(line):
+        run.ranks = max(run.ranks or 0, int(rank[1]) + 1)
+        device = _DEVICE.search(line)
+        run.device = device[1].decode() if device else run.device
+    if test := _TEST.search(line):
+        run.test = test[1].decode()
+    run.ended |= _AVERAGE.search(line) is not None
+
+
+def _row(line: bytes, runs: list[_Run]) -> str | None:
+    """Take a row; return why it could not be read."""
+    found, whole = _ROW.match(line), line.endswith((b"\n", b"\r"))
+    if found is None or (found.end() == len(line) and not whole):
+        return "damaged row" if whole else "truncated"
+    size, time_us, algbw, busbw, in_place, *_ = found.groups()
+    row = _Row(int(size), float(time_us) * 1e-6, float(algbw), float(busbw), in_place is not None)
+    run = runs[-1]
+    if run.rows and row.size < run.rows[-1].size and run.ended:
+        run = _Run(run.ranks, run.test, run.device)
+        runs.append(run)
+    if row.seconds <= 0 or row.size < 1 or len(run.rows) >= MAX_ROWS:
+        return "a number is out of range"
+    run.rows.append(row)
+    return None
+
+
+def _entry(run: _Run, path: str) -> LogEntry:
+    kept, scale = _consistent(run)
+    ranks = _ranks(run.ranks, kept)
+    settings: dict[str, object] = {"ranks": ranks, "gpu": run.device}
+    if abs(scale - 1) > 0.05:
+        settings["size_over_algbw_times_time"] = round(scale, 3)
+    cut = run.unread["truncated"]
+    name = f"{run.test}_perf"
+    phase = "allreduce" if run.test == "all_reduce" else run.test
+    return LogEntry(
+        path=path,
+        format="nccl_tests",
+        settings={key: value for key, value in settings.items() if value},
+        windows=WindowCount(len(kept), len(kept)),
+        timings=tuple(
+            Timing(phase, row.seconds, size_bytes=row.size, ranks=ranks, name=name) for row in kept
+        ),
+        diagnoses=(Diagnosis("truncated", f"{cut} row(s) cut short"),) if cut else (),
+        unread=dict(+run.unread),
+    )
+
+
+def _consistent(run: _Run) -> tuple[list[_Row], float]:
+    """Rows whose size, time and algbw agree, up to one factor common to all rows of the run."""
+    scales = [row.scale for row in run.rows if row.algbw > 0.5]
+    common = median(scales) if len(scales) >= MIN_ROWS else 1.0
+    alike = sum(abs(s / common - 1) < 0.02 for s in scales)
+    power = abs(math.log2(common) - round(math.log2(common))) < 0.03
+    scale = common if power and abs(common - 1) > 0.02 and 2 * alike > len(scales) else 1.0
+    both = any(row.in_place for row in run.rows)
+    kept = []
+    for row in run.rows:
+        expected = row.size / row.seconds / 1e9 / scale
+        if both and not row.in_place:
+            run.unread["damaged row"] += 1
+        elif abs(expected - row.algbw) > 0.0051 + 0.006 * expected or (
+            row.busbw > 2 * row.algbw + 0.02
+        ):
+            run.unread["numbers contradict each other"] += 1
+        else:
+            kept.append(row)
+    return kept, scale
+
+
+def _ranks(stated: int | None, rows: list[_Row]) -> int | None:
+    """Ranks as stated, unless bus over algorithm bandwidth, 2(n - 1)/n, says otherwise."""
+    ratios = [row.busbw / row.algbw for row in rows if row.algbw > 1]
+    if not ratios:
+        return stated
+    ratio = median(ratios)
+    if stated and abs(2 * (stated - 1) / stated - ratio) < RATIO_SLACK:
+        return stated
+    return round(2 / (2 - ratio)) if 0.99 <= ratio < 1.9 else None
+
+
+FORMAT = Format(
+    name="nccl_tests",
+    mark=re.compile(
+        rb"^" + _LOOKS_LIKE.pattern + rb"|^# nThread \d|out-of-place +in-place", re.MULTILINE
+    ),
+    parse=parse,
+)

@@ -1,0 +1,275 @@
+"""Printed results: serving tables, send_one and one-batch grids, evalscope's summary."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specsim.logs.entry import Diagnosis, LogEntry, LogRow
+from specsim.logs.format import Format
+from specsim.logs.formats._results import (
+    CONTRADICTION,
+    LOOSE,
+    MISSING,
+    RATES,
+    accept_length,
+    check,
+    joined,
+    positive,
+    serving,
+    with_unread,
+)
+from specsim.logs.json_values import Unread, number, whole
+from specsim.logs.paste import label_of
+from specsim.logs.source import Source
+
+_TITLE = "Serving Benchmark Result"
+_SERVING = {
+    "Backend": "backend",
+    "Traffic request rate": "request_rate",
+    "Request rate configured (RPS)": "request_rate",
+    "Max request concurrency": "max_concurrency",
+    "Maximum request concurrency": "max_concurrency",
+    "Successful requests": "completed",
+    "Benchmark duration (s)": "duration",
+    "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens",
+    "Request throughput (req/s)": "request_throughput",
+    "Output token throughput (tok/s)": "output_throughput",
+    "Total token throughput (tok/s)": "total_token_throughput",
+    "Total Token throughput (tok/s)": "total_token_throughput",
+    "Peak concurrent requests": "max_concurrent_requests",
+    "Concurrency": "concurrency",
+    "Accept length": "accept_length",
+    "Acceptance length": "spec_decode_acceptance_length",
+    "Drafts": "spec_decode_num_drafts",
+    "Draft tokens": "spec_decode_draft_tokens",
+    "Accepted tokens": "spec_decode_accepted_tokens",
+    **{
+        f"{word} {metric} (ms)": f"{word}_{metric}_ms".lower().replace(" ", "_")
+        for word in ("Mean", "Median", "P90", "P95", "P99")
+        for metric in ("TTFT", "TPOT", "ITL", "E2E Latency", "E2EL")
+    },
+}
+"""Printed label -> key of the JSON record."""
+_GRID = {
+    "latency (s)": "latency",
+    "tokens": "tokens",
+    "acc length": "acc_length",
+    "speed (token/s)": "speed",
+    "batch size": "batch_size",
+    "input len": "input_len",
+    "output len": "output_len",
+    "output throughput (tok/s)": "output_throughput",
+}
+"""Head of a column, in lower case -> key."""
+_EVALSCOPE = {
+    "Time taken for tests (s)": "duration",
+    "Number of concurrency": "concurrency",
+    "Total requests": "total",
+    "Succeed requests": "completed",
+    "Output token throughput (tok/s)": "output_throughput",
+    "Average time to first token (s)": "ttft",
+    "Average time per output token (s)": "tpot",
+    "Average input tokens per request": "input_len",
+    "Average output tokens per request": "output_len",
+}
+_LINE = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*")
+_POSITION = re.compile(r"[ \t]*Position (\d{1,2}):[ \t]+(\d{1,3}\.\d{1,4})[ \t]*")
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+_MEASURE = re.compile(r"(?:Mean|Median|P9\d|Output|Total|Request|Accept|Benchmark)\b")
+_RULE = re.compile(r"[+|][-=+|]{3,}")
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read printed results, one entry per table."""
+    tables = _Tables()
+    for line in source.lines():
+        tables.read(line)
+    tables.close(ended=False)
+    entries = joined(tables.results, source.path)
+    return with_unread(entries, tables.unread, source.path, FORMAT.name)
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Collects the rows of the table that is open."""
+
+    results: list[LogEntry] = field(default_factory=list)
+    unread: Counter[str] = field(default_factory=Counter)
+    serving: dict[str, object] | None = None  # the record of an open serving table
+    before: dict[str, object] = field(default_factory=dict)  # labelled lines above one
+    positions: dict[int, float] = field(default_factory=dict)
+    header: list[str] = field(default_factory=list)  # keys of the columns of a grid
+    summary: dict[str, object] | None = None  # evalscope's, while it is open
+    complete: bool = False  # whether a rule ends it
+    label: str = ""
+
+    def read(self, line: bytes) -> None:
+        """Read one line."""
+        text = line.decode("utf-8", "replace").strip("\r\n")
+        bare = text.strip()
+        if _TITLE in text:
+            self.close(ended=False)
+            self.serving, self.positions = dict(self.before), {}
+        elif self.serving is not None and re.fullmatch(r"={20,}", bare):
+            self.close(ended=True)
+        elif bare.startswith("|") and not bare.endswith("|"):
+            self.unread["truncated"] += 1
+        elif bare.startswith("|"):
+            self._cells([cell.strip() for cell in bare.strip("|").split("|")])
+        elif bare.startswith("+") and self.summary is not None:
+            self.complete = bool(_RULE.fullmatch(bare))
+        else:
+            self._labelled(line, text)
+
+    def _labelled(self, line: bytes, text: str) -> None:
+        found, position = _LINE.fullmatch(text), _POSITION.fullmatch(text)
+        if position and self.serving is not None:
+            self.positions[int(position[1])] = float(position[2]) / 100
+        elif not found:
+            self.label = label_of(line) or self.label
+            if self.serving is not None and _MEASURE.match(text):
+                self.unread["truncated"] += 1
+        elif key := _SERVING.get(found[1]):
+            self._stated(key, found[2], whole_line=line.endswith((b"\n", b"\r")))
+
+    def _stated(self, key: str, value: str, whole_line: bool) -> None:
+        """Take a figure of a serving table, or of what is printed above one."""
+        target = self.before if self.serving is None else self.serving
+        if not whole_line:
+            self.unread["truncated"] += 1
+        elif target is self.serving and key in target and key not in self.before:
+            self.unread["two tables written into one"] += 1
+            self.serving = None
+        elif value not in ("None", "not"):  # "not set"
+            target[key] = _value(value)
+
+    def _cells(self, cells: list[str]) -> None:
+        """Take one row of a grid."""
+        if cells == ["Key", "Value"]:
+            self.close(ended=False)
+            self.summary, self.complete = {}, False
+        elif self.summary is not None and len(cells) == 2:
+            self.summary[_EVALSCOPE.get(cells[0], "")] = _value(cells[1])
+        elif any(cell.lower() in _GRID for cell in cells):
+            self.header = [_GRID.get(cell.lower(), "") for cell in cells]
+        elif self.header and not all(set(cell) <= set("-: ") for cell in cells):
+            if len(cells) != len(self.header):
+                self.unread["damaged row"] += 1
+                return
+            record = dict(zip(self.header, map(_value, cells), strict=True))
+            self._keep(_send_one if "speed" in record else _one_batch, record)
+
+    def close(self, ended: bool) -> None:
+        """End the table that is open."""
+        if self.serving is not None:
+            record = dict(self.serving)
+            if self.positions and sorted(self.positions) == list(range(len(self.positions))):
+                record[RATES] = [self.positions[i] for i in sorted(self.positions)]
+            cut = "" if ended else "the table has no end: its last lines are missing"
+            self._keep(lambda record: serving(record, "_table"), record, cut)
+            self.label, self.before = "", {}
+        if self.summary is not None:
+            cut = "" if self.complete else "the grid is cut: its last rows are missing"
+            self._keep(_evalscope, self.summary, cut)
+        self.serving, self.summary, self.complete = None, None, False
+
+    def _keep(
+        self,
+        read: Callable[[Mapping[str, Any]], LogEntry],
+        record: Mapping[str, Any],
+        cut: str = "",
+    ) -> None:
+        try:
+            result = read(record)
+        except Unread as error:
+            self.unread[error.reason] += 1
+            return
+        diagnoses = (*result.diagnoses, *([Diagnosis("truncated", cut)] if cut else []))
+        self.results.append(replace(result, label=self.label, diagnoses=diagnoses))
+
+
+def _value(text: str) -> float | str:
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _send_one(record: Mapping[str, Any]) -> LogEntry:
+    """Read a row of SGLang's send_one: a single stream."""
+    accept = accept_length(record, "acc_length")
+    latency, tokens = positive(record, "latency"), positive(record, "tokens")
+    tps = positive(record, "speed")
+    if accept is None:
+        raise Unread(MISSING)
+    check(abs(tokens / latency - tps) <= 0.01 * tps, CONTRADICTION)
+    row = LogRow(
+        kind="closed_loop",
+        batch_size=1.0,
+        concurrency=1.0,
+        output_tps=tps,
+        accept_length=accept,
+        accept_length_scope="run",
+        round_time_s=accept / tps,
+        num_requests=1,
+        output_len=tokens,
+        input_len=number(record, "input_len"),
+        duration_s=latency,
+    )
+    return LogEntry("", "sglang_send_one", "sglang", rows=(row,))
+
+
+def _one_batch(record: Mapping[str, Any]) -> LogEntry:
+    """Read a row of SGLang's bench_one_batch_server."""
+    accept = accept_length(record, "acc_length")
+    tps, latency = positive(record, "output_throughput"), positive(record, "latency")
+    batch = whole(record, "batch_size")
+    if not batch:
+        raise Unread(MISSING)
+    row = LogRow(
+        kind="closed_loop",
+        batch_size=batch,
+        concurrency=batch,
+        output_tps=tps,
+        accept_length=accept,
+        accept_length_scope="pooled",
+        round_time_s=accept * batch / tps if accept else None,
+        num_requests=batch,
+        input_len=number(record, "input_len"),
+        output_len=number(record, "output_len") or None,
+        duration_s=latency,
+    )
+    return LogEntry("", "sglang_bench_one_batch_table", "sglang", rows=(row,))
+
+
+def _evalscope(record: Mapping[str, Any]) -> LogEntry:
+    counts = [number(record, key) or 0 for key in ("concurrency", "total", "completed")]
+    check(all(count % 1 == 0 for count in counts), "a count is no whole number")
+    duration, done = positive(record, "duration"), positive(record, "completed")
+    tps, out = number(record, "output_throughput"), number(record, "output_len")
+    agree = not tps or not out or abs(out * done / duration - tps) <= LOOSE * tps
+    check(agree and done <= (number(record, "total") or done), CONTRADICTION)
+    row = LogRow(
+        kind="closed_loop",
+        concurrency=number(record, "concurrency"),
+        output_tps=tps,
+        ttft_s=number(record, "ttft"),
+        tpot_s=number(record, "tpot"),
+        num_requests=int(done),
+        input_len=number(record, "input_len"),
+        output_len=out,
+        duration_s=duration,
+    )
+    return LogEntry("", "evalscope", rows=(row,))
+
+
+FORMAT = Format(
+    name="table",
+    mark=re.compile(
+        rb"Serving Benchmark Result|\| Acc Length +\|| Speed \(token/s\) +\||\| Key +\| Value +\|"
+        rb"|\| *batch size *\|"
+    ),
+    parse=parse,
+)

@@ -1,0 +1,430 @@
+"""The parameters: a row for each number that calibration may move, with all that is known of it.
+
+A cost parameter multiplies a derived time unless its row says otherwise. To add one, add its row
+to `COST` and use ``cost.parameters["name"]`` in the formula that it belongs to: profiles, fits,
+``--set`` and the way back to the prior follow from the row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specsim.errors import InputError, UnknownNameError
+from specsim.evidence import Evidence
+from specsim.uncertainty import Parameter, Scale
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
+CORRECTION_KNOTS = 12
+"""The correction's knots lie at t = 1, 2, 4 .. 2048 tokens."""
+
+KNOT = "correction_"
+"""Begins the name of a knot's parameter."""
+
+CORRECTION_LENGTH = 1.5
+"""Octaves over which the correction is correlated."""
+
+SHARED_READ = ("flashinfer", "fa3", "fa4", "flash_attn", "flashmla", "trtllm", "cutlass", "dsa")
+"""Attention backends that read the KV cache once per request and tile [@kv-reads]."""
+
+ALLREDUCE_SD: dict[Evidence, tuple[float, float]] = {
+    "measured": (0.15, 0.15),
+    "published": (0.5, 0.4),
+    "assumed": (0.7, 0.6),
+}
+"""Errors of latency and bandwidth in log; one host differs from another by up to 10x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the priors need to know of a server and its drafter."""
+
+    is_cpu: bool = False
+    bandwidth_measured: bool = False
+    allreduce: Evidence | None = None  # what it rests on; None for a single GPU
+    latent_attention: bool = False
+    attention_backend: str = ""
+    has_experts: bool = False
+    has_draft: bool = False
+    pool_logged: bool = False  # whether the start-up log's KV tokens are known
+    standalone: bool = False  # whether a model of its own drafts
+    depths_measured: bool = False  # whether accept probabilities by depth are
+
+
+Prior = tuple[float, float]
+"""Median of the value, standard deviation of the coordinate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One parameter before anything is measured."""
+
+    prior: Prior | Callable[[Facts], Prior | None]  # by kind of server; None where it has none
+    resets: str  # parts of the setup whose change takes it back to its prior
+    source: str  # what the prior rests on
+    scale: Scale = "log"  # the coordinate is ln(value), or the value itself
+    bounds: tuple[float, float] | None = None  # None: five standard deviations about the median
+    default: float = 1.0  # where a profile does not have it
+    unit: str = "factor"
+    set_as: tuple[str, ...] = ()  # its keys of --set beside its name; the first is the written one
+    of_software: bool = False  # keeps its value on other hardware, with the prior's error
+
+    def on(self, facts: Facts) -> Prior | None:
+        """Return the prior on a server; None where it has no such parameter."""
+        return self.prior(facts) if callable(self.prior) else self.prior
+
+    def parameter(self, name: str, prior: Prior) -> Parameter:
+        """Return the parameter at its prior."""
+        median, sd = prior
+        reach = math.exp(5 * max(sd, 0.4))
+        low, high = self.bounds or (median / reach, median * reach)
+        return Parameter(name, self.scale, median, sd, median, sd, False, low, high, self.source)
+
+
+def _kv_reads(server: Facts) -> Prior:
+    if "triton" in server.attention_backend:
+        return 0.95, 0.15
+    if any(name in server.attention_backend for name in SHARED_READ):
+        return 0.1, 0.15
+    return 0.3, 0.3
+
+
+def _allreduce(which: int) -> Callable[[Facts], Prior | None]:
+    return lambda s: None if s.allreduce is None else (1.0, ALLREDUCE_SD[s.allreduce][which])
+
+
+COST: dict[str, Row] = {
+    # on the memory bandwidth that weights and caches are read with
+    "bandwidth": Row(
+        lambda s: (1.0, 0.10 if s.bandwidth_measured else 0.15),
+        resets="gpu",
+        source="read bandwidth of the GPU [@rtx6kpro-wiki]",
+        set_as=("gpu.bandwidth",),
+    ),
+    # on the FLOP rate of decode-sized matrix products. One rate stands for all of a CPU's kernels,
+    # which differ by weight format and row count by a factor of two: a row of a decode step of
+    # SmolLM2-135M in F16 on two cores takes 5 ms, one of a prompt 2.4 (llama-batched-bench)
+    "compute": Row(
+        lambda s: (1.0, 0.60 if s.is_cpu else 0.30),
+        resets="gpu",
+        source="GEMM rate at decode sizes [@aiconfigurator]",
+        set_as=("gpu.compute",),
+    ),
+    # on the time per layer that depends on neither bytes nor tokens (launches, small kernels)
+    "target_fixed": Row(
+        (1.0, 0.5), resets="gpu model", source="launch floor per layer [@launch-cost]"
+    ),
+    # on the time to read the KV cache
+    "attention": Row(
+        (1.0, 0.6),
+        resets="gpu model backend kv_dtype",
+        source="KV read efficiency, shared prefixes [@kv-reads]",
+    ),
+    # rows times sequences below which attention cannot use the whole GPU: measured 2.7 for MLA
+    # decode with few heads per rank
+    "attention_fill": Row(
+        lambda s: (2.5 if s.latent_attention else 1.0, 0.5),
+        resets="gpu model backend",
+        source="82 ns per KV token at one row, 30 at 8 [@kv-reads]",
+        unit="query rows",
+    ),
+    # on `attention_fill` in a verification: kernels that do not split the cache of one sequence
+    # leave most of the GPU idle until many sequences run
+    "verify_fill": Row(
+        (1.0, 1.2),
+        resets="gpu model backend",
+        source="verify kernels that do not split the KV cache [@kv-reads]",
+    ),
+    # KV reads per request are 1 + (n - 1) kv_reads: the backend's doing
+    "kv_reads": Row(
+        _kv_reads,
+        resets="backend engine",
+        source="attention backend [@kv-reads]",
+        scale="linear",
+        bounds=(0.0, 1.2),
+        default=0.0,
+        unit="reads per further row",
+    ),
+    # on the time per running request and round (sampling, metadata)
+    "per_request": Row(
+        (1.0, 0.8),
+        resets="gpu engine",
+        source="sampling per request [@host-time]",
+        of_software=True,
+    ),
+    # on the CPU time of a round
+    "host": Row(
+        (1.0, 0.7),
+        resets="gpu engine",
+        source="CPU 1-3 ms + 10-50 us per request [@host-time]",
+        of_software=True,
+    ),
+    # on the prefill time
+    "prefill": Row(
+        lambda s: (1.0, 0.60 if s.is_cpu else 0.35),
+        resets="gpu model quantisation",
+        source="prefill efficiency [@aiconfigurator]",
+    ),
+    # on the tokens that the KV cache holds
+    "kv_pool": Row(
+        lambda s: (1.0, 0.03 if s.pool_logged else 0.3),
+        resets="gpu count model quantisation kv_dtype draft engine kv_tokens",
+        source="KV tokens: start-up log, or derived from memory",
+    ),
+    # on what a CPU's matrix kernels cost beyond its matrix-vector ones
+    "matrix": Row(
+        lambda s: (1.0, 0.7) if s.is_cpu else None,
+        resets="gpu quantisation",
+        source="other kernels from two tokens on [@smollm2-live]",
+    ),
+    # on every piece of the all-reduce
+    "allreduce_latency": Row(
+        _allreduce(0),
+        resets="link count allreduce",
+        source="host spread 10x [@rtx6kpro-allreduce]",
+        set_as=("allreduce.latency", "allreduce.alpha"),
+    ),
+    "allreduce_bandwidth": Row(
+        _allreduce(1),
+        resets="link count allreduce",
+        source="host spread 10x [@rtx6kpro-allreduce]",
+        set_as=("allreduce.bandwidth",),
+    ),
+    # on the experts that t tokens activate
+    "coverage": Row(
+        lambda s: (1.0, 0.15) if s.has_experts else None,
+        resets="model",
+        source="routing skew [@aiconfigurator]",
+    ),
+    # e: n tokens of one request count as n^e independent ones
+    "expert_sharing": Row(
+        lambda s: (0.75, 0.12) if s.has_experts else None,
+        resets="model",
+        source="tokens of one request share experts [@expert-sharing]",
+        scale="linear",
+        bounds=(0.2, 1.2),
+        default=0.75,
+        unit="exponent",
+    ),
+    # on what a speculating round pays whatever it drafts
+    "round_overhead": Row(
+        (1.0, 1.0),
+        resets="gpu model engine",
+        source="factor 3 [@draft-cost]",
+        set_as=("overhead",),
+        of_software=True,
+    ),
+    # on draft steps, tree building and draft extend (--set draft=NAME is the drafter)
+    "draft": Row(
+        lambda s: (1.0, 0.5) if s.has_draft else None,
+        resets="gpu model draft",
+        source="draft bytes and launches [@draft-cost]",
+        set_as=("draft.cost",),
+    ),
+}
+"""What a round costs, by name, in the order of a profile."""
+
+ACCEPTANCE: dict[str, Row] = {
+    # of one named acceptance, accept_level[NAME]: moves its log-odds at every depth. Little is left
+    # to it where the accept probabilities by depth were measured
+    "accept_level": Row(
+        lambda s: (0.0, 0.1 if s.depths_measured else 0.45),
+        resets="model draft",
+        source="spread between domains [@specbundle]",
+        scale="linear",
+        bounds=(-6.0, 6.0),
+        unit="log-odds",
+    ),
+    # of accept probabilities beyond the last measured depth. A model of its own does not feed on
+    # its own features, and so does not get worse with depth
+    "accept_decay": Row(
+        lambda s: (1.0 if s.standalone else 0.97, 0.05),
+        resets="model draft",
+        source="63 chains of nine EAGLE-3 drafters [@specbundle]; "
+        "SmolLM2-135M for itself, 1266 rounds [@smollm2-live]",
+        scale="linear",
+        bounds=(0.5, 1.3),
+        unit="factor per depth",
+    ),
+    # on the rank masses of siblings
+    "rank_scale": Row(
+        (1.0, 0.25),
+        resets="model draft",
+        source="mass of siblings [@rank-identifiability]",
+        bounds=(0.05, 2.0),
+    ),
+    # by which the drafter is less sure than it should be
+    "confidence_shift": Row(
+        (0.9, 0.35),
+        resets="model draft",
+        source="nine EAGLE-3 drafters [@confidence-shift]",
+        scale="linear",
+        bounds=(-2.0, 6.0),
+        unit="log-odds per depth",
+    ),
+}
+"""What a round buys, by name; the shapes are shared by all acceptances of a profile."""
+
+CORRECTION = Row(
+    # on a CPU 25 %: its kernels change with the number of rows, and differ by weight format by a
+    # factor of two (steps of llama.cpp in Q4_1, F16 and F32, tests/test_cost_cpu.py)
+    lambda s: (0.0, 0.25 if s.is_cpu else 0.10),
+    resets="gpu model quantisation link count allreduce backend engine",
+    source="smooth in log t",
+    scale="linear",
+    bounds=(-1.5, 1.5),
+    default=0.0,
+    unit="ln of a factor",
+)
+"""ln of a factor on the target forward at each knot, correction_K; none unless it is fitted."""
+
+
+def row_of(name: str) -> Row:
+    """Return the row of a profile's parameter, e.g. of ``correction_3``.
+
+    >>> row_of("accept_level[chat@0]") is ACCEPTANCE["accept_level"]
+    True
+    """
+    if name.startswith(KNOT):
+        return CORRECTION
+    return COST.get(name) or ACCEPTANCE[name.partition("[")[0]]
+
+
+def cost_priors(server: Facts) -> tuple[Parameter, ...]:
+    """Priors of the cost parameters that matter on a server."""
+    return _priors(COST, server)
+
+
+def acceptance_priors(
+    names: Iterable[str], measured: frozenset[str] = frozenset(), standalone: bool = False
+) -> tuple[Parameter, ...]:
+    """Priors of the acceptance: a level per named acceptance, shapes shared by all.
+
+    Parameters
+    ----------
+    names
+        The acceptances.
+    measured
+        Those whose accept probabilities by depth are known.
+    standalone
+        Whether a model of its own drafts.
+    """
+    level = ACCEPTANCE["accept_level"]
+    levels = [
+        _priors({f"accept_level[{name}]": level}, Facts(depths_measured=name in measured))
+        for name in names
+    ]
+    shapes = {name: row for name, row in ACCEPTANCE.items() if row is not level}
+    return (*chain.from_iterable(levels), *_priors(shapes, Facts(standalone=standalone)))
+
+
+def correction_priors(is_cpu: bool = False) -> tuple[Parameter, ...]:
+    """Priors of the correction's knots; they are correlated, see `correction_correlation`."""
+    knots = {f"{KNOT}{j}": CORRECTION for j in range(CORRECTION_KNOTS)}
+    return _priors(knots, Facts(is_cpu=is_cpu))
+
+
+def correction_correlation() -> list[list[float]]:
+    """Prior correlation of the knots: squared exponential in octaves."""
+    knots = range(CORRECTION_KNOTS)
+    return [[math.exp(-0.5 * ((i - j) / CORRECTION_LENGTH) ** 2) for j in knots] for i in knots]
+
+
+def _priors(rows: Mapping[str, Row], server: Facts) -> tuple[Parameter, ...]:
+    found = [(name, row, row.on(server)) for name, row in rows.items()]
+    return tuple(row.parameter(name, prior) for name, row, prior in found if prior is not None)
+
+
+CostParameters = Mapping[str, "float | Floats"]
+"""Values of all rows of `COST`, numbers or arrays with an entry per point, and ``correction``: no
+knots, a row of them, or a row per point."""
+
+
+def cost_values(
+    base: CostParameters | None = None,
+    correction: Iterable[float] | None = None,
+    **values: float,
+) -> CostParameters:
+    """Return cost parameters that differ from others in the named ones.
+
+    Parameters
+    ----------
+    base
+        The others; None for the defaults.
+    correction
+        Its knots, as many as there are or none.
+    values
+        Numbers by name.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If a number cannot be used, or there is no such parameter.
+
+    Examples
+    --------
+    >>> cost_values(host=2.0)["host"], cost_values()["expert_sharing"]
+    (2.0, 0.75)
+    """
+    for name, value in values.items():
+        _check(name, value)
+    result = {name: row.default for name, row in COST.items()} | {"correction": np.empty(0)}
+    result |= {**(base or {}), **values}
+    if correction is not None:
+        result["correction"] = _knots(correction)
+    return result
+
+
+def _knots(correction: Iterable[float]) -> Floats:
+    knots = np.array([*correction])
+    if not np.isfinite(knots).all():
+        raise InputError(f"correction {knots.tolist()}", "must be finite", "fit it again")
+    if len(knots) not in (0, CORRECTION_KNOTS):
+        raise InputError(
+            f"correction of {len(knots)} knots",
+            f"must have {CORRECTION_KNOTS} or none",
+            "fit the profile again",
+        )
+    return knots
+
+
+def _check(name: str, value: float) -> None:
+    if name not in COST:
+        raise UnknownNameError("cost parameter", name, COST)
+    if COST[name].scale == "log" and not 1e-4 < value < 1e4:
+        raise InputError(
+            f"cost parameter {name} = {value}",
+            "must be positive and finite",
+            "it is a multiplier around 1",
+        )
+    if COST[name].scale == "linear" and not 0 <= value <= 1.5:
+        raise InputError(f"cost parameter {name} = {value}", "must lie in 0..1", "check it")
+
+
+def cost_parameters(parameters: Sequence[Parameter], coordinates: Floats) -> CostParameters:
+    """Cost parameters at one vector of coordinates."""
+    values: dict[str, float] = {}
+    knots: dict[int, float] = {}
+    for parameter, coordinate in zip(parameters, coordinates.tolist(), strict=True):
+        if parameter.name in COST:
+            values[parameter.name] = parameter.at(coordinate)
+        elif parameter.name.startswith(KNOT):
+            knots[int(parameter.name.removeprefix(KNOT))] = parameter.at(coordinate)
+    correction = [knots.get(j, 0.0) for j in range(CORRECTION_KNOTS)] if knots else []
+    return cost_values(None, correction, **values)
+
+
+def stacked(sets: Sequence[CostParameters], points: int) -> CostParameters:
+    """Repeat each set of cost parameters for `points` points, one set after the other.
+
+    One evaluation over stacked points is worth as many single ones as there are sets, which is
+    what makes derivatives cheap.
+    """
+    return {name: np.repeat([s[name] for s in sets], points, axis=0) for name in sets[0]}

@@ -1,0 +1,74 @@
+"""What is asked of a server: settings, loads and requests, and the engine that runs them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from specsim.errors import InputError
+from specsim.setting import SpecSetting
+from specsim.workload import Lengths, Load, Workload
+
+CONCURRENCY = (1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200, 250)
+"""Loads that are shown if none are asked for."""
+
+MOST_CLIENTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked; None leaves it to the profile."""
+
+    settings: tuple[SpecSetting, ...] = ()
+    concurrency: tuple[int, ...] = CONCURRENCY  # clients in flight
+    request_rate: float | None = None  # Poisson arrivals per second instead of a closed loop
+    input_len: float | None = None  # tokens
+    output_len: float | None = None
+    context_len: float | None = None  # steady decode at this many KV tokens per request
+    engine_version: str | None = None
+    max_running_requests: int | None = None
+    dataset: str | None = None  # whose acceptance
+    temperature: float | None = None
+    what_if: bool = False  # model what the engine refuses
+
+    def __post_init__(self) -> None:
+        if not self.concurrency:
+            raise InputError("concurrency", "is empty", "give at least one load, e.g. 1,10,100")
+        for c in self.concurrency:
+            if not 1 <= c <= MOST_CLIENTS:
+                raise InputError(
+                    f"concurrency {c}", f"must lie in 1..{MOST_CLIENTS}", "give clients in flight"
+                )
+        numbers = {"request rate": self.request_rate, "context length": self.context_len}
+        numbers |= {"input length": self.input_len, "output length": self.output_len}
+        for name, value in numbers.items():
+            if value is not None and not (math.isfinite(value) and 0 <= value <= 1e8):
+                raise InputError(f"{name} {value}", "must be finite and >= 0", "give a number")
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads: arrivals, steady decode, or so many clients."""
+        if self.request_rate is not None:
+            return (Load("open_loop", 1, request_rate=self.request_rate),)
+        if self.context_len is not None:
+            return tuple(
+                Load("steady_decode", c, context_len=self.context_len) for c in self.concurrency
+            )
+        return tuple(Load("closed_loop", c) for c in self.concurrency)
+
+    def workload(self, base: Workload) -> Workload:
+        """Return the requests of a profile with the lengths that are asked for.
+
+        Lengths that are part of the question are not assumed; a prompt of another length finds
+        nothing in the prefix cache.
+        """
+        work = base
+        if self.input_len is not None and self.input_len != base.input_len.mean:
+            lengths = replace(base.input_len, mean=self.input_len)
+            work = replace(work, input_len=lengths, input_cached=0.0)
+        if self.output_len is not None:
+            work = replace(work, output_len=Lengths(self.output_len, base.output_len.cv))
+        steady = self.context_len is not None and self.request_rate is None
+        if steady or (self.input_len is not None and self.output_len is not None):
+            work = replace(work, evidence="measured")
+        return work

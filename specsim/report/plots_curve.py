@@ -1,0 +1,185 @@
+"""Plots of a curve over load: throughput with intervals and measured cells, and the speed-up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from specsim.curve import Curve, CurvePoint
+from specsim.evidence import weakest
+from specsim.report.figure import Style, draw_line, frame, legend, load_ticks, new_figure
+from specsim.report.words import described_requests, load_axis, series_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from specsim.observations import Observation
+
+Cells = tuple[tuple[float, float], ...]
+"""Loads and tokens/s."""
+
+SAME_LENGTH = 0.01
+"""Requests that differ by more are other requests."""
+
+
+def throughput_figure(
+    curve: Curve,
+    request_rate: float | None = None,
+    measured: Sequence[Observation] = (),
+) -> Figure:
+    """Draw output tokens/s over load: a line and its 90 % band per setting.
+
+    Parameters
+    ----------
+    curve
+        What to draw.
+    request_rate
+        Of an open loop, 1/s.
+    measured
+        Measured cells; those that `measured_cells` finds for a setting are drawn in its colour.
+    """
+    axis = load_axis(curve, request_rate)
+    cells = measured_cells(curve, measured, request_rate)
+    told = f"\nHollow: measured, {sum(map(len, cells))} of {len(measured)} cells."
+    figure, axes = new_figure(caption(curve) + (told if measured else ""))
+    labels = series_labels(curve)
+    if len(axis.values) == 1:
+        _one_load(axes, curve, labels, cells)
+    else:
+        for i, series in enumerate(curve.series):
+            tps, low, high = zip(*map(_rate, series.points), strict=True)
+            draw_line(axes, axis.values, tps, Style.of(i), labels[i], (low, high))
+        for i, found in enumerate(cells):  # last, so that the legend ends with them
+            _draw_measured(axes, found, Style.of(i))
+        load_ticks(axes, axis.values, logarithmic=axis.values[-1] >= 10 * axis.values[0])
+    legend(axes)
+    axes.set_ylim(bottom=0)
+    where = axis.at(0) if len(axis.values) == 1 else axis.label
+    frame(axes, curve.profile, where, "output (tokens/s, all requests together)")
+    return figure
+
+
+def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
+    """Draw the gain over no speculation over load, per cent, with 90 % bands.
+
+    Parameters
+    ----------
+    axes
+        Where.
+    curve
+        What; its baseline is the zero line.
+    request_rate
+        Of an open loop, 1/s.
+    """
+    axis = load_axis(curve, request_rate)
+    axes.axhline(0.0, color="black", linewidth=1.2)
+    for i, (label, series) in enumerate(zip(series_labels(curve), curve.series, strict=True)):
+        if series.role != "baseline":
+            rows = [(c.gain, c.gain_low, c.gain_high) for c in series.points]
+            gain, low, high = ([100 * x for x in column] for column in zip(*rows, strict=True))
+            draw_line(axes, axis.values, gain, Style.of(i), label, (low, high))
+    frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
+    load_ticks(axes, axis.values, logarithmic=len(axis.values) > 1)
+    legend(axes)
+    return axes
+
+
+def measured_cells(
+    curve: Curve, measured: Sequence[Observation], request_rate: float | None = None
+) -> tuple[Cells, ...]:
+    """Return loads and tokens/s of the measured cells that belong to each setting of a curve.
+
+    A cell belongs where setting and kind of load are the same, and so are scheduler, engine
+    version and lengths if it states them. At one load, cells of other loads are left out.
+
+    Parameters
+    ----------
+    curve
+        Predictions.
+    measured
+        Cells of any settings and loads.
+    request_rate
+        Of an open loop, 1/s.
+    """
+    loads = load_axis(curve, request_rate).values
+    found = []
+    for series in curve.series:
+        cells = []
+        for cell in measured:
+            load = cell.request_rate if cell.kind == "open_loop" else cell.concurrency
+            if cell.output_tps is None or load is None or series.role == "alternative":
+                continue
+            shown = len(loads) > 1 or math.isclose(load, loads[0], rel_tol=1e-6)
+            if shown and _belongs(cell, series.points[0], request_rate is not None):
+                cells.append((float(load), cell.output_tps))
+        found.append(tuple(cells))
+    return tuple(found)
+
+
+def _belongs(cell: Observation, head: CurvePoint, open_loop: bool) -> bool:
+    """Whether a cell was measured under the setting and the requests of a curve's point."""
+    steady = head.context_len is not None
+    kind = "open_loop" if open_loop else "steady_decode" if steady else "closed_loop"
+    stated = [
+        (cell.input_len, None if steady else head.input_len),
+        (cell.output_len, None if steady else head.output_len),
+        (cell.context_len or 0.0, head.context_len),
+    ]
+    return (
+        cell.kind == kind
+        and (cell.setting.key, cell.setting.algorithm) == (head.setting.key, head.algorithm)
+        and cell.setting.scheduler in ("auto", head.scheduler)
+        and cell.engine_version in (None, head.engine_version)
+        and all(
+            there is None or here is None or math.isclose(here, there, rel_tol=SAME_LENGTH)
+            for here, there in stated
+        )
+    )
+
+
+def caption(curve: Curve) -> str:
+    """Say what the plot shows, and what it rests on."""
+    head = curve.series[0].points[0]
+    weak = weakest(point.evidence for point in curve.rows)
+    return (
+        f"Profile {curve.profile}, {head.engine} {head.engine_version}; "
+        f"{described_requests(curve)}.\n"
+        f"Bands: central 90 % of the prediction (solver {curve.solver}, seed {curve.seed}). "
+        f"Weakest evidence: {weak}."
+    )
+
+
+def _rate(point: CurvePoint) -> tuple[float, float, float]:
+    """Tokens/s, with the ends of the interval."""
+    return point.output_tps, point.output_tps_low, point.output_tps_high
+
+
+def _one_load(axes: Axes, curve: Curve, labels: Sequence[str], measured: Sequence[Cells]) -> None:
+    """Draw the settings side by side."""
+    for i, series in enumerate(curve.series):
+        style = Style.of(i)
+        tps, low, high = _rate(series.points[0])
+        errors = [[tps - low], [high - tps]]
+        axes.errorbar(i, tps, errors, color=style.colour, marker=style.marker, capsize=5)
+        _draw_measured(axes, [(float(i), cell) for _, cell in measured[i]], style)
+    for words in (" (", " on ", " tokens="):  # on a line of its own
+        labels = [label.replace(words, "\n" + words.lstrip()) for label in labels]
+    axes.set_xticks(range(len(labels)), labels, fontsize="small")
+    axes.set_xlim(-0.5, len(labels) - 0.5)
+
+
+def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: Style) -> None:
+    """Draw hollow markers, which the legend names once."""
+    if not cells:
+        return
+    loads, tps = zip(*cells, strict=True)
+    named = "measured" in axes.get_legend_handles_labels()[1]
+    looks: dict[str, Any] = {
+        "facecolors": "none",
+        "edgecolors": style.colour,
+        "marker": style.marker,
+    }
+    label = None if named else "measured"
+    axes.scatter(loads, tps, s=70, linewidths=1.6, zorder=3, label=label, **looks)

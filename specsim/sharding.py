@@ -1,0 +1,331 @@
+"""What one GPU of a server holds, reads and computes: bytes and FLOPs after parallelism.
+
+Conventions, the same for every field here:
+
+- `tp` counts all GPUs that hold one copy of the model. `dp` is data-parallel attention within them
+  (SGLang's meaning; vLLM's tp x dp is our tp): attention is split over tp/dp GPUs, everything
+  else over tp. `ep` is how many groups the experts are dealt out to.
+- Numbers "per token" are per token of the whole server's batch, averaged over its GPUs: with
+  dp = 8 a GPU sees an eighth of the tokens, and that eighth is already in the number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from specsim.architecture import DraftArchitecture, DraftKind, ModelArchitecture
+from specsim.errors import InputError
+from specsim.quantisation import BF16_BYTES, Quantisation, kv_dtype_bytes, load_quantisation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedModel:
+    """One GPU's share of a model."""
+
+    model: ModelArchitecture
+    quantisation: str  # scheme of its weights
+    tp: int
+    dp: int
+    ep: int
+    # Weights that every step reads whole, all layers: attention, dense FFN, shared experts, router,
+    # norms. Without the head.
+    dense_bytes: float
+    # Per routed expert of one MoE layer, averaged over GPUs: N active experts in a layer read
+    # N * expert_bytes. With ep > 1 an expert lies whole on fewer GPUs, which the average holds.
+    expert_bytes: float
+    moe_layers: int  # as in the model, like the next two
+    experts: int
+    experts_per_token: int
+    head_bytes: float  # LM head (vocabulary-parallel)
+    kv_bytes_per_token: float  # KV cache of one token, all layers
+    kv_dtype_bytes: float  # bytes per number in it
+    state_bytes_per_request: float  # linear-attention state of one request
+    flops_per_token: float  # in what dense_bytes holds
+    head_flops_per_token: float
+    expert_flops_per_token: float  # in its routed experts, all MoE layers
+    attention_flops_per_pair: float  # of a query token and a KV token, all layers
+    weight_bytes_total: float  # one copy of the model: the checkpoint's size
+    weight_bytes_per_gpu: float  # memory for weights, embedding included
+    dense_dtype: str  # number types that the GEMMs run in (`Gpu.compute`)
+    expert_dtype: str
+
+    @property
+    def attention_tp(self) -> int:
+        """GPUs that share one request's attention."""
+        return self.tp // self.dp
+
+    def kv_read_bytes(self, context_len: float) -> float:
+        """Bytes that one query row's attention moves on one GPU at that context.
+
+        Windowed layers read their window at most; a linear layer reads and writes its state.
+        """
+        whole = self.model.kv_bytes_of_context(context_len, self.kv_dtype_bytes)
+        return whole / _kv_shards(self.model, self.attention_tp) / self.dp + (
+            2 * self.state_bytes_per_request
+        )
+
+
+def shard(
+    model: ModelArchitecture,
+    quantisation: str = "native",
+    tp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    kv_dtype: str = "bf16",
+    weight_bytes: float | None = None,
+) -> ShardedModel:
+    """Split a model over GPUs.
+
+    Parameters
+    ----------
+    model
+        Its shape.
+    quantisation
+        Scheme of the weights; ``native`` is the model's own.
+    tp, dp, ep
+        Degrees of parallelism (conventions of :mod:`specsim.sharding`).
+    kv_dtype
+        Type of the KV cache.
+    weight_bytes
+        Size of the checkpoint, where it is known better than derived; scales all weight bytes.
+
+    Raises
+    ------
+    InputError
+        If the model cannot be split so, or `weight_bytes` is far from what the shape gives.
+
+    Examples
+    --------
+    >>> from specsim.architecture import load_model
+    >>> kimi = shard(load_model("kimi-k2.5"), "int4-experts", tp=8)
+    >>> f"{kimi.expert_bytes / 1e6:.2f} MB, {kimi.weight_bytes_total / 1e9:.0f} GB"
+    '3.10 MB, 594 GB'
+    """
+    scheme = scheme_for(model, quantisation)
+    _check_degrees(model, tp, dp, ep)
+    total = _checkpoint_bytes(model, scheme)
+    scale = _scale(model, scheme, total, weight_bytes)
+    attention_tp = tp // dp
+    attention = _attention_on_gpu(model, attention_tp)
+    ffn = _split_ffn(model) / tp
+    router = model.moe_layers * model.router_params
+    dense = scale * ((attention + ffn) * scheme.dense + (router + model.norm_params) * BF16_BYTES)
+    expert = scale * model.expert_params * scheme.experts / tp
+    head = scale * model.head_params * scheme.head / tp
+    embedding = 0.0 if model.tied_embeddings else head
+    kv_size = kv_dtype_bytes(kv_dtype)
+    pairs = (model.layers - model.linear_layers) * _pair_flops(model)
+    return ShardedModel(
+        model=model,
+        quantisation=scheme.id,
+        tp=tp,
+        dp=dp,
+        ep=ep,
+        dense_bytes=dense,
+        expert_bytes=expert,
+        moe_layers=model.moe_layers,
+        experts=model.experts,
+        experts_per_token=model.experts_per_token,
+        head_bytes=head,
+        kv_bytes_per_token=(
+            model.kv_bytes_per_token(kv_size) / _kv_shards(model, attention_tp) / dp
+        ),
+        kv_dtype_bytes=kv_size,
+        state_bytes_per_request=model.linear_layers * model.linear_state_bytes / tp,
+        flops_per_token=2 * ((attention + router + model.norm_params) / dp + ffn),
+        head_flops_per_token=2 * model.head_params / tp,
+        expert_flops_per_token=(
+            2 * model.moe_layers * model.experts_per_token * model.expert_params / tp
+        ),
+        attention_flops_per_pair=pairs / tp,
+        weight_bytes_total=scale * total,
+        weight_bytes_per_gpu=(dense + model.moe_layers * model.experts * expert + head + embedding),
+        dense_dtype=scheme.dense_dtype,
+        expert_dtype=scheme.expert_dtype,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedDraft:
+    """One GPU's share of a drafter; per forward, all its layers."""
+
+    draft: DraftArchitecture
+    part: ShardedModel | None = None  # its layers and head; None for ngram, all zero then
+    step_bytes: float = 0.0  # weights that every forward reads, without head and routed experts
+    flops_per_token: float = 0.0  # in them
+    fc_bytes: float = 0.0  # read besides, once per extend: EAGLE-3's projection of target features
+    fc_flops_per_token: float = 0.0
+    weight_bytes_per_gpu: float = 0.0  # its own: not the target's head and embedding
+
+    @property
+    def kind(self) -> DraftKind:
+        """Kind of the drafter."""
+        return self.draft.kind
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """KV cache of one token."""
+        return 0.0 if self.part is None else self.part.kv_bytes_per_token
+
+
+def shard_draft(
+    draft: DraftArchitecture,
+    target: ModelArchitecture,
+    quantisation: str = "native",
+    tp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    kv_dtype: str = "bf16",
+    draft_quantisation: str | None = None,
+) -> ShardedDraft:
+    """Split a drafter over the target's GPUs.
+
+    The projections in front of the layers (EAGLE-3's fc, EAGLE's and MTP's 2*hidden -> hidden)
+    are whole on every rank, as SGLang and vLLM build them.
+
+    Parameters
+    ----------
+    draft, target
+        Shapes; `draft` was loaded for `target`.
+    quantisation
+        Scheme of the TARGET's weights, which an MTP layer shares.
+    tp, dp, ep, kv_dtype
+        As in :func:`shard`.
+    draft_quantisation
+        Scheme of the drafter's weights, where it is not its own published one.
+
+    Examples
+    --------
+    >>> from specsim.architecture import load_draft, load_model
+    >>> kimi = load_model("kimi-k2.5")
+    >>> eagle = shard_draft(load_draft("kimi-k2.5-eagle3", kimi), kimi, "int4-experts", tp=1)
+    >>> f"{(eagle.step_bytes + eagle.part.head_bytes) / 1e9:.2f} GB"
+    '2.07 GB'
+    """
+    if draft.shape is None:
+        return ShardedDraft(draft=draft)
+    own = draft_quantisation or "native"
+    if draft.follows_target and draft_quantisation is None:
+        own = scheme_for(target, quantisation).id
+    part = shard(draft.shape, own, tp, dp, ep, kv_dtype)
+    size = load_quantisation(part.quantisation).dense
+    step, fc = part.dense_bytes + draft.input_params * size, draft.fc_params * size
+    head = part.head_bytes if draft.own_head else 0.0
+    embeds = draft.kind == "standalone" and not draft.shape.tied_embeddings
+    experts = part.moe_layers * part.experts * part.expert_bytes
+    return ShardedDraft(
+        draft=draft,
+        part=part,
+        step_bytes=step,
+        flops_per_token=part.flops_per_token + 2 * draft.input_params / dp,
+        fc_bytes=fc,
+        fc_flops_per_token=2 * draft.fc_params / dp,
+        weight_bytes_per_gpu=step + fc + head + (part.head_bytes if embeds else 0.0) + experts,
+    )
+
+
+def scheme_for(model: ModelArchitecture, quantisation: str) -> Quantisation:
+    """Return the scheme, ``native`` resolved, if it says something about this model."""
+    native = quantisation.strip().lower() == "native"
+    scheme = load_quantisation(model.native_quantisation if native else quantisation)
+    if scheme.only_experts and not model.experts:
+        raise InputError(
+            f"quantisation {scheme.id}",
+            f"compresses experts, and {model.id} has none",
+            f"use {scheme.id.removesuffix('-experts')!r} or 'bf16'",
+        )
+    return scheme
+
+
+def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
+    for name, degree in (("tp", tp), ("dp", dp), ("ep", ep)):
+        if degree < 1:
+            raise InputError(f"{name} {degree}", "must be at least 1", "use 1 for none")
+    for name, degree in (("dp", dp), ("ep", ep)):
+        if tp % degree:
+            raise InputError(
+                f"{name} {degree}",
+                f"does not divide tp {tp}",
+                "let tp count all GPUs of one copy of the model (vLLM's tp times dp)",
+            )
+    ranks = tp // dp
+    if model.heads % ranks:
+        raise InputError(
+            f"tp {tp}" + (f" with dp {dp}" if dp > 1 else ""),
+            f"splits attention over {ranks} GPUs, and {model.id} has {model.heads} heads",
+            f"use a divisor of {model.heads}",
+        )
+    if model.attention == "gqa" and model.kv_heads % ranks and ranks % model.kv_heads:
+        raise InputError(
+            f"tp {tp}" + (f" with dp {dp}" if dp > 1 else ""),
+            f"neither divides nor is a multiple of the {model.kv_heads} KV heads of {model.id}",
+            "use another tp",
+        )
+    if ep > 1 and (not model.experts or model.experts % ep):
+        raise InputError(
+            f"ep {ep}", f"does not divide the {model.experts} experts of {model.id}", "use ep 1"
+        )
+
+
+def _attention_on_gpu(model: ModelArchitecture, ranks: int) -> float:
+    """Attention parameters on one of `ranks` GPUs, all layers.
+
+    K and V projections have a copy on each rank once there are more ranks than KV heads; the down
+    projections of MLA are whole on every rank.
+    """
+    layer = model.attention_params
+    full = layer.split / ranks + layer.kv / min(ranks, model.kv_heads) + layer.replicated
+    linear = model.linear_layers * model.linear_params / ranks
+    return (model.layers - model.linear_layers) * full + linear
+
+
+def _split_ffn(model: ModelArchitecture) -> int:
+    """Parameters of dense FFNs and shared experts, all layers."""
+    return (
+        model.dense_layers * model.dense_ffn_params_per_layer
+        + model.moe_layers * model.shared_expert_params_per_layer
+    )
+
+
+def _kv_shards(model: ModelArchitecture, ranks: int) -> int:
+    """Parts a token's KV falls into: one for MLA (every rank has all of it)."""
+    return 1 if model.attention == "mla" else min(ranks, model.kv_heads)
+
+
+def _pair_flops(model: ModelArchitecture) -> int:
+    """FLOPs of one layer for one query token and one KV token, all heads.
+
+    Scores and weighted sum, two FLOPs a number each. MLA works on the latent (absorbed
+    projections: scores over kv_lora_rank + rope numbers, the sum over kv_lora_rank).
+    """
+    if model.attention == "mla":
+        return 2 * model.heads * (2 * model.kv_lora_rank + model.qk_rope_head_dim)
+    return 4 * model.heads * model.head_dim
+
+
+def _checkpoint_bytes(model: ModelArchitecture, scheme: Quantisation) -> float:
+    small = model.moe_layers * model.router_params + model.norm_params
+    routed = model.moe_layers * model.experts * model.expert_params
+    matrices = model.head_params * (1 if model.tied_embeddings else 2)
+    return (
+        (model.dense_params - small) * scheme.dense
+        + small * BF16_BYTES
+        + routed * scheme.experts
+        + matrices * scheme.head
+    )
+
+
+def _scale(
+    model: ModelArchitecture, scheme: Quantisation, total: float, weight_bytes: float | None
+) -> float:
+    if weight_bytes is None:
+        return 1.0
+    ratio = weight_bytes / total
+    if not (math.isfinite(ratio) and 0.25 <= ratio <= 4):
+        raise InputError(
+            f"weight_bytes {weight_bytes:g}",
+            f"is far from the {total:.3g} bytes of {model.id} in {scheme.id}",
+            "give bytes (547 GB is 547e9), and the scheme that the weights are in",
+        )
+    return ratio

@@ -1,0 +1,335 @@
+"""Draft trees: how many nodes there are, which ones an engine keeps, which would be best.
+
+A tree is counted with its root, the last verified token, because that is what a round verifies.
+Acceptance enters only as given probabilities: `q` is the drafter's confidence, by which the engine
+selects, `p` the true probability that a child is accepted, given that its parent was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specsim.errors import InputError
+
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
+
+
+def tree_capacity(topk: int, num_steps: int) -> int:
+    """Return the most tokens that the engine's beam can offer, root included.
+
+    1 + k + (S-1) k^2: the first step offers k candidates, every later one expands k nodes to k
+    children each (SGLang 0.5.9 ``spec_utils.py:467-514``). Equal to the full k-ary tree only for
+    S <= 2.
+
+    >>> tree_capacity(2, 2), tree_capacity(4, 2), tree_capacity(1, 5), tree_capacity(4, 0)
+    (7, 21, 6, 1)
+    """
+    if topk < 1:
+        raise InputError(f"topk {topk}", "must be at least 1", "use 1 for a chain")
+    if num_steps < 0:
+        raise InputError(f"steps {num_steps}", "must be at least 0", "use 0 for no draft")
+    if num_steps == 0:
+        return 1
+    return 1 + topk + (num_steps - 1) * topk**2
+
+
+# --- what the engine builds
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """The candidates of the engine's beam for M contexts, over one common layout, the pool.
+
+    They are numbered by step, then by frontier slot, then by rank; the root is not one. Arrays are
+    (M, pool), or (pool,) where all contexts have the same. The tree of a context is the root and
+    the best candidates by `q`, equal ones by number: that keeps parents before their children.
+    """
+
+    parent: Ints  # candidate above, -1 for the root
+    q: Floats  # product of the drafter's confidences from the root
+    p: Floats  # product of the true accept probabilities from the root
+    depth: Ints  # (pool,)
+    rank: Ints  # (pool,): place among its siblings, 0 for the first choice
+
+    def selected(self, num_draft_tokens: int) -> Flags:
+        """Return (M, pool): the candidates that are verified with the root."""
+        _check_size(num_draft_tokens, 1 + len(self.depth))
+        chosen = np.zeros(self.q.shape, dtype=np.bool_)
+        np.put_along_axis(chosen, _best(self.q, num_draft_tokens - 1), True, axis=1)
+        return chosen
+
+    def survival(self, num_draft_tokens: Sequence[int]) -> Floats:
+        """Return (trees, M, S): P(at least d drafts accepted), d = 1..S, of trees of these sizes.
+
+        Smaller trees are the beginnings of larger ones, so all are partial sums over one order.
+        """
+        for size in num_draft_tokens:
+            _check_size(size, 1 + len(self.depth))
+        sizes = np.array(num_draft_tokens)
+        order = _best(self.q, int(sizes.max()) - 1)
+        truth, depth = np.take_along_axis(self.p, order, axis=1), self.depth[order]
+        survival = np.zeros((len(sizes), len(self.q), int(self.depth[-1])))
+        some = sizes > 1
+        for d in range(survival.shape[2]):
+            total = np.cumsum(np.where(depth == d + 1, truth, 0.0), axis=1)
+            survival[some, :, d] = total[:, sizes[some] - 2].T
+        return survival
+
+
+def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
+    """Grow the beam of M contexts as SGLang does.
+
+    Every step expands each frontier node to k candidates, scored by the product of confidences;
+    all join the pool, and the best k of the step are the next frontier; equal scores go to the
+    lower number (0.5.9 ``spec_utils.py:467-514``, ``eagle_utils.py:19-38``).
+
+    Parameters
+    ----------
+    q_steps
+        Drafter's confidence, per step an array (M, w, k): [m, j, r] is that of the rank-r child
+        of frontier slot j, the j-th best of the last step's candidates. w is 1 at the first step,
+        k after. Clipped to 0..1.
+    p_steps
+        True probability that this child is accepted given its parent; same shapes.
+
+    Raises
+    ------
+    InputError
+        If shapes do not match, or a number is no probability.
+    """
+    contexts, k = _check_steps(q_steps, p_steps)
+    steps, pool = len(q_steps), tree_capacity(k, len(q_steps)) - 1
+    q, p = np.empty((contexts, pool)), np.empty((contexts, pool))
+    parent = np.full((contexts, pool), -1, dtype=np.int64)
+    rows = np.arange(contexts)[:, None]
+    start, frontier = 0, np.empty((contexts, 0), dtype=np.int64)
+    for step, (q_child, p_child) in enumerate(zip(q_steps, p_steps, strict=True)):
+        stop = start + q_child.shape[1] * k
+        q_new, p_new = np.clip(q_child, 0.0, 1.0), p_child
+        if step:
+            q_new = q[rows, frontier][:, :, None] * q_new
+            p_new = p[rows, frontier][:, :, None] * p_new
+            parent[:, start:stop] = np.repeat(frontier, k, axis=1)
+        q[:, start:stop] = q_new.reshape(contexts, -1)
+        p[:, start:stop] = p_new.reshape(contexts, -1)
+        frontier = start + _best(q[:, start:stop], k)
+        start = stop
+    depth = np.repeat(np.arange(1, steps + 1), [k] + [k * k] * (steps - 1))
+    return Beam(parent, q, p, depth, np.tile(np.arange(k), pool // k))
+
+
+def _best(score: Floats, count: int) -> Ints:
+    """Return each row's `count` best columns, best first, equal ones by column."""
+    contexts, columns = score.shape
+    if 4 * count > columns:
+        return np.argsort(-score, axis=1, kind="stable")[:, :count]
+    rest, rows = score.copy(), np.arange(contexts)  # a few of many: faster one by one
+    best = np.empty((contexts, count), dtype=np.int64)
+    for place in range(count):
+        best[:, place] = rest.argmax(axis=1)
+        rest[rows, best[:, place]] = -1.0
+    return best
+
+
+def _check_steps(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> tuple[int, int]:
+    """Return (contexts, topk), or raise InputError."""
+    if not q_steps or q_steps[0].ndim != 3:
+        raise InputError(
+            f"{len(q_steps)} beam steps", "need arrays (contexts, 1 or k, k)", "give one per step"
+        )
+    contexts, _, k = q_steps[0].shape
+    shapes = [(contexts, 1 if step == 0 else k, k) for step in range(len(q_steps))]
+    given = [[a.shape for a in steps] for steps in (q_steps, p_steps)]
+    if given != [shapes, shapes]:
+        raise InputError(f"beam steps of shapes {given}", f"must be {shapes}", "fix the shapes")
+    if not all(np.isfinite(q).all() for q in q_steps):
+        raise InputError("beam confidences", "are not all finite", "give probabilities")
+    if not all(((p >= 0) & (p <= 1)).all() for p in p_steps):
+        raise InputError("accept probabilities", "must lie in 0..1", "give probabilities")
+    return contexts, k
+
+
+def _check_size(size: int, most: int) -> None:
+    """Raise InputError unless a tree of `size` nodes fits into one of `most`.
+
+    The engine dies with "selected index k out of range" where it does not (SGLang issue 5160).
+    """
+    if not 1 <= size <= most:
+        raise InputError(
+            f"tree of {size} nodes",
+            f"must have 1..{most} nodes, root included",
+            "ask for fewer nodes, or allow more depth or more children",
+        )
+
+
+# --- the best there is
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """A draft tree; nodes are numbered so that parents come before their children.
+
+    >>> DraftTree((-1, 0, 0, 1), (0, 0, 1, 0)).depth
+    (0, 1, 1, 2)
+    """
+
+    parent: tuple[int, ...]  # of each node; -1 for node 0, the root
+    rank: tuple[int, ...]  # place among its siblings, 0 for the first choice and for the root
+    depth: tuple[int, ...] = field(init=False, compare=False)  # edges up to the root
+
+    def __post_init__(self) -> None:
+        def invalid(reason: str) -> InputError:
+            return InputError(f"tree {self.parent}", reason, "number parents before children")
+
+        if len(self.parent) != len(self.rank):
+            raise invalid(f"has {len(self.parent)} parents but {len(self.rank)} ranks")
+        if not self.parent or self.parent[0] != -1 or self.rank[0] != 0:
+            raise invalid("must start with the root: parent -1, rank 0")
+        depth = [0]
+        for node, parent in enumerate(self.parent[1:], start=1):
+            if not 0 <= parent < node:
+                raise invalid(f"node {node} has parent {parent}, which does not come before it")
+            depth.append(depth[parent] + 1)
+        places = set(zip(self.parent, self.rank, strict=True))
+        if len(places) != len(self.parent) or min(self.rank) < 0:
+            raise invalid("siblings must have different ranks, none negative")
+        object.__setattr__(self, "depth", tuple(depth))
+
+    @property
+    def size(self) -> int:
+        """Nodes, root included: the tokens that a round verifies."""
+        return len(self.parent)
+
+    @property
+    def max_depth(self) -> int:
+        """Most drafts that one round can accept."""
+        return max(self.depth)
+
+
+def expected_accept_length(tree: DraftTree, child_probs: ArrayLike) -> float:
+    """Return the expected tokens of a round, bonus included: the sum of path products.
+
+    At most one child of a node is accepted, so a node's path product is the probability that it
+    is [@sequoia2024, section 3.1].
+
+    Parameters
+    ----------
+    tree
+        The verified tree.
+    child_probs
+        (depths, ranks): row d - 1 holds the accept probabilities of the children at depth d.
+
+    >>> expected_accept_length(DraftTree((-1, 0, 1), (0, 0, 0)), [[0.5], [0.5]])
+    1.75
+    """
+    probs = _probabilities(child_probs)
+    if tree.max_depth > probs.shape[0] or max(tree.rank) >= probs.shape[1]:
+        raise InputError(
+            f"child probabilities of shape {probs.shape}",
+            f"the tree has depth {tree.max_depth} and ranks up to {max(tree.rank)}",
+            "give one probability per depth and rank of the tree",
+        )
+    product = [1.0]
+    for node in range(1, tree.size):
+        own = probs[tree.depth[node] - 1, tree.rank[node]]
+        product.append(product[tree.parent[node]] * float(own))
+    return float(np.sum(product))
+
+
+def best_tree(child_probs: ArrayLike, size: int) -> tuple[DraftTree, float]:
+    """Return the best tree when acceptance depends on depth and rank; as deep as there are rows.
+
+    Dynamic programme of Sequoia [@sequoia2024, section 3.1 and its depth-bounded variant]:
+    T_d[n] = 1 + max_b F_d[n-1, b],  F_d[m, b] = max_j F_d[m-j, b-1] + p_{d,b} T_{d+1}[j],
+    T_d[n] the best expected tokens below a node at depth d with n nodes, b its children.
+
+    Parameters
+    ----------
+    child_probs
+        (depths, ranks): row d - 1 holds the accept probabilities of the children at depth d,
+        whatever their parent. Rows that are equal make acceptance depend on the rank alone.
+    size
+        Nodes, root included.
+
+    Returns
+    -------
+    tree, expected_tokens
+        The tree and its expected tokens per round, bonus included.
+    """
+    probs = _probabilities(child_probs)
+    depths, ranks = probs.shape
+    _check_size(size, _full_size_up_to(ranks, depths, size))
+    value = np.full(size + 1, -np.inf)
+    value[1] = 1.0  # a leaf
+    choices: list[tuple[Ints, Ints]] = []
+    for row in probs[::-1]:
+        value, children, split = _grow(value, row)
+        choices.append((children, split))
+    parents, sibling_ranks = [-1], [0]
+    pending = [(0, 0, size)]  # node, depth, nodes of its subtree
+    while pending:
+        node, depth, nodes = pending.pop()
+        if nodes == 1:
+            continue
+        children, split = choices[depths - 1 - depth]
+        left = nodes - 1
+        for rank in range(int(children[nodes]) - 1, -1, -1):
+            taken = int(split[rank, left])
+            left -= taken
+            pending.append((len(parents), depth + 1, taken))
+            parents.append(node)
+            sibling_ranks.append(rank)
+    return DraftTree(tuple(parents), tuple(sibling_ranks)), float(value[size])
+
+
+def _grow(below: Floats, probs: Floats) -> tuple[Floats, Ints, Ints]:
+    """Return T of a level from T of the level below, with the choices that attain it."""
+    size = below.size - 1
+    total = np.arange(size)[:, None]
+    own = np.arange(1, size)[None, :]  # nodes of the last child's subtree
+    possible = np.isfinite(below[1:size])
+    forest = np.full(size, -np.inf)  # F[m]: best of m nodes below, exactly b children
+    forest[0] = 0.0
+    best, children = forest.copy(), np.zeros(size + 1, dtype=np.int64)
+    split = np.zeros((probs.size, size), dtype=np.int64)
+    for rank, prob in enumerate(probs):
+        gain = np.where(possible, prob * np.where(possible, below[1:size], 0.0), -np.inf)
+        table = np.where(own <= total, forest[total - own] + gain, -np.inf)
+        if table.size == 0:
+            break
+        split[rank] = own[0, np.argmax(table, axis=1)]
+        forest = table.max(axis=1)
+        better = forest > best
+        best = np.where(better, forest, best)
+        children[1:][better] = rank + 1
+    value = np.concatenate([[-np.inf], 1.0 + best])
+    return value, children, split
+
+
+def _full_size_up_to(ranks: int, depths: int, size: int) -> int:
+    """Return the size of the full tree, or `size` once it is reached."""
+    full, level = 1, 1
+    for _ in range(depths):
+        level *= ranks
+        full += level
+        if full >= size:
+            return size
+    return full
+
+
+def _probabilities(child_probs: ArrayLike) -> Floats:
+    """Return (depths, ranks) of numbers in 0..1."""
+    probs = np.asarray(child_probs, dtype=np.float64)
+    if probs.ndim != 2 or not np.all((probs >= 0) & (probs <= 1)):
+        raise InputError(
+            f"child probabilities of shape {probs.shape}",
+            "must be one row of ranks per depth, each in 0..1",
+            "give the probability that each child is accepted given its parent",
+        )
+    return probs
