@@ -23,20 +23,21 @@ from statistics import NormalDist
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import Acceptance, accept_table, at_accept_length
 from specsim.analytic import solve
 from specsim.calibrate.fit import FitResult, fit_profile
-from specsim.calibrate.log_setup import Stated
-from specsim.calibrate.logs import Gathered, gather
+from specsim.calibrate.log_setup import Sources, Stated
+from specsim.calibrate.logs import gather
 from specsim.case import Case
 from specsim.logs import read_file
 from specsim.parameters import acceptance_priors, cost_parameters, cost_priors
-from specsim.profile import Z90, Profile, at_accept_length, default_acceptance, moved_acceptance
+from specsim.profile import Profile, moved_acceptance
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate
-from specsim.uncertainty import Parameter
+from specsim.uncertainty import Z90, Parameter
 from specsim.workload import Lengths, Load, Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -161,7 +162,7 @@ def levels_of(truth: Truth, setting: SpecSetting, rng: np.random.Generator) -> l
     return levels
 
 
-def read_back(truth: Truth, rng: np.random.Generator) -> Gathered:
+def read_back(truth: Truth, rng: np.random.Generator) -> Sources:
     """Print both servers as logs, and read these."""
     engine = truth.engine
     chain = SpecSetting.of(1, STEPS, algorithm=engine.algorithm)

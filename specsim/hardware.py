@@ -38,8 +38,8 @@ GENERIC_COMPUTE = 0.75
 """Share of the specified bf16 rate that GEMMs reach: the middle of 0.57 (L40S) .. 0.85
 (RTX PRO 6000) over six GPUs in aiconfigurator@095f58a."""
 
-OWN_SOURCE = "setup file"
-"""Source of numbers that a person wrote into a setup without naming one."""
+OWN_ID, OWN_SOURCE = "custom", "setup file"
+"""What stands for the id and the sources that a person's own table does not name."""
 
 USUAL_LINK = "pcie4-x16"
 """Link of GPUs whose table names none, assumed."""
@@ -136,27 +136,25 @@ class Gpu:
 
     def table(self) -> dict[str, object]:
         """Return the table that :func:`gpu_from_table` reads back to the same GPU."""
-        table: dict[str, object] = {"id": self.id, "name": self.name, "link": self.link}
-        if self.is_cpu:
-            table["is_cpu"] = True
-        for said in self.sources:
-            value = getattr(self, said.name)
-            bare = (said.evidence, said.source) == ("assumed", OWN_SOURCE)
-            origin = {"evidence": said.evidence, "source": said.source}
-            table[said.name] = value if bare else {"value": value, **origin}
+        usual = {"id": OWN_ID, "name": self.id, "link": USUAL_LINK, "is_cpu": False}
+        said = {key: getattr(self, key) for key in usual}
+        table: dict[str, object] = {k: v for k, v in said.items() if v != usual[k]}
+        for of in self.sources:
+            value = getattr(self, of.name)
+            bare = (of.evidence, of.source) == ("assumed", OWN_SOURCE)
+            origin = {"evidence": of.evidence, "source": of.source}
+            table[of.name] = value if bare else {"value": value, **origin}
         return table
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduceRow:
-    """A piece of an all-reduce curve: `latency_s` + bytes / `bytes_per_s` up to `max_bytes`.
+class AllReducePiece:
+    """One protocol of an all-reduce: `latency_s` + bytes / `bytes_per_s`, up to `max_bytes`.
 
     `bytes_per_s` divides the message, so it already holds the 2(p-1)/p passes of a ring
     (NCCL's "algorithm bandwidth").
     """
 
-    path: AllReducePath
-    gpus: int
     max_bytes: float
     latency_s: float
     bytes_per_s: float
@@ -170,7 +168,8 @@ class Link:
     name: str  # the one that people use
     kind: LinkKind
     bytes_per_s: float  # peak per GPU and direction; 0 for kind none
-    allreduce: tuple[AllReduceRow, ...] = ()  # of one measured host: another may differ by 10x
+    # of one measured host (another may differ by 10x): kernel, GPUs, piece
+    allreduce: tuple[tuple[AllReducePath, int, AllReducePiece], ...] = ()
     allreduce_evidence: Evidence = "assumed"
     allreduce_source: str = ""
     evidence: Evidence = "assumed"  # of bytes_per_s
@@ -186,14 +185,14 @@ class Link:
                 "name the kind of the link",
             )
 
-    def allreduce_rows(self, path: AllReducePath, gpus: int) -> tuple[AllReduceRow, ...]:
+    def allreduce_pieces(self, path: AllReducePath, gpus: int) -> tuple[AllReducePiece, ...]:
         """Pieces of one curve in rising order; empty if it was not measured.
 
-        >>> [round(r.latency_s * 1e6) for r in load_link("pcie5-x16").allreduce_rows("nccl", 2)]
+        >>> [round(r.latency_s * 1e6) for r in load_link("pcie5-x16").allreduce_pieces("nccl", 2)]
         [6, 16]
         """
-        rows = (r for r in self.allreduce if r.path == path and r.gpus == gpus)
-        return tuple(sorted(rows, key=lambda r: r.max_bytes))
+        pieces = (piece for *of, piece in self.allreduce if of == [path, gpus])
+        return tuple(sorted(pieces, key=lambda piece: piece.max_bytes))
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -216,7 +215,7 @@ def load_gpu(name: str) -> Gpu:
     return gpu_from_table(table, id, Path(name).name if is_file(name) else "library")
 
 
-def gpu_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) -> Gpu:
+def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> Gpu:
     """Build a GPU from a table, as setup.toml may hold one.
 
     Parameters
@@ -266,7 +265,7 @@ def load_link(name: str) -> Link:
     return link_from_table(table, id, Path(name).name if is_file(name) else "library")
 
 
-def link_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) -> Link:
+def link_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> Link:
     """Build a link from a table with kind and bytes_per_s, and all-reduce rows if known."""
     where = f"link {id}"
     keys = ("id", "name", "kind", "bytes_per_s", "allreduce", "allreduce_origin")
@@ -292,20 +291,19 @@ def link_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) 
     )
 
 
-def _allreduce_row(where: str, row: object) -> AllReduceRow:
+def _allreduce_row(where: str, row: object) -> tuple[AllReducePath, int, AllReducePiece]:
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: allreduce row {row!r}", "is not a table", "write one a row")
     keys = ("gpus", "latency_s", "bytes_per_s")
     check_keys(f"{where}: allreduce", row, ("path", "max_bytes", *keys), keys)
-    path = row.get("path", "nccl")
+    path = one_of(f"{where}: allreduce path", row.get("path", "nccl"), get_args(AllReducePath))
     gpus = positive(where, "gpus", row["gpus"], 1)
     if not gpus.is_integer():
         raise InputError(f"{where}: gpus = {gpus}", "is not a whole number", "count GPUs")
     unbounded = "max_bytes" not in row
-    return AllReduceRow(
-        path=one_of(f"{where}: allreduce path", path, get_args(AllReducePath)),
-        gpus=int(gpus),
+    piece = AllReducePiece(
         max_bytes=float("inf") if unbounded else positive(where, "max_bytes", row["max_bytes"]),
         latency_s=positive(where, "latency_s", row["latency_s"]),
         bytes_per_s=positive(where, "bytes_per_s", row["bytes_per_s"]),
     )
+    return path, int(gpus), piece

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from specsim.acceptance import Acceptance, accept_table
 from specsim.case import Case
 from specsim.engine import RunPlan
+from specsim.profile import Profile
 from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import Adaptation, Policy, SimulationResult, by_batch, simulate
@@ -29,6 +32,11 @@ def adaptation(
         return system.plan(setting, max_running_requests=cap, what_if=True)
 
     return Adaptation.of(policy, plan_of, Acceptance(), captured)
+
+
+def with_workload(profile: Profile, workload: Workload) -> Profile:
+    """Return a server that gets other requests."""
+    return replace(profile, setup=replace(profile.setup, workload=workload))
 
 
 def run(

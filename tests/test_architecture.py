@@ -147,7 +147,7 @@ def test_eagle3_drafters(target: str, name: str, step: float, fc: float, kv: int
     assert draft.fc_params / 1e6 == pytest.approx(fc, rel=0.005)
     assert draft.shape is not None
     assert draft.shape.kv_bytes_per_token(2) == kv
-    assert (draft.layers, draft.draft_vocab, draft.own_head) == (1, 32000, True)
+    assert (draft.shape.layers, draft.shape.vocab, draft.own_head) == (1, 32000, True)
 
 
 def test_the_founding_drafter() -> None:
@@ -176,7 +176,7 @@ def test_mtp_is_a_layer_of_the_target() -> None:
         + 3 * target.hidden  # norms
     )
     assert step_params(draft) == layer + 2 * 7168**2 + target.head_params
-    assert draft.draft_vocab == 129280
+    assert draft.shape.vocab == 129280
     assert draft.follows_target
     assert not draft.own_head
     assert load_draft("nextn", target) == draft
@@ -188,18 +188,17 @@ def test_eagle_reads_its_projection_in_every_step() -> None:
     draft = load_draft("eagle", load_model("llama-3-8b"))
     assert draft.fc_params == 0
     assert draft.input_params == 2 * 4096**2
-    assert draft.draft_vocab == 128256
+    assert draft.shape.vocab == 128256
     assert not draft.own_head
 
 
 def test_standalone_and_ngram() -> None:
     target = load_model("llama-3.1-8b")
     small = load_draft("meta-llama/Llama-3.2-1B-Instruct", target)
-    assert (small.kind, small.layers, small.id) == ("standalone", 16, "llama-3.2-1b")
+    assert (small.kind, small.shape.layers, small.id) == ("standalone", 16, "llama-3.2-1b")
     assert step_params(small) == load_model("llama-3.2-1b").active_params
     ngram = load_draft("ngram", target)
-    assert (ngram.kind, ngram.layers, ngram.shape) == ("ngram", 0, None)
-    assert (ngram.hidden, ngram.draft_vocab) == (0, 0)
+    assert (ngram.kind, ngram.hidden, ngram.shape) == ("ngram", 0, None)
 
 
 def test_drafters_that_do_not_fit_or_exist() -> None:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 import specsim
 from specsim.cli.main import COMMANDS, run
-from specsim.cli.progress import progress_bar
+from specsim.cli.output import progress_bar
 from specsim.curve import Curve
 from specsim.profile import DEFAULT_PROFILE
 from specsim.question import CONCURRENCY
@@ -247,7 +247,7 @@ def test_progress_shows_on_a_terminal_after_a_while(
 ) -> None:
     stream = Screen() if terminal else io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr("specsim.cli.progress.PATIENCE_S", patience_s)
+    monkeypatch.setattr("specsim.cli.output.PATIENCE_S", patience_s)
     monkeypatch.setenv("TERM", "xterm")
     with progress_bar("simulating") as advance:
         for done in range(3):
@@ -266,7 +266,7 @@ def test_interrupt_and_bug(
 
     broken(KeyboardInterrupt())
     assert run(FOUNDING) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "\n")  # below the terminal's ^C
     broken(ZeroDivisionError("division\nby zero"))
     assert run(FOUNDING) == 1
     told = capsys.readouterr()

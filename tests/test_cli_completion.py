@@ -1,4 +1,4 @@
-"""Completion by the shell: the protocol of typer's scripts, and that names cost no imports."""
+"""Completion by the shell: the protocol of click's scripts, and that names cost no imports."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from specsim.cli.main import COMMANDS
+from specsim.cli.main import COMMANDS, run
 from specsim.profile import profile_names
 
 SCRIPT = "import sys; from specsim.cli.main import main; main()"
@@ -20,11 +21,11 @@ def asked(line: str, shell: str = "bash", code: str = SCRIPT) -> subprocess.Comp
     words = line.split(" ")
     protocol = {
         "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
-        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "zsh": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
     }[shell]
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **protocol, "_SPECSIM_COMPLETE": f"complete_{shell}"},
+        env={**os.environ, **protocol, "_SPECSIM_COMPLETE": f"{shell}_complete"},
         capture_output=True,
         text=True,
         check=False,
@@ -35,7 +36,8 @@ def completed(line: str) -> list[str]:
     done = asked(line)
     assert done.returncode == 0
     assert done.stderr == ""
-    return done.stdout.split()
+    kinds = [line.split(",") for line in done.stdout.splitlines()]
+    return [name for kind, name in kinds if kind == "plain"]
 
 
 def test_commands() -> None:
@@ -74,8 +76,12 @@ def test_values(line: str, names: list[str]) -> None:
 def test_zsh_gets_the_words_of_the_help() -> None:
     done = asked("specsim sw", "zsh")
     assert done.returncode == 0
-    assert '"sweep":"Grids over settings, loads and overrides to a table."' in done.stdout
-    assert asked("specsim predict nothing", "zsh").stdout.strip() == "_files"
+    assert done.stdout == "plain\nsweep\nGrids over settings, loads and overrides to a table.\n"
+
+
+@pytest.mark.parametrize("line", ["predict nothing", "read ", "predict --plot ", "sweep -o x"])
+def test_files_are_left_to_the_shell(line: str) -> None:
+    assert asked(f"specsim {line}").stdout.startswith("file,")
 
 
 def test_names_are_completed_without_importing_the_commands() -> None:
@@ -89,14 +95,50 @@ def test_names_are_completed_without_importing_the_commands() -> None:
     assert not {"numpy", "pydantic", "rich", "scipy", "pandas", "matplotlib", "simpy"} & modules
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_to_source(shell: str) -> None:
-    """``_SPECSIM_COMPLETE=source_bash specsim`` prints it, whatever shell runs this test."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "_SPECSIM_COMPLETE": f"source_{shell}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"_SPECSIM_COMPLETE=complete_{shell}" in done.stdout
+    """``_SPECSIM_COMPLETE=bash_source specsim`` prints it, whatever shell runs this test."""
+    wanted = {**os.environ, "_SPECSIM_COMPLETE": f"{shell}_source"}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=wanted, capture_output=True, text=True, check=True)
+    assert f"_SPECSIM_COMPLETE={shell}_complete" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "script", "startup"),
+    [
+        ("bash", ".bash_completions/specsim.sh", ".bashrc"),
+        ("zsh", ".zfunc/_specsim", ".zshrc"),
+        ("fish", ".config/fish/completions/specsim.fish", None),
+    ],
+)
+def test_installing(
+    shell: str,
+    script: str,
+    startup: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", f"/usr/bin/{shell}")
+    assert run(["--show-completion"]) == 0
+    shown = capsys.readouterr().out
+    if startup is not None:
+        (tmp_path / startup).write_text("alias x=y\n")
+    for _ in range(2):  # a second time changes nothing
+        assert run(["--install-completion"]) == 0
+    assert (tmp_path / script).read_text().strip() == shown.strip()
+    if startup is not None:
+        lines = (tmp_path / startup).read_text().splitlines()
+        assert lines[0] == "alias x=y"
+        assert len(lines) == 2
+        assert Path(script).parent.name in lines[1]
+
+
+def test_an_unknown_shell_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/csh")
+    assert run(["--show-completion"]) == 2
+    assert "use bash, zsh, fish" in capsys.readouterr().err

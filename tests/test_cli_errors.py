@@ -51,7 +51,7 @@ NUMBERS = {
     "--request-rate 0": ("request rate 0", "must be positive"),
     "--request-rate -1": ("request rate -1", ">= 0"),
     "--request-rate nan": ("request rate nan", "finite"),
-    "--max-running-requests 0": ("max_running_requests 0", "at least 1"),
+    "--max-running-requests 0": ("max_running_requests = 0", "at least 1"),
     "--concurrency nan": ("concurrency nan", "--concurrency 1,10,100"),
     "--concurrency 1,2.5": ("concurrency 2.5", "is not a whole number"),
     "--concurrency 1,-3": ("concurrency -3", "is not a whole number"),
@@ -131,7 +131,7 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_engines_own_rule_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
-    """SGLang 0.5.7-0.5.10 refuses trees under overlap (DESIGN 1)."""
+    """SGLang 0.5.7-0.5.10 refuses trees under overlap [@founding-case]."""
     argv = ("--topk", "2", "--steps", "2", "--scheduler", "overlap")
     told = refused(capsys, *ANALYTIC, *argv)
     for fragment in (

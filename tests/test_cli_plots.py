@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from specsim.cli import picture
+from specsim.cli import output
 from specsim.cli.main import run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,13 +30,13 @@ PICTURES = {
 def drawn_figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that a command writes, kept."""
     kept: list[Figure] = []
-    write = picture.write_plot
+    write = output.write_plot
 
     def keep(plot: str, figure: Figure) -> None:
         kept.append(figure)
         write(plot, figure)
 
-    monkeypatch.setattr(picture, "write_plot", keep)
+    monkeypatch.setattr(output, "write_plot", keep)
     return kept
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.cost import AllReduce, AllReducePiece, fit_allreduce
+from specsim.cost import AllReduce, fit_allreduce
 from specsim.errors import InputError
+from specsim.hardware import AllReducePiece
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_allreduce.py"))
 

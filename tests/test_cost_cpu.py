@@ -9,7 +9,7 @@ import pytest
 
 from specsim.architecture import load_draft, load_model
 from specsim.cost import CostModel, draft_forward_s, target_time
-from specsim.cost.draft import OVERHEAD_S, overhead_s
+from specsim.cost.forward import OVERHEAD_S, overhead_s
 from specsim.cost.model import MATRIX_READS
 from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import COST, cost_priors
@@ -145,7 +145,7 @@ def test_a_drafter_cut_short_is_shorter() -> None:
     target = load_model("smollm2-135m")
     whole, cut = load_draft("smollm2-135m", target), load_draft("smollm2-135m", target, 10)
     head = target.vocab * target.hidden
-    assert cut.layers == 10
+    assert cut.shape.layers == 10
     assert (cut.shape.active_params - head) * 3 == pytest.approx(
         whole.shape.active_params - head, rel=1e-3
     )

@@ -8,20 +8,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
-from typer.main import get_command
 
-from specsim.cli.coercion import PlainCommand
 from specsim.errors import InputError, UnknownNameError
 
 
 def run(name: str, *words: str) -> None:
     """Call a command as the command line would, errors raised."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    module = import_module(f"specsim.cli.{name}")
-    app.command(name, cls=PlainCommand)(getattr(module, f"{name}_command"))
-    get_command(app)(list(words), standalone_mode=False)
+    command: click.Command = getattr(import_module(f"specsim.cli.{name}"), f"{name}_command")
+    command.main(list(words), standalone_mode=False)
 
 
 def printed(capsys: pytest.CaptureFixture[str], name: str, *words: str) -> str:

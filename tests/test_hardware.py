@@ -134,8 +134,33 @@ def test_links(name: str, gbs: float) -> None:
     assert link.source
 
 
+@pytest.mark.parametrize(
+    ("gpu", "link"),
+    [
+        ("h100-sxm", "nvlink4"),
+        ("h100-pcie", "pcie5-x16"),
+        ("b300-sxm", "nvlink5"),
+        ("a100-sxm", "nvlink3"),
+        ("a100-pcie", "pcie4-x16"),
+        ("v100-sxm", "nvlink2"),
+        ("rtx-pro-6000", "pcie5-x16"),
+        ("rtx-4090", "pcie4-x16"),
+        ("mi300x", "infinity-fabric"),
+    ],
+)
+def test_a_gpu_names_its_usual_link(gpu: str, link: str) -> None:
+    assert load_gpu(gpu).link == link
+    assert {load_gpu(name).link for name in gpu_names()} <= set(link_names())
+
+
+def test_a_gpu_writes_itself_as_a_table() -> None:
+    for name in gpu_names():
+        gpu = load_gpu(name)
+        assert gpu_from_table(gpu.table()) == gpu
+
+
 def _allreduce_us(name: str, path: str, gpus: int, size: int) -> float:
-    rows = load_link(name).allreduce_rows("custom" if path == "custom" else "nccl", gpus)
+    rows = load_link(name).allreduce_pieces("custom" if path == "custom" else "nccl", gpus)
     row = next(r for r in rows if size <= r.max_bytes)
     return 1e6 * (row.latency_s + size / row.bytes_per_s)
 
@@ -170,11 +195,11 @@ def test_allreduce_curves_are_complete(name: str) -> None:
     link = load_link(name)
     for path in ("nccl", "custom"):
         for gpus in (2, 4, 8):
-            rows = link.allreduce_rows(path, gpus)
+            rows = link.allreduce_pieces(path, gpus)
             if rows:
                 assert rows[-1].max_bytes == math.inf
                 assert len({r.max_bytes for r in rows}) == len(rows)
-    assert link.allreduce_rows("nccl", 3) == ()
+    assert link.allreduce_pieces("nccl", 3) == ()
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
@@ -246,7 +271,7 @@ def test_files(tmp_path: Path) -> None:
         'kind = "roce"\nbytes_per_s = 25e9\n'
         "[[allreduce]]\ngpus = 2\nlatency_s = 30e-6\nbytes_per_s = 10e9\n"
     )
-    rows = load_link(str(link)).allreduce_rows("nccl", 2)
+    rows = load_link(str(link)).allreduce_pieces("nccl", 2)
     assert [r.max_bytes for r in rows] == [math.inf]
 
 

@@ -6,6 +6,7 @@ of each show that nothing on the way from a log line to an interval has broken.
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from functools import lru_cache
@@ -16,8 +17,8 @@ import numpy as np
 import pytest
 
 from specsim.calibrate.report import warnings
-from specsim.logs.sglang import read_sglang
-from specsim.logs.vllm import read_vllm
+from specsim.logs import Source
+from specsim.logs.formats import sglang, vllm
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Z90
 
@@ -71,9 +72,8 @@ def level(engine: str) -> writers.Level:
 
 
 def test_sglang_log_says_what_the_simulation_did() -> None:
-    (entry,) = read_sglang(
-        writers.sglang_log([level("sglang")], np.random.default_rng(2)).splitlines(keepends=True)
-    )
+    text = writers.sglang_log([level("sglang")], np.random.default_rng(2))
+    (entry,) = sglang.FORMAT.parse(Source("log", io.BytesIO(text.encode())), 0)
     told = level("sglang").result
     assert not entry.unread
     assert entry.settings["num_steps"] == figures.STEPS
@@ -87,9 +87,8 @@ def test_sglang_log_says_what_the_simulation_did() -> None:
 
 
 def test_vllm_log_says_what_the_simulation_did() -> None:
-    (entry,) = read_vllm(
-        writers.vllm_log([level("vllm")], np.random.default_rng(2)).splitlines(keepends=True)
-    )
+    text = writers.vllm_log([level("vllm")], np.random.default_rng(2))
+    (entry,) = vllm.FORMAT.parse(Source("log", io.BytesIO(text.encode())), 0)
     told = level("vllm").result
     assert not entry.unread
     assert entry.engine_version == "0.20.2"

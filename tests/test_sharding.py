@@ -187,7 +187,7 @@ def test_founding_drafter() -> None:
     assert eight.part.head_bytes == one.part.head_bytes / 8
     norms = 3 * 7168 * 2
     assert eight.step_bytes - norms == pytest.approx((one.step_bytes - norms) / 8)
-    assert (draft.layers, draft.hidden, draft.draft_vocab, eight.kind) == (1, 7168, 32000, "eagle3")
+    assert (draft.shape.layers, draft.shape.vocab, eight.kind) == (1, 32000, "eagle3")
     assert eight.weight_bytes_per_gpu == eight.step_bytes + eight.fc_bytes + eight.part.head_bytes
     # its weights are its own: a compressed target does not compress them
     assert shard_draft(draft, KIMI, "nvfp4", tp=8).step_bytes == eight.step_bytes

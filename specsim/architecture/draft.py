@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from specsim.architecture.loading import load_model, model_names
-from specsim.architecture.model import ModelArchitecture
+from specsim.architecture.model import ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence
 from specsim.library import (
@@ -46,19 +45,9 @@ class DraftArchitecture:
     source: str = ""
 
     @property
-    def layers(self) -> int:
-        """Decoder layers of one draft forward."""
-        return self.shape.layers if self.shape else 0
-
-    @property
     def hidden(self) -> int:
         """Width."""
         return self.shape.hidden if self.shape else 0
-
-    @property
-    def draft_vocab(self) -> int:
-        """Rows of the LM head that a draft step reads."""
-        return self.shape.vocab if self.shape else 0
 
 
 def draft_names() -> tuple[str, ...]:

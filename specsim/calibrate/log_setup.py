@@ -8,50 +8,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specsim.architecture import model_names
-from specsim.calibrate.probed import measured_gpu, probes_of
+from specsim.calibrate.probed import measured_gpu
 from specsim.engine import engine_names
-from specsim.errors import InputError
+from specsim.errors import InputError, UnknownNameError
 from specsim.hardware import gpu_names, load_gpu
 from specsim.logs import LogEntry, LogRow
+from specsim.observations import Observation
 from specsim.server import Setup, setup_from_mapping
+from specsim.setting import SpecSetting, parse_algorithm
 
 ENGINE_KEYS = (
-    "tp",
-    "dp",
-    "ep",
-    "attention_backend",
-    "kv_dtype",
-    "max_running_requests",
-    "cuda_graph_max_bs",
-    "mem_fraction_static",
-    "kv_tokens",
-    "chunked_prefill_size",
-    "page_size",
-    "kv_unified",
+    *("dp", "ep", "attention_backend", "max_running_requests", "cuda_graph_max_bs", "page_size"),
+    *("mem_fraction_static", "kv_tokens", "chunked_prefill_size", "kv_unified"),
 )
-
+"""Settings of a log that are keys of [engine] in setup.toml."""
+COMMAND_LINE = "the command line"
+"""What says all where there are no logs."""
 SETTING_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "draft")
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the user says beside the logs; None where the logs shall say it.
+    """What the user says beside the logs; None where the logs shall say it."""
 
-    Parameters
-    ----------
-    model, gpu, link, draft, engine, engine_version
-        Library ids (or a path of a config.json), engine and version.
-    gpu_count, tp
-        GPUs.
-    algorithm, topk, num_steps, num_draft_tokens
-        Setting of speculating rows whose file does not say.
-    input_len, output_len
-        Mean lengths of the requests.
-    quantisation, allreduce
-        As in setup.toml.
-    """
-
-    model: str | None = None
+    model: str | None = None  # library id, or a path
     gpu: str | None = None
     link: str | None = None
     draft: str | None = None
@@ -59,14 +39,26 @@ class Stated:
     engine_version: str | None = None
     gpu_count: int | None = None
     tp: int | None = None
+    # setting of speculating rows whose file does not say
     algorithm: str | None = None
     topk: int | None = None
     num_steps: int | None = None
     num_draft_tokens: int | None = None
+    # mean lengths of the requests
     input_len: float | None = None
     output_len: float | None = None
-    quantisation: str | None = None
+    quantisation: str | None = None  # as in setup.toml
     allreduce: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a calibration is made from."""
+
+    setup: Setup
+    observations: tuple[Observation, ...]
+    notes: tuple[str, ...] = ()  # what had to be assumed
+    name: str = "logs"  # for the profile
 
 
 @dataclass(slots=True)
@@ -94,8 +86,7 @@ def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
         if known.version is None:
             known.version = entry.engine_version
     if known.version is None and "version_range" in known.settings:
-        newest = str(known.settings["version_range"]).split("-")[-1]
-        known.version = newest
+        newest = known.version = str(known.settings["version_range"]).split("-")[-1]
         known.notes.append(f"engine version {newest}: newest that prints lines of this form")
     return known
 
@@ -113,78 +104,62 @@ def build_setup(
     settings = known.settings
     model = stated.model or library_id(settings.get("model"), model_names())
     gpu = stated.gpu or library_id(settings.get("gpu"), gpu_names())
-    tp = stated.tp or settings.get("tp")
-    missing = []
-    if model is None:
-        said = f" (the log says {settings['model']!r})" if "model" in settings else ""
-        missing.append(f"--model ID or config.json{said}")
-    probes = probes_of(entries)
-    if gpu is None and not probes:
-        missing.append("--gpu ID")
-    if tp is None:
-        missing.append("--tp N")
-    if known.engine is None:
-        missing.append("--engine " + "|".join(engine_names()))
-    if known.version is None:
-        missing.append("--engine-version V")
-    if missing:
+    tp = stated.tp or count_of(settings, "tp")
+    probe = next((entry for entry in entries if entry.format == "probe"), None)
+    said = f" (the log says {settings['model']!r})" if "model" in settings else ""
+    flags = {
+        f"--model ID or config.json{said}": model,
+        "--gpu ID": gpu or probe,
+        "--tp N": tp,
+        "--engine " + "|".join(engine_names()): known.engine,
+        "--engine-version V": known.version,
+    }
+    missing = [flag for flag, value in flags.items() if value is None]
+    if missing or model is None or tp is None:
         raise InputError(
-            "the logs" if entries else "the command line",
+            "the logs" if entries else COMMAND_LINE,
             "does not say everything that a setup needs",
             "add " + ", ".join(missing) + ", or --setup setup.toml",
         )
-    count = stated.gpu_count or int(str(tp))
-    table = _allreduce_table(entries, int(str(tp)))
-    allreduce: object = stated.allreduce or table or _allreduce_name(settings)
-    drafts = drafts or any(speculates(e, r) for e in entries for r in e.rows)
+    count = stated.gpu_count or tp
+    paths = ", ".join(sorted({entry.path for entry in entries}))
     mapping: dict[str, object] = {
         "schema": "specsim.setup/1",
         "hardware": {
-            "gpu": measured_gpu(probes[0], None) if gpu is None else gpu,
+            "gpu": measured_gpu(probe, None) if gpu is None and probe else gpu,
             "gpu_count": count,
             "link": stated.link or _link(str(gpu), count, known),
-            "allreduce": allreduce,
+            "allreduce": stated.allreduce or _allreduce(entries, tp, settings),
         },
-        "model": _model_table(str(model), stated, settings),
-        "engine": _engine_table(known, int(str(tp))),
-        "source": {
-            "text": "logs: " + ", ".join(sorted({e.path for e in entries}))
-            if entries
-            else "the command line"
+        "model": {
+            "config" if model.endswith((".json", ".toml")) else "id": model,
+            "quantisation": stated.quantisation or "",
         },
+        "engine": _engine_table(known, tp),
+        "source": {"text": f"logs: {paths}" if entries else COMMAND_LINE},
     }
-    if stated.input_len is not None or stated.output_len is not None:
-        mapping["workload"] = {
-            key: float(value)
-            for key, value in (("input_len", stated.input_len), ("output_len", stated.output_len))
-            if value is not None
-        } | {"evidence": "measured"}
-    if drafts:
+    lengths = {"input_len": stated.input_len, "output_len": stated.output_len}
+    lengths = {key: float(value) for key, value in lengths.items() if value is not None}
+    if lengths:
+        mapping["workload"] = {**lengths, "evidence": "measured"}
+    if drafts or any(speculates(e, r) for e in entries for r in e.rows):
         mapping["draft"] = {"id": stated.draft or _draft_id(known, stated)}
-        current = setting_of(known.settings, stated)
+        current = stated_setting(settings, stated)
         if current is not None:
             mapping["current"] = current
-    return setup_from_mapping(mapping, "logs")
-
-
-def _model_table(model: str, stated: Stated, settings: Mapping[str, object]) -> dict[str, object]:
-    table: dict[str, object] = {"config" if model.endswith(".json") else "id": model}
-    if stated.quantisation is not None:
-        table["quantisation"] = stated.quantisation
-    return table
+    return setup_from_mapping(mapping, "logs" if entries else COMMAND_LINE)
 
 
 def _engine_table(known: Known, tp: int) -> dict[str, object]:
-    table: dict[str, object] = {"name": known.engine, "version": known.version}
-    for key in ENGINE_KEYS:
-        value = known.settings.get(key)
-        if value is None or value in ("auto", "None", -1, ""):
-            continue
-        table[key] = value
-    table["tp"] = tp
-    kv = str(table.get("kv_dtype", "bf16"))
-    table["kv_dtype"] = "fp8" if "fp8" in kv or "e4m3" in kv or "e5m2" in kv else "bf16"
-    return table
+    stated = {key: known.settings.get(key) for key in ENGINE_KEYS}
+    kv = str(known.settings.get("kv_dtype"))
+    return {
+        **{k: v for k, v in stated.items() if v not in (None, "auto", "None", -1, "")},
+        "name": known.engine,
+        "version": known.version,
+        "tp": tp,
+        "kv_dtype": "fp8" if "fp8" in kv or "e4m3" in kv or "e5m2" in kv else "bf16",
+    }
 
 
 def _link(gpu: str, count: int, known: Known) -> str:
@@ -196,14 +171,8 @@ def _link(gpu: str, count: int, known: Known) -> str:
     return name
 
 
-def _allreduce_name(settings: Mapping[str, object]) -> str:
-    if settings.get("enable_flashinfer_allreduce_fusion"):
-        return "fused"
-    return "nccl" if settings.get("disable_custom_all_reduce") else "custom"
-
-
-def _allreduce_table(entries: Sequence[LogEntry], tp: int) -> dict[str, float] | None:
-    """Measured all-reduce, bytes -> seconds, from nccl-tests or a probe of as many GPUs."""
+def _allreduce(entries: Sequence[LogEntry], tp: int, settings: Mapping[str, object]) -> object:
+    """Bytes -> seconds by nccl-tests or a probe of as many GPUs; else the kind by the settings."""
     table = {
         str(t.size_bytes): t.seconds
         for entry in entries
@@ -211,7 +180,11 @@ def _allreduce_table(entries: Sequence[LogEntry], tp: int) -> dict[str, float] |
         if t.phase == "allreduce" and t.size_bytes and t.seconds > 0
         if "nccl" in entry.format or (t.ranks == tp and "nccl" in t.name)
     }
-    return table if len(table) >= 2 else None
+    if len(table) >= 2:
+        return table
+    if settings.get("enable_flashinfer_allreduce_fusion"):
+        return "fused"
+    return "nccl" if settings.get("disable_custom_all_reduce") else "custom"
 
 
 def library_id(name: object, known: Sequence[str]) -> str | None:
@@ -239,23 +212,48 @@ def speculates(entry: LogEntry, row: LogRow) -> bool:
     return (row.accept_length or 1.0) > 1.0 or bool(row.survival)
 
 
-def setting_of(settings: Mapping[str, object], stated: Stated) -> dict[str, object] | None:
-    """Return the setting of a speculating server; None where num_steps is nowhere said."""
-    algorithm = stated.algorithm or settings.get("algorithm") or "EAGLE3"
-    if str(algorithm) == "none":
+def setting_of(settings: Mapping[str, Any], stated: Stated, where: str) -> SpecSetting | None:
+    """Return the setting of a speculating server; None where its numbers are nowhere said.
+
+    Raises
+    ------
+    InputError
+        If the numbers contradict each other; begins with `where`.
+    """
+    said = stated_setting(settings, stated)
+    if said is None or "num_draft_tokens" not in said:
         return None
-    steps = stated.num_steps or settings.get("num_steps")
-    topk = stated.topk or settings.get("topk") or 1
-    tokens = stated.num_draft_tokens or settings.get("num_draft_tokens")
-    if steps is None and tokens is not None and int(str(topk)) == 1:
-        steps = int(str(tokens)) - 1
-    if steps is None or int(str(steps)) < 1:
+    try:
+        return SpecSetting(**said | {"algorithm": parse_algorithm(said["algorithm"])})
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{where}: {error.kind}", error.name, error.known) from None
+    except InputError as error:
+        raise InputError(f"{where}: {error.value}", error.reason, error.remedy) from None
+
+
+def stated_setting(settings: Mapping[str, Any], stated: Stated) -> dict[str, Any] | None:
+    """Return what is said of a speculating setting; None where num_steps is nowhere said."""
+    algorithm = str(stated.algorithm or settings.get("algorithm") or "EAGLE3")
+    steps = stated.num_steps or count_of(settings, "num_steps")
+    topk = stated.topk or count_of(settings, "topk") or 1
+    tokens = stated.num_draft_tokens or count_of(settings, "num_draft_tokens")
+    if steps is None and tokens is not None and topk == 1:
+        steps = tokens - 1
+    if algorithm == "none" or steps is None or steps < 1:
         return None
-    if tokens is None and int(str(topk)) == 1:
-        tokens = int(str(steps)) + 1
-    result: dict[str, object] = {"algorithm": algorithm, "topk": topk, "num_steps": steps}
-    if tokens is not None:
-        result["num_draft_tokens"] = tokens
-    if settings.get("scheduler") in ("overlap", "sequential"):
-        result["scheduler"] = settings["scheduler"]
-    return result
+    if tokens is None and topk == 1:
+        tokens = steps + 1
+    scheduler = settings.get("scheduler")
+    return {
+        "algorithm": algorithm,
+        "topk": topk,
+        "num_steps": steps,
+        **({"num_draft_tokens": tokens} if tokens is not None else {}),
+        **({"scheduler": scheduler} if scheduler in ("overlap", "sequential") else {}),
+    }
+
+
+def count_of(settings: Mapping[str, Any], key: str) -> int | None:
+    """Return a whole number of the settings, None if there is none."""
+    value = settings.get(key)
+    return value if isinstance(value, int) else None

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from specsim.calibrate.log_setup import (
     Known,
+    Sources,
     Stated,
     build_setup,
     collect,
+    count_of,
     library_id,
     setting_of,
     speculates,
 )
-from specsim.calibrate.probed import foreign, probe_rows, probes_of, with_measured_gpu
-from specsim.calibrate.residuals import steps_are_priced
+from specsim.calibrate.probed import foreign, probe_rows, weight_of, with_measured_gpu
+from specsim.calibrate.rows import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.hardware import gpu_names
 from specsim.logs import LogEntry, LogRow, Timing
-from specsim.observations import Observation, observations_from_rows
+from specsim.observations import SURVIVAL, Observation, checked
+from specsim.observations.schema import cell_text
 from specsim.server import Setup
 from specsim.setting import SpecSetting
-
-BASE_NOISE = 0.03
-"""Relative error of a cell beyond the standard error of its windows: what a fit starts from."""
-
-MEASURED = ("output_tps", "tpot_s", "round_time_s", "accept_length")
 
 USAGE_STEP = {"vllm_log": 0.001, "trtllm_log": 0.001, "trtllm_stats": 0.0001}
 """Step of the printed share of the KV cache in use; SGLang prints hundredths."""
@@ -34,14 +32,8 @@ USAGE_STEP = {"vllm_log": 0.001, "trtllm_log": 0.001, "trtllm_stats": 0.0001}
 CONTEXT_ERROR = 0.3
 """Relative error of the stated lengths as the context of the windows that were used."""
 
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """A setup and observations made from logs, and what had to be assumed."""
-
-    setup: Setup
-    observations: tuple[Observation, ...]
-    notes: tuple[str, ...] = ()
+MANY_WINDOWS = 20
+"""The accept length of so many windows is that of the run, not of a cell."""
 
 
 def gather(
@@ -50,7 +42,7 @@ def gather(
     base: Setup | None = None,
     *,
     rows_elsewhere: bool = False,
-) -> Gathered:
+) -> Sources:
     """Turn entries into a setup and weighted observations.
 
     Parameters
@@ -73,50 +65,38 @@ def gather(
     """
     known = collect(entries, stated)
     setup = base if base is not None else build_setup(known, stated, entries)
-    rows: list[dict[str, object]] = []
-    for probe in probes_of(entries):
-        own = library_id(probe.settings["gpu"], gpu_names())
-        reason = foreign(probe, setup, own)
+    made: list[Observation] = []
+    for probe in (e for e in entries if e.format == "probe"):
+        reason = foreign(probe, setup, library_id(probe.settings["gpu"], gpu_names()))
         if reason is not None:
             known.notes.append(f"{probe.path}: not used: {reason}")
             continue
         setup = with_measured_gpu(setup, probe)
         steps, about = probe_rows(probe, setup)
-        rows += steps
+        made += steps
         known.notes += about
-    for entry in entries:
-        if entry.format == "probe":
-            continue
-        for row in entry.rows:
-            made = _observation(entry, row, known, stated, setup)
-            if isinstance(made, str):
-                known.notes.append(f"{entry.path}: {made}")
-            else:
-                rows.append(made)
-        rows += _trace_rows(entry, known, stated)
-        rows += _draft_rows(entry, known, stated, setup)
-        if entry.format == "trtllm_log" and "algorithm" not in entry.settings and entry.rows:
-            known.notes.append(
-                f"{entry.path}: it does not say whether drafts are verified, taken as without "
-                "speculation; a speculating server needs its iteration statistics (JSON)"
-            )
-    if not rows and not rows_elsewhere:
+    logs = [e for e in entries if e.format != "probe"]
+    observers = [_Observer(entry, known, stated, setup) for entry in logs]
+    for observer in observers:
+        made += observer.observations()
+    if not made and not rows_elsewhere:
         raise CalibrationError(
             ", ".join(sorted({e.path for e in entries})) or "no files",
             "hold no usable measurement of decoding",
             "add a server log with decode lines, or a benchmark result",
         )
-    notes = list(dict.fromkeys(known.notes))
-    for entry in entries:
-        dropped = {k: v for k, v in entry.windows.dropped.items() if v}
-        if dropped and entry.format != "probe":
-            listed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-            notes.append(f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}")
-    observations = observations_from_rows(rows, origin="logs").rows
-    priced = (_with_priced_drafts(row, setup) for row in observations)
-    kept = [row for row in priced if row is not None]
-    prompts = [o for entry in entries for o in _prompts(entry, kept, stated, setup)]
-    return Gathered(setup, (*kept, *prompts), tuple(notes))
+    rows = [checked(replace(o, row=i), f"logs, row {i}") for i, o in enumerate(made)]
+    kept = [row for o in rows if (row := _with_priced_drafts(o, setup))]
+    prompts = [o for observer in observers for o in observer.prompts(kept)]
+    notes = (*dict.fromkeys(known.notes), *(note for e in logs if (note := _dropped(e))))
+    return Sources(setup, (*kept, *prompts), notes)
+
+
+def _dropped(entry: LogEntry) -> str:
+    """Say how many windows were left out; empty if none was."""
+    dropped = sorted((reason, count) for reason, count in entry.windows.dropped.items() if count)
+    listed = ", ".join(f"{count} {reason}" for reason, count in dropped)
+    return f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}" if dropped else ""
 
 
 def _with_priced_drafts(row: Observation, setup: Setup) -> Observation | None:
@@ -129,177 +109,200 @@ def _with_priced_drafts(row: Observation, setup: Setup) -> Observation | None:
     return replace(row, draft_time_s=None) if row.round_time_s is not None else None
 
 
-def _observation(
-    entry: LogEntry, row: LogRow, known: Known, stated: Stated, setup: Setup
-) -> dict[str, object] | str:
-    """One observation of a row, or why there is none."""
-    if speculates(entry, row):
-        setting = setting_of({**known.settings, **entry.settings}, stated)
-        if setting is None or "num_draft_tokens" not in setting:
+@dataclass(frozen=True, slots=True)
+class _Observer:
+    """Makes observations of one entry."""
+
+    entry: LogEntry
+    known: Known  # of all entries; takes notes
+    stated: Stated
+    setup: Setup
+
+    def observations(self) -> Iterator[Observation]:
+        """Yield what can be used of an entry, and note why other rows cannot."""
+        entry = self.entry
+        for row in entry.rows:
+            observation = self._of_row(row)
+            if isinstance(observation, str):
+                self._note(observation)
+            else:
+                yield observation
+        yield from self._of_trace()
+        yield from self._of_drafting()
+        if entry.format == "trtllm_log" and "algorithm" not in entry.settings and entry.rows:
+            self._note(
+                "it does not say whether drafts are verified, taken as without "
+                "speculation; a speculating server needs its iteration statistics (JSON)"
+            )
+
+    def prompts(self, rows: Sequence[Observation]) -> Iterator[Observation]:
+        """Yield prompts that ran alone in an iteration: what one client waits for."""
+        settings = [o.setting for o in rows if o.source.startswith(f"{self.entry.path} (")]
+        for timing in self.entry.timings:
+            if timing.phase == "prefill" and self.entry.format.startswith("trtllm"):
+                yield Observation(
+                    kind="closed_loop",
+                    setting=settings[0] if settings else SpecSetting.none(),
+                    concurrency=1,
+                    input_len=timing.prompt_tokens,
+                    output_len=self.stated.output_len or self.setup.workload.output_len.mean,
+                    ttft_s=timing.seconds,
+                    source=self._source(f"{timing.count} prompts alone"),
+                )
+
+    def _note(self, text: str) -> None:
+        self.known.notes.append(f"{self.entry.path}: {text}")
+
+    def _source(self, what: str = "") -> str:
+        more = f", {what}" if what else ""
+        return " ".join(f"{self.entry.path} ({self.entry.format}{more})".split())
+
+    def _setting(self) -> SpecSetting | None:
+        settings = {**self.known.settings, **self.entry.settings}
+        return setting_of(settings, self.stated, self.entry.path)
+
+    def _of_row(self, row: LogRow) -> Observation | str:
+        """One observation of a row, or why there is none."""
+        entry = self.entry
+        setting = self._setting() if speculates(entry, row) else _plain(entry)
+        if setting is None:
             return "a speculating row without its setting: add --steps, --topk, --draft-tokens"
-    else:
-        setting = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
-        if entry.settings.get("scheduler") in ("overlap", "sequential"):
-            setting["scheduler"] = entry.settings["scheduler"]
-    load = row.concurrency if row.kind == "closed_loop" else row.batch_size
-    if load is None or load < 0.5:
-        return "a row without a number of running requests"
-    made: dict[str, object] = {"kind": row.kind, **setting, "concurrency": max(1, round(load))}
-    made |= _lengths(entry, row, stated, setup)
-    made |= _throughput(entry, row)
-    made |= {
-        "batch_size": row.batch_size,
-        "ttft_s": row.ttft_s,
-        # llama-server's throughput is that of a steady window, not of a run from start to drain
-        "num_requests": None if entry.format == "llamacpp" else row.num_requests,
-        "input_cached": row.extra.get("input_cached"),
-        "max_running_requests": entry.settings.get("max_running_requests"),
-        "weight": _weight(row),
-        "source": f"{entry.path} ({entry.format}, {row.windows} windows)",
-    }
-    if row.kind == "open_loop":
-        made["request_rate"] = row.request_rate
-    if setting["algorithm"] != "none":
-        made |= {"accept_length": row.accept_length, "accept_length_scope": _scope(row)}
-        for depth, value in enumerate((row.survival or ())[:8], start=1):
-            made[f"survival_{depth}"] = value
-    if setting["algorithm"] == "NGRAM":  # a lookup may find nothing: its share of rounds is fitted
-        made["drafted_per_round"] = row.drafted_per_round
-    if all(made.get(key) is None for key in MEASURED):
-        return "a row without throughput, TPOT, round time or accept length"
-    return {key: value for key, value in made.items() if value is not None}
+        load = row.concurrency if row.kind == "closed_loop" else row.batch_size
+        if load is None or load < 0.5:
+            return "a row without a number of running requests"
+        drafts = setting.speculates
+        output_tps, tpot_s, round_time_s = _speeds(entry, row)
+        measured = (output_tps, tpot_s, round_time_s, row.accept_length if drafts else None)
+        if all(value is None for value in measured):
+            return "a row without throughput, TPOT, round time or accept length"
+        whole_run = row.accept_length_scope == "cell" and row.windows >= MANY_WINDOWS
+        scope = "run" if whole_run else row.accept_length_scope
+        looked_up = setting.algorithm == "NGRAM" and row.drafted_per_round is not None
+        steady = row.kind == "steady_decode"
+        prompt_len = row.input_len or entry.settings.get("prefill_tokens_per_sequence")
+        return Observation(
+            kind=row.kind,
+            setting=setting,
+            concurrency=max(1, round(load)),
+            request_rate=row.request_rate if row.kind == "open_loop" else None,
+            batch_size=_float(row.batch_size),
+            max_running_requests=count_of(entry.settings, "max_running_requests"),
+            # llama-server's throughput is of a steady window, not of a run from start to drain
+            num_requests=None if entry.format == "llamacpp" else row.num_requests,
+            input_len=None if steady else _float(prompt_len or self.stated.input_len),
+            output_len=None if steady else _float(row.output_len or self.stated.output_len),
+            input_cached=row.extra.get("input_cached"),
+            context_len=self._context_len(row) if steady else None,
+            output_tps=_float(output_tps),
+            accept_length=_float(row.accept_length) if drafts else None,
+            accept_length_scope=scope if drafts and row.accept_length is not None else None,
+            survival=(row.survival or ())[: len(SURVIVAL)] if drafts else (),
+            ttft_s=row.ttft_s,
+            tpot_s=tpot_s,
+            round_time_s=round_time_s,
+            weight=_weight(row),
+            source=self._source(f"{row.windows} windows"),
+            # a lookup may find nothing: its share of rounds is fitted
+            extra={"drafted_per_round": cell_text(row.drafted_per_round)} if looked_up else {},
+        )
+
+    def _context_len(self, row: LogRow) -> float:
+        """KV tokens per request in steady windows: by the share of the pool, and by what is said.
+
+        Of a few requests a printed share of a large pool says little.
+        """
+        capacity = count_of(self.entry.settings, "kv_tokens") or self.setup.engine.kv_tokens
+        usual = self.setup.workload.input_len.mean + self.setup.workload.output_len.mean / 2
+        if not (row.kv_usage and capacity and row.batch_size):
+            return round(usual, 1)
+        tokens_per_unit = capacity / row.batch_size
+        context = row.kv_usage * tokens_per_unit
+        if self.stated.input_len is not None and self.stated.output_len is not None:
+            step = USAGE_STEP.get(self.entry.format, 0.01) * tokens_per_unit
+            trust = 1.0 / (1.0 + (step / (CONTEXT_ERROR * usual)) ** 2)
+            context = trust * context + (1.0 - trust) * usual
+        return round(context, 1)
+
+    def _of_drafting(self) -> Iterator[Observation]:
+        """Drafting times that llama-server sums up: a call drafts for all slots that have one due.
+
+        They are that of the mean number of slots, fewer than run where prompts keep some busy.
+        """
+        workload = self.setup.workload
+        for timing in self.entry.timings:
+            drafting = timing.phase == "draft" and timing.name.startswith("draft-")
+            if self.entry.format != "llamacpp" or not drafting or not timing.batch_size:
+                continue
+            if setting := self._setting():
+                yield Observation(
+                    kind="steady_decode",
+                    setting=setting,
+                    concurrency=timing.batch_size,
+                    context_len=float(workload.input_len.mean + workload.output_len.mean / 2),
+                    draft_time_s=timing.seconds,
+                    source=self._source(f"{timing.count} calls of {timing.name}"),
+                )
+
+    def _of_trace(self) -> Iterator[Observation]:
+        """Round times of a profiler's trace: decode, or draft + verify + extend of a batch."""
+        by_batch: dict[int, dict[str, Timing]] = {}
+        for timing in self.entry.timings:
+            if timing.batch_size is not None and "nccl" not in self.entry.format:
+                by_batch.setdefault(timing.batch_size, {})[timing.phase] = timing
+        used = False
+        for batch, phases in sorted(by_batch.items()):
+            seconds = {phase: timing.seconds for phase, timing in phases.items()}
+            setting = self._setting() if "verify" in seconds else None
+            if setting:
+                round_s = sum(seconds.get(phase, 0.0) for phase in ("draft", "verify", "extend"))
+            elif "decode" in seconds and "verify" not in seconds:
+                setting, round_s = SpecSetting.none(), seconds["decode"]
+            else:
+                continue
+            used = True
+            yield Observation(
+                kind="steady_decode",
+                setting=setting,
+                concurrency=batch,
+                round_time_s=round_s,
+                draft_time_s=seconds.get("draft") if setting.speculates else None,
+                weight=0.5,
+                source=self._source(),
+            )
+        if used:
+            self._note("round times from a trace carry no CPU gaps")
 
 
-def _throughput(entry: LogEntry, row: LogRow) -> dict[str, object]:
-    """Throughput of a row, or a time where it states none that a model can be compared with.
+def _plain(entry: LogEntry) -> SpecSetting:
+    """Plain decoding, with the scheduler where the entry says it."""
+    scheduler = entry.settings.get("scheduler")
+    if scheduler == "overlap" or scheduler == "sequential":
+        return SpecSetting.none(scheduler)
+    return SpecSetting.none()
+
+
+def _speeds(entry: LogEntry, row: LogRow) -> tuple[float | None, float | None, float | None]:
+    """Throughput, TPOT and round time of a row that a model can be compared with.
 
     What llama.cpp prints per request leaves the prompt out: a time per token, not the throughput
     of its client, which takes time stamps.
     """
     if entry.format == "llamacpp" and row.output_tps and row.output_tps_sem is None:
-        return {"tpot_s": row.tpot_s or 1.0 / row.output_tps}
+        return None, row.tpot_s or 1.0 / row.output_tps, None
     if row.output_tps is None and row.tpot_s is None:
-        return {"round_time_s": row.round_time_s}
-    told: dict[str, object] = {"output_tps": row.output_tps, "tpot_s": row.tpot_s}
-    if row.kind == "steady_decode" and speculates(entry, row):
-        # Windows without prefill are those in which no request ends: the slow ones have more of
-        # them. Their round time does not depend on that; their throughput does.
-        told["round_time_s"] = row.round_time_s
-    return told
-
-
-def _scope(row: LogRow) -> str | None:
-    if row.accept_length is None:
-        return None
-    return (
-        "run"
-        if row.accept_length_scope == "cell" and row.windows >= 20
-        else (row.accept_length_scope)
-    )
+        return None, None, row.round_time_s
+    # Windows without prefill are those in which no request ends: the slow ones have more of
+    # them. Their round time does not depend on that; their throughput does.
+    steady = row.kind == "steady_decode" and speculates(entry, row)
+    return row.output_tps, row.tpot_s, row.round_time_s if steady else None
 
 
 def _weight(row: LogRow) -> float:
-    """Relative inverse variance: the windows' standard error on top of the base noise."""
+    """Relative inverse variance, of which the windows' standard error is a part."""
     if row.output_tps_sem is None or not row.output_tps:
         return 0.5 if row.windows <= 1 else 1.0
-    relative = row.output_tps_sem / row.output_tps
-    return round(BASE_NOISE**2 / (BASE_NOISE**2 + relative**2), 6)
+    return weight_of((row.output_tps_sem / row.output_tps) ** 2)
 
 
-def _lengths(entry: LogEntry, row: LogRow, stated: Stated, setup: Setup) -> dict[str, object]:
-    """Context of a steady row, lengths of a whole run."""
-    if row.kind != "steady_decode":
-        said: dict[str, object] = {
-            "input_len": row.input_len
-            or entry.settings.get("prefill_tokens_per_sequence")
-            or stated.input_len,
-            "output_len": row.output_len or stated.output_len,
-        }
-        return said
-    capacity = entry.settings.get("kv_tokens") or setup.engine.kv_tokens
-    usual = setup.workload.input_len + setup.workload.output_len / 2
-    if not (row.kv_usage and capacity and row.batch_size):
-        return {"context_len": round(usual, 1)}
-    tokens_per_unit = float(str(capacity)) / row.batch_size
-    context = row.kv_usage * tokens_per_unit
-    if stated.input_len is not None and stated.output_len is not None:
-        # a printed share of a large pool says little of a few requests
-        step = USAGE_STEP.get(entry.format, 0.01) * tokens_per_unit
-        trust = 1.0 / (1.0 + (step / (CONTEXT_ERROR * usual)) ** 2)
-        context = trust * context + (1.0 - trust) * usual
-    return {"context_len": round(context, 1)}
-
-
-def _draft_rows(
-    entry: LogEntry, known: Known, stated: Stated, setup: Setup
-) -> list[dict[str, object]]:
-    """Drafting times that llama-server sums up: a call drafts for all slots that have a draft due.
-
-    They are that of the mean number of slots, fewer than run where prompts keep some busy.
-    """
-    setting = setting_of({**known.settings, **entry.settings}, stated)
-    if entry.format != "llamacpp" or setting is None or "num_draft_tokens" not in setting:
-        return []
-    return [
-        {
-            "kind": "steady_decode",
-            **setting,
-            "concurrency": timing.batch_size,
-            "context_len": setup.workload.input_len + setup.workload.output_len / 2,
-            "draft_time_s": timing.seconds,
-            "source": f"{entry.path} ({entry.format}, {timing.count} calls of {timing.name})",
-        }
-        for timing in entry.timings
-        if timing.phase == "draft" and timing.batch_size and timing.name.startswith("draft-")
-    ]
-
-
-def _prompts(
-    entry: LogEntry, rows: Sequence[Observation], stated: Stated, setup: Setup
-) -> list[Observation]:
-    """Prompts that ran alone in an iteration of TensorRT-LLM: what one client waits for."""
-    if not entry.format.startswith("trtllm"):
-        return []
-    settings = [o.setting for o in rows if o.source.startswith(f"{entry.path} (")]
-    return [
-        Observation(
-            kind="closed_loop",
-            setting=settings[0] if settings else SpecSetting.none(),
-            concurrency=1,
-            input_len=timing.prompt_tokens,
-            output_len=stated.output_len or setup.workload.output_len,
-            ttft_s=timing.seconds,
-            source=f"{entry.path} ({entry.format}, {timing.count} prompts alone)",
-        )
-        for timing in entry.timings
-        if timing.phase == "prefill"
-    ]
-
-
-def _trace_rows(entry: LogEntry, known: Known, stated: Stated) -> list[dict[str, object]]:
-    """Round times from a profiler trace: decode steps, or draft + verify + extend of one batch."""
-    by_batch: dict[int, dict[str, Timing]] = {}
-    for timing in entry.timings:
-        if timing.batch_size is not None and "nccl" not in entry.format:
-            by_batch.setdefault(timing.batch_size, {})[timing.phase] = timing
-    rows: list[dict[str, object]] = []
-    setting = setting_of({**known.settings, **entry.settings}, stated)
-    for batch, phases in sorted(by_batch.items()):
-        common = {
-            "kind": "steady_decode",
-            "concurrency": batch,
-            "weight": 0.5,
-            "source": f"{entry.path} ({entry.format})",
-        }
-        if "verify" in phases and setting is not None and "num_draft_tokens" in setting:
-            parts = [phases[p].seconds for p in ("draft", "verify", "extend") if p in phases]
-            row = {**common, **setting, "round_time_s": sum(parts)}
-            if "draft" in phases:
-                row["draft_time_s"] = phases["draft"].seconds
-            rows.append(row)
-        elif "decode" in phases and "verify" not in phases:
-            plain = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
-            rows.append({**common, **plain, "round_time_s": phases["decode"].seconds})
-    if rows:
-        known.notes.append(f"{entry.path}: round times from a trace carry no CPU gaps")
-    return rows
+def _float(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

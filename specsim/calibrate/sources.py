@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from specsim.calibrate.log_setup import Stated
+from specsim.calibrate.log_setup import Sources, Stated
 from specsim.errors import InputError
 from specsim.observations import Observation, read_observations
 from specsim.probe import FILE as PROBE_FILE
-from specsim.server import Setup, read_setup
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Setup and observations, with notes and a name for the profile."""
-
-    setup: Setup
-    observations: tuple[Observation, ...]
-    notes: tuple[str, ...]
-    name: str
+from specsim.server import read_setup
 
 
 def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = None) -> Sources:
@@ -43,53 +32,43 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
     CalibrationError
         If nothing usable was measured.
     """
-    named = [_probe_file(s) or s for s in sources]
-    if len(named) == 1 and Path(named[0]).is_dir():
-        return _folder(Path(named[0]), setup)
-    named, setup = _unfolded(named, setup)
-    from specsim.calibrate.logs import gather
-    from specsim.logs import read_file
-
+    named = [_probe_file(source) or source for source in sources]
+    folders = [Path(name) for name in named if Path(name).is_dir()]
+    if len(folders) > 1:
+        listed = " and ".join(map(str, folders))
+        raise InputError(listed, "are two calibration folders", "give one, and files beside it")
+    tables: list[str] = []
+    logs: list[str] = []
+    for name in named:
+        path = Path(name)
+        if path in folders:  # its observations, or only the setup of the files beside it
+            setup = str(path / "setup.toml") if setup is None else setup
+            table = path / "observations.csv"
+            if table.is_file() or len(named) == 1 or not Path(setup).is_file():
+                _check_folder(path, Path(setup))
+                tables.append(str(table))
+        elif path.suffix == ".csv" and _is_observations(path):
+            tables.append(name)
+        else:
+            logs.append(name)
     base = None if setup is None else read_setup(setup)
-    tables = [s for s in named if s.endswith(".csv") and _is_observations(Path(s))]
-    entries = [e for s in named if s not in tables for e in read_file(s)]
-    name = Path(sources[0]).stem if sources[0] != "-" else "logs"
     rows: list[Observation] = []
     notes: list[str] = []
-    if entries or base is None:
+    if logs or base is None:
+        from specsim.calibrate.logs import gather
+        from specsim.logs import read_file
+
+        entries = [entry for log in logs for entry in read_file(log)]
         gathered = gather(entries, stated, base, rows_elsewhere=bool(tables))
         base = gathered.setup
         rows += gathered.observations
         notes += gathered.notes
-    for table in tables:
-        more = read_observations(table)
+    for more in map(read_observations, tables):
         rows += more.rows
         notes += more.notes
-    return Sources(base, tuple(rows), tuple(notes), name)
-
-
-def _unfolded(named: Sequence[str], setup: str | None) -> tuple[list[str], str | None]:
-    """Put a calibration folder's observations in its place, and its setup where none is given.
-
-    Beside files, a folder may hold the setup alone.
-    """
-    files: list[str] = []
-    folders = [Path(s) for s in named if Path(s).is_dir()]
-    if len(folders) > 1:
-        listed = " and ".join(str(folder) for folder in folders)
-        raise InputError(listed, "are two calibration folders", "give one, and files beside it")
-    for name in named:
-        folder = Path(name)
-        if folder not in folders:
-            files.append(name)
-            continue
-        of_server = folder / "setup.toml" if setup is None else Path(setup)
-        table = folder / "observations.csv"
-        if table.is_file() or len(named) == 1 or not of_server.is_file():
-            _check_folder(folder, of_server)
-            files.append(str(table))
-        setup = str(of_server)
-    return files, setup
+    first = Path(sources[0])
+    stem = first.resolve().name if first.is_dir() else first.stem
+    return Sources(base, tuple(rows), tuple(notes), "logs" if stem == "-" else stem)
 
 
 def _probe_file(source: str) -> str | None:
@@ -108,13 +87,6 @@ def _is_observations(path: Path) -> bool:
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})", "check it") from error
     return {"kind", "algorithm"} <= {cell.strip().lstrip("\ufeff") for cell in header.split(",")}
-
-
-def _folder(folder: Path, setup: str | None) -> Sources:
-    path = Path(setup) if setup is not None else folder / "setup.toml"
-    _check_folder(folder, path)
-    observations = read_observations(folder / "observations.csv")
-    return Sources(read_setup(path), observations.rows, observations.notes, folder.resolve().name)
 
 
 def _check_folder(folder: Path, setup: Path) -> None:

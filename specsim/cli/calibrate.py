@@ -1,144 +1,106 @@
-"""specsim calibrate: measurements to a profile."""
+"""``specsim calibrate``: measurements to a profile."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import typer
-
-from specsim.cli import picture as pic
+from specsim.cli import options as opt
+from specsim.cli import output
+from specsim.cli.options import Described, argument, command, file, option
 
 if TYPE_CHECKING:
     from specsim.calibrate.bootstrap import Bootstrap
     from specsim.calibrate.fit import FitResult
 
 
-def calibrate_command(
-    sources: Annotated[
-        list[str],
-        typer.Argument(help="A folder with setup.toml and observations.csv; or logs, traces, ..."),
-    ],
-    output: Annotated[str, typer.Option("--output", "-o", help="profile.toml to write.")],
-    name: Annotated[str | None, typer.Option("--name", help="Name of the profile.")] = None,
-    setup: Annotated[
-        str | None, typer.Option("--setup", help="setup.toml, instead of the logs' own words.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Library id, or path of a config.json.")
-    ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="Library id of the GPU.")] = None,
-    gpu_count: Annotated[int | None, typer.Option("--gpu-count", help="GPUs.")] = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel ranks.")] = None,
-    link: Annotated[str | None, typer.Option("--link", help="Library id of the link.")] = None,
-    allreduce: Annotated[
-        str | None, typer.Option("--allreduce", help="nccl, custom, fused or symmetric.")
-    ] = None,
-    quantisation: Annotated[
-        str | None, typer.Option("--quantisation", help="Weight format, e.g. fp8.")
-    ] = None,
-    draft: Annotated[str | None, typer.Option("--draft", help="Library id of the drafter.")] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help="sglang, vllm, tensorrt-llm, llama.cpp.")
-    ] = None,
-    engine_version: Annotated[
-        str | None, typer.Option("--engine-version", help="E.g. 0.5.9.")
-    ] = None,
-    algorithm: Annotated[
-        str | None, typer.Option("--algorithm", help="EAGLE3, MTP, ... of the speculating logs.")
-    ] = None,
-    topk: Annotated[int | None, typer.Option("--topk", help="Of the speculating logs.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="Of the speculating logs.")] = None,
-    draft_tokens: Annotated[
-        int | None, typer.Option("--draft-tokens", help="Of the speculating logs, root included.")
-    ] = None,
-    input_len: Annotated[
-        float | None, typer.Option("--input-len", "--isl", help="Mean prompt tokens.")
-    ] = None,
-    output_len: Annotated[
-        float | None, typer.Option("--output-len", "--osl", help="Mean output tokens.")
-    ] = None,
-    observations_out: Annotated[
-        str | None,
-        typer.Option("--observations", help="Write what was read as observations.csv too."),
-    ] = None,
-    report: Annotated[
-        str | None, typer.Option("--report", help="Write the report as Markdown too.")
-    ] = None,
-    plot: pic.PlotOption = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            "--bootstrap",
-            min=2,
-            help="Check the stated errors against fits to this many draws of the runs, e.g. 50.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the fit as JSON.")] = False,
-) -> None:
+PARAMETER_KEYS = {
+    **{name: name for name in ("name", "value", "sd")},
+    "interval": "stated",
+    **{name: name for name in ("scale", "prior_median", "prior_sd", "fitted", "driven")},
+}
+"""Keys of a parameter in specsim.fit/1, and the attributes that they hold."""
+
+
+@dataclass(frozen=True)
+class Options(opt.Lengths):
+    """What is measured, and what to write."""
+
+    sources: tuple[str, ...] = argument("SOURCE...", nargs=-1, required=True)
+    target: str = file("--output -o", "profile.toml to write.", required=True)
+    name: str | None = option("--name", "NAME", "Of the profile.")
+    observations: str | None = file(
+        "--observations", "Write what was read as observations.csv too."
+    )
+    report: str | None = file("--report", "Write the report as Markdown too.")
+    plot: str | None = opt.plot()
+    draws: int | None = option(
+        "--bootstrap",
+        "N",
+        "Check the stated errors against fits to this many draws of the runs, e.g. 50.",
+        opt.whole(2),
+    )
+    as_json: bool = opt.as_json("specsim.fit/1")
+
+
+@command("calibrate", Described, opt.Drafting, Options)
+def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -> None:
     """Fit a profile of your own server from its logs, or from a calibration folder.
 
-    Examples: specsim calibrate server.log --model kimi-k2.5 --gpu rtx-pro-6000 --tp 8 -o my.toml;
-    specsim calibrate calibration/kimi-k2.5-int4-8x-rtx-pro-6000 -o profile.toml
+    A SOURCE is a folder with setup.toml and observations.csv, or a log, benchmark result or trace.
+    The options say what the logs do not: the server, and the setting of those that speculate.
+
+    Example: specsim calibrate server.log --model kimi-k2.5 --gpu rtx-pro-6000 --tp 8 -o my.toml
+
+    Example: specsim calibrate calibration/kimi-k2.5-int4-8x-rtx-pro-6000 -o profile.toml
     """
-    import sys
     from pathlib import Path
 
     from specsim.calibrate.fit import fit_profile
-    from specsim.calibrate.log_setup import Stated
     from specsim.calibrate.report import markdown
     from specsim.calibrate.sources import read_sources
-    from specsim.cli.console import status
+    from specsim.cli.uncalibrated import stated
     from specsim.observations import write_observations
-    from specsim.profile import save_profile, write_text
+    from specsim.profile import save_profile
+    from specsim.textfile import write_text
 
-    pic.check_plot(plot)
-    stated = Stated(
-        model=model,
-        gpu=gpu,
-        link=link,
-        draft=draft,
-        engine=engine,
-        engine_version=engine_version,
-        gpu_count=gpu_count,
-        tp=tp,
-        algorithm=algorithm,
-        topk=topk,
-        num_steps=steps,
-        num_draft_tokens=draft_tokens,
-        input_len=input_len,
-        output_len=output_len,
-        quantisation=quantisation,
-        allreduce=allreduce,
+    output.check_plot(how.plot)
+    output.check_file("--output", how.target)
+    output.check_file("--report", how.report)
+    output.check_file("--observations", how.observations)
+    said = stated(
+        server,
+        algorithm=drafting.algorithm,
+        topk=drafting.topk,
+        num_steps=drafting.steps,
+        num_draft_tokens=drafting.draft_tokens,
+        input_len=how.input_len,
+        output_len=how.output_len,
     )
-    with status("reading"):
-        found = read_sources(sources, stated, setup)
-    with status("fitting"):
-        result = fit_profile(found.setup, found.observations, name or found.name)
-    if plot is not None:
-        _draw(result, plot)
-    save_profile(result.profile, output)
-    if report is not None:
-        write_text(Path(report), markdown(result))
-    if observations_out is not None:
-        write_observations(observations_out, found.observations)
-    check = None if draws is None else _bootstrap(result, draws)
-    if as_json:
+    with output.status("reading"):
+        found = read_sources(how.sources, said, server.setup)
+    with output.status("fitting"):
+        result = fit_profile(found.setup, found.observations, how.name or found.name)
+    if how.plot is not None:
+        from specsim.calibrate.validate import validate
+        from specsim.cli.validate import draw_residuals
+
+        seen = validate(result.profile, result.observations)
+        draw_residuals(how.plot, result.profile, seen, "The fit has seen all of these cells.")
+    save_profile(result.profile, how.target)
+    if how.report is not None:
+        write_text(Path(how.report), markdown(result))
+    if how.observations is not None:
+        write_observations(how.observations, found.observations)
+    check = None if how.draws is None else _bootstrap(result, how.draws)
+    if how.as_json:
         sys.stdout.write(_as_json(result, check))
         return
     _show(result, found.notes)
     if check is not None:
         _show_bootstrap(check)
-    from specsim.cli.console import console
-
-    console().print(f"wrote {output}")
-
-
-def _draw(result: FitResult, plot: str) -> None:
-    """Draw the errors of the cells that were fitted."""
-    from specsim.calibrate.validate import validate
-
-    seen = validate(result.profile, result.observations)
-    pic.draw_residuals(plot, result.profile, seen, "The fit has seen all of these cells.")
+    output.console().print(f"wrote {how.target}")
 
 
 def _show(result: FitResult, notes: tuple[str, ...]) -> None:
@@ -146,21 +108,23 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     import math
 
     from specsim.calibrate.report import cell_name, correction_described, described, warnings
-    from specsim.cli.console import console, table
 
-    out = console()
-    grid = table("parameter", "value (90 %)", "prior (90 %)", "driven by")
-    for parameter in result.profile.parameters:
-        if parameter.fitted and not parameter.name.startswith("correction_"):
-            grid.add_row(*described(parameter)[:4])
-    if (smooth := correction_described(result.profile)) is not None:
-        grid.add_row(*smooth)
-    out.print(grid)
-    cells = table("cell", "model / measured - 1")
-    for observation, error in zip(result.observations, result.log_error.tolist(), strict=True):
-        if not math.isnan(error):  # rows with an accept length only have no error of their own
-            cells.add_row(cell_name(observation), f"{math.expm1(error):+.1%}")
-    out.print(cells)
+    out = output.console()
+    fitted = [
+        described(parameter)[:4]
+        for parameter in result.profile.parameters
+        if parameter.fitted and not parameter.name.startswith("correction_")
+    ]
+    smooth = correction_described(result.profile)
+    rows = [*fitted, smooth] if smooth is not None else fitted
+    headings = ("parameter", "value (90 %)", "prior (90 %)", "driven by")
+    out.print(output.table(*headings, rows=rows))
+    cells = [
+        (cell_name(observation), f"{math.expm1(error):+.1%}")
+        for observation, error in zip(result.observations, result.log_error.tolist(), strict=True)
+        if not math.isnan(error)  # rows with an accept length only have no error of their own
+    ]
+    out.print(output.table("cell", "model / measured - 1", rows=cells))
     for line in (*warnings(result), *notes):
         out.print(f"note: {line}")
 
@@ -170,72 +134,49 @@ def _bootstrap(result: FitResult, draws: int) -> Bootstrap:
     import numpy as np
 
     from specsim.calibrate.bootstrap import bootstrap
-    from specsim.cli.console import status
 
-    with status("bootstrap"):
+    with output.status("bootstrap"):
         rng = np.random.default_rng(0)
         return bootstrap(result.profile.setup, result.observations, draws, rng, result)
 
 
 def _show_bootstrap(check: Bootstrap) -> None:
     """Print bootstrap error over stated error of each fitted parameter."""
-    from specsim.cli.console import console, table
-
     unit = "runs" if check.by_run else "rows"
-    grid = table("parameter", f"error over {check.draws} draws of {unit} / stated error")
-    for name, ratio in zip(check.names, check.ratio.tolist(), strict=True):
-        grid.add_row(name, f"{ratio:.2f}")
-    console().print(grid)
+    ratios = zip(check.names, check.ratio.tolist(), strict=True)
+    heading = f"error over {check.draws} draws of {unit} / stated error"
+    rows = [(name, f"{ratio:.2f}") for name, ratio in ratios]
+    output.console().print(output.table("parameter", heading, rows=rows))
 
 
-def _as_json(result: FitResult, check: Bootstrap | None = None) -> str:
-    """Parameters, noise and residuals as JSON."""
+def _as_json(result: FitResult, check: Bootstrap | None) -> str:
+    """Write ``specsim.fit/1``: parameters, noise and residuals."""
     import json
     import math
 
     from specsim.calibrate.report import cell_name, warnings
 
     profile = result.profile
-    return (
-        json.dumps(
-            {
-                "schema": "specsim.fit/1",
-                "profile": profile.name,
-                "observations": profile.fit.observations,
-                "noise": profile.fit.noise,
-                "model_error": profile.fit.model_error,
-                "parameters": [
-                    {
-                        "name": p.name,
-                        "value": p.value,
-                        "sd": p.sd,
-                        "interval": p.stated,
-                        "scale": p.scale,
-                        "prior_median": p.prior_median,
-                        "prior_sd": p.prior_sd,
-                        "fitted": p.fitted,
-                        "driven": p.driven,
-                    }
-                    for p in profile.parameters
-                ],
-                "cells": [
-                    {"cell": cell_name(o), "error": None if math.isnan(e) else math.expm1(e)}
-                    for o, e in zip(result.observations, result.log_error.tolist(), strict=True)
-                ],
-                "warnings": warnings(result),
-                **(
-                    {}
-                    if check is None
-                    else {
-                        "bootstrap": {
-                            "draws": check.draws,
-                            "by": "run" if check.by_run else "row",
-                            "ratio": dict(zip(check.names, check.ratio.tolist(), strict=True)),
-                        }
-                    }
-                ),
-            },
-            indent=2,
-        )
-        + "\n"
-    )
+    content: dict[str, object] = {
+        "schema": "specsim.fit/1",
+        "profile": profile.name,
+        "observations": profile.fit.observations,
+        "noise": profile.fit.noise,
+        "model_error": profile.fit.model_error,
+        "parameters": [
+            {key: getattr(p, name) for key, name in PARAMETER_KEYS.items()}
+            for p in profile.parameters
+        ],
+        "cells": [
+            {"cell": cell_name(o), "error": None if math.isnan(e) else math.expm1(e)}
+            for o, e in zip(result.observations, result.log_error.tolist(), strict=True)
+        ],
+        "warnings": warnings(result),
+    }
+    if check is not None:
+        content["bootstrap"] = {
+            "draws": check.draws,
+            "by": "run" if check.by_run else "row",
+            "ratio": dict(zip(check.names, check.ratio.tolist(), strict=True)),
+        }
+    return json.dumps(content, indent=2) + "\n"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import platform
+import sys
+from dataclasses import dataclass
+from importlib import metadata
 
-import typer
+import click
+
+from specsim.cli import options as opt
+from specsim.cli import output
+from specsim.cli.options import command
 
 NEEDED = (
-    "numpy", "scipy", "pandas", "simpy", "matplotlib", "jinja2", "packaging",
-    "pydantic", "rich", "typer", "tomlkit",
+    "numpy", "scipy", "pandas", "simpy", "matplotlib", "jinja2", "packaging", "pydantic", "rich",
+    "click", "tomlkit",
 )  # fmt: skip
 
 EXTRAS = {
@@ -20,82 +28,80 @@ EXTRAS = {
 }
 """Optional packages, and what each is for."""
 
+REINSTALL = "reinstall specsim-llm"
+
 NAMESAKE = "specsim"
 """A distribution of another field that fills the same folder; ours is specsim-llm."""
 
+WARNING = (
+    f"another distribution named {NAMESAKE} is installed beside specsim-llm, in the same folder: "
+    "pip uninstall specsim specsim-llm, then pip install specsim-llm"
+)
 
-def doctor_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.doctor/1 only.")] = False,
-) -> None:
+
+@dataclass(frozen=True)
+class Options:
+    """In which form to say it."""
+
+    as_json: bool = opt.as_json("specsim.doctor/1")
+
+
+@command("doctor", Options)
+def doctor_command(how: Options) -> None:
     """Say which versions, profiles and optional extras are here; exit code 1 if something lacks.
 
     Example: specsim doctor
     """
-    import json
-    import platform
-    import sys
-    from importlib.metadata import PackageNotFoundError, version
-
     from specsim import __version__
+
+    python = platform.python_version()
+    needed = {name: _installed(name) for name in NEEDED}
+    extras = {name: _installed(name) for name in EXTRAS}
+    profiles = _profiles()
+    warnings = [WARNING] if _installed(NAMESAKE) is not None else []
+    if how.as_json:
+        found: dict[str, object] = {"schema": "specsim.doctor/1", "specsim": __version__}
+        found |= {"python": python, "needed": needed, "extras": extras, "profiles": profiles}
+        found |= {"warnings": warnings} if warnings else {}
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        out = output.console(100)
+        out.print(f"specsim {__version__}, Python {python}", style="bold")
+        rows = [
+            *((name, has or "missing", "" if has else REINSTALL) for name, has in needed.items()),
+            *((name, has or "-", _optional(name, has)) for name, has in extras.items()),
+        ]
+        out.print(output.table("package", "version", "", rows=rows))
+        out.print("Shipped profiles (a file works wherever a name does):")
+        for name, state in profiles.items():
+            out.print(f"- {name}: {state}")
+        for warning in warnings:
+            out.print(f"warning: {warning}")
+    if None in needed.values() or any(state.startswith("unusable") for state in profiles.values()):
+        click.get_current_context().exit(1)
+
+
+def _optional(name: str, version: str | None) -> str:
+    return "optional" if version else f"optional; {EXTRAS[name]}"
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _profiles() -> dict[str, str]:
+    """Return what each shipped profile rests on, or why it cannot be used."""
     from specsim.errors import SpecsimError
     from specsim.profile import load_profile, profile_names
 
-    def installed(name: str) -> str | None:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
-
-    profiles: dict[str, str] = {}
+    states = {}
     for name in profile_names():
         try:
-            loaded = load_profile(name)
-            profiles[name] = f"{loaded.fit.observations} cells, evidence {loaded.evidence}"
+            profile = load_profile(name)
+            states[name] = f"{profile.fit.observations} cells, evidence {profile.evidence}"
         except SpecsimError as error:
-            profiles[name] = f"unusable: {error}"
-    found: dict[str, object] = {
-        "schema": "specsim.doctor/1",
-        "specsim": __version__,
-        "python": platform.python_version(),
-        "needed": {name: installed(name) for name in NEEDED},
-        "extras": {name: installed(name) for name in EXTRAS},
-        "profiles": profiles,
-    }
-    if installed(NAMESAKE) is not None:
-        found["warnings"] = [
-            f"another distribution named {NAMESAKE} is installed beside specsim-llm, in the same "
-            "folder: pip uninstall specsim specsim-llm, then pip install specsim-llm"
-        ]
-    lacking = [name for name in NEEDED if installed(name) is None]
-    broken = [name for name, state in profiles.items() if state.startswith("unusable")]
-    if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
-    else:
-        _show(found)
-    if lacking or broken:
-        raise typer.Exit(1)
-
-
-def _show(found: dict[str, object]) -> None:
-    """Print versions, extras and profiles."""
-    from specsim.cli.console import console, table
-
-    out = console(piped_width=100)
-    out.print(f"specsim {found['specsim']}, Python {found['python']}", style="bold")
-    needed, extras, profiles = found["needed"], found["extras"], found["profiles"]
-    assert isinstance(needed, dict)
-    assert isinstance(extras, dict)
-    assert isinstance(profiles, dict)
-    grid = table("package", "version", "")
-    for name, has in needed.items():
-        grid.add_row(name, has or "missing", "" if has else "reinstall specsim")
-    for name, has in extras.items():
-        grid.add_row(name, has or "-", "optional" if has else f"optional; {EXTRAS[name]}")
-    out.print(grid)
-    out.print("Shipped profiles (a file works wherever a name does):")
-    for name, state in profiles.items():
-        out.print(f"- {name}: {state}")
-    warnings = found.get("warnings", [])
-    assert isinstance(warnings, list)
-    for warning in warnings:
-        out.print(f"warning: {warning}")
+            states[name] = f"unusable: {error}"
+    return states

@@ -1,6 +1,6 @@
 """The command ``specsim``: finds the subcommand, and turns errors into one line each.
 
-A subcommand's module is imported when it is called, so that ``specsim --help`` costs typer alone.
+A subcommand's module is imported when it is called, so that ``specsim --help`` costs click alone.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+import click
 
 from specsim import __version__
-from specsim.cli.coercion import PlainCommand, without_adapters
 from specsim.errors import SpecsimError, UnknownNameError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "predict": "What a speculation setting would do to throughput, before it is launched.",
@@ -45,20 +45,14 @@ SHOWN_WORD = 160
 """A longer word of an error message is cut."""
 
 
-class LazyGroup(TyperGroup):
-    """Subcommands by name, each imported when it is needed; the shell is told the names alone."""
+class LazyGroup(click.Group):
+    """Subcommands by name, each imported when it is called; help and shell need the names alone."""
 
-    naming = False
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the options, ``--help`` included."""
-        return without_adapters(super().get_params(ctx))
-
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the help."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand.
 
         Raises
@@ -66,54 +60,56 @@ class LazyGroup(TyperGroup):
         UnknownNameError
             If there is none of that name.
         """
-        if self.naming:
-            return TyperCommand(cmd_name, short_help=COMMANDS[cmd_name])
-        if cmd_name not in COMMANDS:
-            # an option in the wrong place: typer knows what to say; a shell completes: nothing
-            if cmd_name.startswith("-") or ctx.resilient_parsing:
-                return None
-            raise UnknownNameError("command", cmd_name, COMMANDS)
-        name = cmd_name.replace("-", "_")
-        module = import_module(f"specsim.cli.{name}")
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(cmd_name, cls=PlainCommand)(getattr(module, f"{name}_command"))
-        return get_command(app)
+        if cmd_name in COMMANDS:
+            command = getattr(import_module(f"specsim.cli.{cmd_name}"), f"{cmd_name}_command")
+            assert isinstance(command, click.Command)
+            return command
+        # an option in the wrong place: click knows what to say; a shell completes: nothing
+        if cmd_name.startswith("-") or ctx.resilient_parsing:
+            return None
+        raise UnknownNameError("command", cmd_name, COMMANDS)
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Return the subcommands and options that begin so."""
-        self.naming = True
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; a reader that has gone away is not click's to report."""
         try:
-            return super().shell_complete(ctx, incomplete)
-        finally:
-            self.naming = False
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            ctx.exit(_pipe_closed())
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the subcommands without importing them."""
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the subcommands and options that begin so."""
+        from click.shell_completion import CompletionItem
+
+        begun = [name for name in COMMANDS if name.startswith(incomplete)]
+        names = [CompletionItem(name, help=COMMANDS[name]) for name in begun]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    invoke_without_command=True,
-)
-
-
-@app.callback()
-def specsim(
-    ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"show_default": True})
+@click.version_option(__version__, message="specsim %(version)s", help="Print the version.")
+@click.option("--install-completion", is_flag=True, help="Make the shell complete commands.")
+@click.option("--show-completion", is_flag=True, help="Print the shell's completion script.")
+@click.pass_context
+def specsim(context: click.Context, install_completion: bool, show_completion: bool) -> None:
     """Say which speculative-decoding setting to launch, before a GPU hour is spent.
 
     Example: specsim predict --topk 2 --steps 2
     """
-    if version:
-        typer.echo(f"specsim {__version__}")
-    elif ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+    if install_completion or show_completion:
+        from specsim.cli import completion
+
+        if install_completion:
+            click.echo(completion.install_completion(context.command))
+        else:
+            click.echo(completion.completion_script(context.command)[1])
+        context.exit()
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -129,24 +125,22 @@ def run(argv: Sequence[str]) -> int:
     try:
         if hasattr(sys.stdout, "reconfigure"):  # a name from a file must not break the output
             sys.stdout.reconfigure(errors="backslashreplace")
-        code = app(list(argv), prog_name="specsim", standalone_mode=False)
+        code = specsim.main(list(argv), prog_name="specsim", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except SpecsimError as error:
         return _complain(str(error), USAGE)
-    except (KeyboardInterrupt, typer.Abort):
+    except click.ClickException as error:
+        command = f"{argv[0]} " if argv and argv[0] in COMMANDS else ""
+        message = error.format_message().rstrip(".")
+        return _complain(f"{message}; see specsim {command}--help", USAGE)
+    except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
         return _pipe_closed()
-    except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # typer's own way out
-            return _pipe_closed()
-        raise
     except MemoryError:
         return _complain("out of memory; ask for fewer settings or loads", USAGE)
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's usage errors, of any version
-            return _complain(_usage(error, argv), USAGE)
         if os.environ.get("SPECSIM_DEBUG"):
             raise
         return _complain(
@@ -154,19 +148,6 @@ def run(argv: Sequence[str]) -> int:
             "SPECSIM_DEBUG=1 shows the traceback",
             BUG,
         )
-
-
-def _usage(error: Any, argv: Sequence[str]) -> str:
-    """Return typer's complaint with the value, which it may leave out, and where to read on."""
-    message = str(error.format_message()).rstrip(".")
-    names = tuple(getattr(getattr(error, "param", None), "opts", ()))
-    for word, following in zip(argv, (*argv[1:], ""), strict=True):
-        name, equals, value = word.partition("=")
-        if name in names:
-            message = f"{name} {value if equals else following}: {message.partition(': ')[2]}"
-            break
-    command = f"{argv[0]} " if argv and argv[0] in COMMANDS else ""
-    return f"{message}; see specsim {command}--help"
 
 
 def _complain(message: str, code: int) -> int:

@@ -2,130 +2,85 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import what_if
+from specsim.cli import output
+from specsim.cli.options import AnyServer, command
 
 if TYPE_CHECKING:
     from specsim.decide.plan import MeasurementPlan
+    from specsim.setting import SpecSetting
 
 WIDTH = 110
 
 SHOWN = 8
 
 
-def plan_command(
-    profile: what_if.ServerOption = None,
-    concurrency: opt.ConcurrencyOption = None,
-    engine_version: opt.EngineVersionOption = None,
-    input_len: opt.InputLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    dataset: opt.DatasetOption = None,
-    temperature: opt.TemperatureOption = None,
-    mix: what_if.MixOption = None,
-    observations: what_if.MeasuredOption = None,
-    overrides: what_if.SetOption = None,
-    seed: opt.SeedOption = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.plan/1.")] = False,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """For which loads, and what was measured."""
+
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    mix: tuple[tuple[int, float], ...] | None = opt.mix()
+    measured: tuple[SpecSetting, ...] | None = opt.measured()
+    seed: int = opt.seed()
+    as_json: bool = opt.as_json("specsim.plan/1")
+
+
+@command("plan", AnyServer, Options)
+def plan_command(server: AnyServer, how: Options) -> None:
     """Rank the next measurements by how much they should cut the regret of the choice.
 
     Example: specsim plan --concurrency 1,30,100
     """
-    import sys
+    from specsim.decide.plan import LOADS, SCHEMA, plan_measurements
+    from specsim.decide.wish import Wish
 
-    from specsim.cli.console import status
-    from specsim.decide.plan import LOADS, plan_measurements
-    from specsim.decide.recommend import Wish
-
-    server = what_if.load_server(profile, overrides)
+    profile, notes = server.load()
     wish = Wish(
-        engine_version=engine_version,
-        workload=what_if.asked_workload(
-            server.profile.setup.workload.workload, input_len, output_len
-        ),
-        dataset=dataset,
-        temperature=temperature,
-        mix=what_if.parse_mix(mix),
-        measured=what_if.measured_settings(observations),
-        seed=seed,
+        concurrency=how.concurrency or LOADS,
+        engine_version=server.engine_version,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        dataset=how.dataset,
+        temperature=how.temperature,
+        mix=how.mix or (),
+        measured=how.measured or (),
+        seed=how.seed,
     )
-    loads = LOADS if concurrency is None else opt.parse_concurrency(concurrency)
-    with status("weighing measurements"):
-        result = plan_measurements(server.profile, loads, wish)
-    if as_json:
-        sys.stdout.write(_document(result))
+    with output.status("weighing measurements"):
+        result = plan_measurements(profile, wish)
+    if how.as_json:
+        output.print_document(SCHEMA, result, digits=6)
         return
-    _show(result, server.notes)
+    _show(result, notes)
 
 
 def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
-    from textwrap import fill
-
-    from specsim.cli.console import console, table
-    from specsim.decide.plan import STOP
-
-    out = console(piped_width=WIDTH)
+    out = output.console(WIDTH)
     loads = ", ".join(map(str, result.concurrency))
     out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
     out.print(
         f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
-    grid = table("measurement", "regret cut by", "GPU minutes", "cells")
-    for planned in result.ranked[:SHOWN]:
-        grid.add_row(
-            planned.label,
-            f"{100 * planned.worth:.2f} %",
-            f"{planned.gpu_minutes:.0f}",
-            str(planned.measurement.cells or ""),
-        )
-    out.print(grid)
+    rows = [
+        (m.label, f"{100 * m.regret_cut:.2f} %", f"{m.gpu_minutes:.0f}", str(m.cells or ""))
+        for m in result.measurements[:SHOWN]
+    ]
+    out.print(output.table("measurement", "regret cut by", "GPU minutes", "cells", rows=rows))
     if not result.worthwhile:
         out.print(
             "No measurement would change the choice: none is expected to bring "
-            f"{100 * STOP:.1f} % of the throughput. Take what specsim recommend says."
+            f"{100 * result.stop_below:.1f} % of the throughput. Take what specsim recommend says."
         )
     else:
         first = result.worthwhile[0]
-        cheap = min(result.worthwhile, key=lambda m: m.gpu_minutes / m.worth)
-        lines = [f"Measure {first.measurement.how}."]
+        cheap = min(result.worthwhile, key=lambda m: m.gpu_minutes / m.regret_cut)
+        lines = [f"Measure {first.how}."]
         if cheap is not first:
-            lines.append(f"Most per GPU minute: {cheap.measurement.how}.")
-        for line in lines:
-            out.print(fill(line, out.width), soft_wrap=True)
-    for note in notes:
-        out.print(fill(note, out.width, initial_indent="- ", subsequent_indent="  "))
-
-
-def _document(result: MeasurementPlan) -> str:
-    """Write ``specsim.plan/1``; ranked by the expected cut of the regret."""
-    import json
-
-    from specsim.decide.document import setting_fields
-    from specsim.decide.plan import STOP
-
-    rows = [
-        {
-            "kind": m.measurement.kind,
-            "setting": None if m.measurement.plan is None else setting_fields(m.measurement.plan),
-            "regret_cut": float(f"{m.worth:.6g}"),
-            "gpu_minutes": m.gpu_minutes,
-            "cells": m.measurement.cells,
-            "how": m.measurement.how,
-        }
-        for m in result.ranked
-    ]
-    document = {
-        "schema": "specsim.plan/1",
-        "profile": result.profile,
-        "concurrency": list(result.concurrency),
-        "regret": float(f"{result.regret:.6g}"),
-        "stop_below": STOP,
-        "worth_measuring": bool(result.worthwhile),
-        "measurements": rows,
-    }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+            lines.append(f"Most per GPU minute: {cheap.how}.")
+        output.print_sentences(out, lines)
+    output.print_notes(out, notes)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import picture as pic
-from specsim.cli import unmeasured as un
+from specsim.cli import output
+from specsim.cli.options import AnyServer, command, file, option
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
-    from specsim.curve import Curve
+    from specsim.curve import Curve, Solver
     from specsim.observations import Observation
+    from specsim.profile import Profile
     from specsim.question import Question
-    from specsim.setting import SpecSetting
 
 WIDTH = 100
 """Columns when piped and COLUMNS is not set."""
@@ -23,286 +23,156 @@ WIDTH = 100
 MOST_SIMULATED = {"concurrency": 20_000, "request rate": 300, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""
 
+KINDS = "are two kinds of load"
 
-def predict_command(
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="S,K,N|FILE", help="Settings, or JSON files of settings."),
-    ] = None,
-    profile: opt.ProfileOption = None,
-    model: un.ModelOption = None,
-    gpu: un.GpuOption = None,
-    tp: un.TpOption = None,
-    link: un.LinkOption = None,
-    quantisation: un.QuantisationOption = None,
-    draft: un.DraftOption = None,
-    setup: un.SetupOption = None,
-    assume_accept_length: un.AcceptLengthOption = None,
-    topk: opt.TopkOption = None,
-    steps: opt.StepsOption = None,
-    draft_tokens: opt.DraftTokensOption = None,
-    config_list: opt.ConfigListOption = None,
-    settings_file: opt.SettingsOption = None,
-    algorithm: opt.AlgorithmOption = None,
-    scheduler: opt.SchedulerOption = "auto",
-    engine: opt.EngineOption = None,
-    engine_version: opt.EngineVersionOption = None,
-    max_running_requests: opt.MaxRunningOption = None,
-    concurrency: opt.ConcurrencyOption = None,
-    request_rate: opt.RequestRateOption = None,
-    input_len: opt.InputLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    context_len: opt.ContextLenOption = None,
-    dataset: opt.DatasetOption = None,
-    temperature: opt.TemperatureOption = None,
-    solver: opt.SolverOption = "simulate",
-    what_if: opt.WhatIfOption = False,
-    seed: opt.SeedOption = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.curve/1 only.")] = False,
-    csv: Annotated[
-        str | None, typer.Option("--csv", metavar="FILE", help="Write the rows; - is stdout.")
-    ] = None,
-    plot: pic.PlotOption = None,
-    observations: Annotated[
-        str | None,
-        typer.Option("--observations", metavar="FILE", help="Measured cells to draw with --plot."),
-    ] = None,
-) -> None:
+
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """Under which loads, and what to write."""
+
+    words: tuple[str, ...] = opt.words()
+    max_running_requests: int | None = opt.max_running_requests()
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    request_rate: float | None = option(
+        "--request-rate", "R", "Poisson arrivals per second instead of clients.", opt.number()
+    )
+    context_len: float | None = option(
+        "--context-len", "N", "Steady decode at this many KV tokens per request.", opt.number()
+    )
+    solver: Solver = opt.solver(default="simulate")
+    what_if: bool = opt.what_if()
+    seed: int = opt.seed()
+    as_json: bool = opt.as_json("specsim.curve/1")
+    csv: str | None = file("--csv", "Write the rows; - is stdout.")
+    plot: str | None = opt.plot()
+    observations: str | None = file("--observations", "Measured cells to draw with --plot.")
+
+    def check(self) -> None:
+        """Refuse what contradicts itself, of which one part would silently win, and bad files."""
+        contradictions = (
+            (self.as_json, self.csv, "--json --csv", "exclude each other"),
+            (self.request_rate, self.concurrency, "--request-rate with --concurrency", KINDS),
+            (self.request_rate, self.context_len, "--request-rate with --context-len", KINDS),
+        )
+        for one, other, names, why in contradictions:
+            if one not in (None, False) and other is not None:
+                raise InputError(names, why, "choose one")
+        if self.context_len is not None and (self.input_len, self.output_len) != (None, None):
+            raise InputError(
+                "--context-len with --input-len or --output-len",
+                "contradict each other: a steady decode has no requests",
+                "drop one of them",
+            )
+        if self.observations is not None and self.plot is None:
+            raise InputError(
+                f"--observations {self.observations}",
+                "is drawn, and no picture is asked for",
+                "add --plot",
+            )
+        output.check_plot(self.plot)
+        output.check_file("--csv", None if self.csv == "-" else self.csv)
+
+
+@command("predict", AnyServer, opt.Asked, Options)
+def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """Say what a speculation setting would do to throughput, and whether it is worth a GPU hour.
 
-    Shows no speculation, what runs today and the asked settings over load, with 90 % intervals.
+    Shows no speculation, what runs today and the asked settings (as S,K,N: steps, topk, draft
+    tokens, or in JSON files) over load, with 90 % intervals.
 
     Example: specsim predict --topk 2 --steps 2
     """
-    from dataclasses import replace
-
-    from specsim.cli.progress import progress_bar
-    from specsim.cli.settings import Defaults, asked_settings
-    from specsim.errors import InputError
-    from specsim.predict import predict
-    from specsim.profile import load_profile
-    from specsim.profile.other_engine import under_engine
     from specsim.question import CONCURRENCY, Question
-    from specsim.setting import parse_algorithm
 
-    _check_outputs(as_json, csv, plot, observations)
-    _check_loads(concurrency, request_rate, context_len, (input_len, output_len), seed)
-    chosen_solver = opt.parse_solver(solver)
-    said = un.Unmeasured(
-        model,
-        gpu,
-        tp,
-        link,
-        quantisation,
-        draft,
-        setup,
-        assume_accept_length,
-        algorithm,
-        engine,
-        engine_version,
-    )
-    un.refuse_stray(said)
-    notes: tuple[str, ...] = ()
-    if said.wanted:
-        if profile is not None:
-            raise InputError(
-                f"--profile {profile}", "excludes --model and --setup", "choose one of them"
-            )
-        of = _setting_of(topk, steps, draft_tokens, algorithm)
-        loaded, notes = un.unmeasured_profile(said, of)
-    else:
-        loaded = load_profile(profile)
-    if engine is not None and not said.wanted:
-        loaded, notes = under_engine(loaded, engine, engine_version)
-    asked = asked_settings(
-        Defaults(
-            parse_algorithm(algorithm) if algorithm else loaded.default_algorithm,
-            opt.parse_scheduler(scheduler),
-        ),
-        (topk, steps, draft_tokens),
-        config_list or [],
-        settings or [],
-        settings_file or [],
-    )
-    if not asked.settings and (scheduler != "auto" or algorithm not in (None, "none")):
+    how.check()
+    profile, notes = server.load(asked)
+    settings = asked.settings(profile.default_algorithm, how.words)
+    if not settings.asked and (asked.scheduler != "auto" or asked.algorithm not in (None, "none")):
+        of = "scheduler" if asked.scheduler != "auto" else "algorithm"
         raise InputError(
-            f"--scheduler {scheduler}" if scheduler != "auto" else f"--algorithm {algorithm}",
+            f"--{of} {getattr(asked, of)}",
             "is of a setting, and none is asked about",
             "add e.g. --topk 2 --steps 2",
         )
-    cells = _measured(observations)
+    cells: tuple[Observation, ...] = ()
+    if how.observations is not None:
+        from specsim.observations import read_observations
+
+        cells = read_observations(how.observations).rows
     question = Question(
-        settings=asked.settings,
-        concurrency=CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency),
-        request_rate=request_rate,
-        input_len=input_len,
-        output_len=output_len,
-        context_len=context_len,
-        engine_version=engine_version,
-        max_running_requests=max_running_requests,
-        dataset=dataset,
-        temperature=temperature,
-        what_if=what_if,
+        settings=settings.asked,
+        concurrency=how.concurrency or CONCURRENCY,
+        request_rate=how.request_rate,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        context_len=how.context_len,
+        engine_version=server.engine_version,
+        max_running_requests=how.max_running_requests,
+        dataset=how.dataset,
+        temperature=how.temperature,
+        what_if=how.what_if,
     )
-    if chosen_solver == "simulate":
-        check_simulation(question)
-    with progress_bar("simulating") as advance:
-        curve = predict(loaded, question, solver=chosen_solver, seed=seed, progress=advance)
-    curve = replace(curve, notes=(*notes, *asked.notes, *curve.notes))
-    if plot is not None:
-        _draw(curve, request_rate, plot, cells)
-    _emit(curve, request_rate, as_json, csv, nothing_asked=not asked.settings)
+    curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
+    if how.plot is not None:
+        _draw(curve, how.request_rate, how.plot, cells)
+    if how.csv is not None and how.csv != "-":
+        output.write_file(how.csv, curve.to_csv())  # what fails leaves no half answer on stdout
+    if how.as_json:
+        sys.stdout.write(curve.to_json())
+    elif how.csv == "-":
+        sys.stdout.write(curve.to_csv())
+    else:
+        _show(curve, how.request_rate, nothing_asked=not settings.asked)
 
 
-def _setting_of(
-    topk: int | None, steps: int | None, draft_tokens: int | None, algorithm: str | None
-) -> SpecSetting | None:
-    """Return the setting that a stated accept length belongs to."""
-    from specsim.setting import SpecSetting, parse_algorithm
-
-    if steps is None:
-        return None
-    name = parse_algorithm(algorithm) if algorithm else "EAGLE3"
-    return SpecSetting.of(topk, steps, draft_tokens, name)
-
-
-def _check_outputs(
-    as_json: bool, csv: str | None, plot: str | None, observations: str | None
-) -> None:
-    """Refuse what cannot be written before anything is computed.
+def predicted(
+    profile: Profile, question: Question, solver: Solver, seed: int, notes: tuple[str, ...]
+) -> Curve:
+    """Answer a question under a progress bar; the notes come before the answer's own.
 
     Raises
     ------
     InputError
-        If two outputs contradict each other, or a file cannot be written.
+        If the loads would take minutes and gigabytes to simulate.
     """
-    from specsim.errors import InputError
+    from dataclasses import replace
 
-    if as_json and csv is not None:
-        raise InputError("--json --csv", "exclude each other", "choose one")
-    if observations is not None and plot is None:
-        raise InputError(
-            f"--observations {observations}", "is drawn, and no picture is asked for", "add --plot"
-        )
-    pic.check_plot(plot)
-    if csv is not None and csv != "-":
-        pic.check_file("--csv", csv)
+    from specsim.predict import predict
 
-
-def _check_loads(
-    concurrency: str | None,
-    request_rate: float | None,
-    context_len: float | None,
-    lengths: tuple[float | None, float | None],
-    seed: int,
-) -> None:
-    """Refuse loads that contradict each other, which one of them would silently win.
-
-    Raises
-    ------
-    InputError
-        Names both.
-    """
-    from specsim.errors import InputError
-
-    if request_rate is not None and concurrency is not None:
-        raise InputError("--request-rate with --concurrency", "are two kinds of load", "choose one")
-    if request_rate is not None and context_len is not None:
-        raise InputError("--request-rate with --context-len", "are two kinds of load", "choose one")
-    if context_len is not None and lengths != (None, None):
-        raise InputError(
-            "--context-len with --input-len or --output-len",
-            "contradict each other: a steady decode has no requests",
-            "drop one of them",
-        )
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
-
-
-def check_simulation(question: Question) -> None:
-    """Refuse loads that take minutes and gigabytes to simulate, and not to solve.
-
-    Raises
-    ------
-    InputError
-        If a number is beyond `MOST_SIMULATED`.
-    """
-    from specsim.errors import InputError
-
-    asked = {
-        "concurrency": max(question.concurrency),
-        "request rate": question.request_rate,
-        "output length": question.output_len,
-    }
-    for name, value in asked.items():
-        if value is not None and value > MOST_SIMULATED[name]:
+    loads = (max(question.concurrency), question.request_rate, question.output_len)
+    for (name, most), value in zip(MOST_SIMULATED.items(), loads, strict=True):
+        if solver == "simulate" and value is not None and value > most:
             raise InputError(
                 f"{name} {value:g}",
-                f"is too much to simulate (at most {MOST_SIMULATED[name]})",
+                f"is too much to simulate (at most {most})",
                 "use --solver analytic",
             )
-
-
-def _measured(observations: str | None) -> tuple[Observation, ...]:
-    """Read the cells that are drawn beside the curve."""
-    if observations is None:
-        return ()
-    from specsim.observations import read_observations
-
-    return read_observations(observations).rows
+    with output.progress_bar("simulating") as advance:
+        curve = predict(profile, question, solver=solver, seed=seed, progress=advance)
+    return replace(curve, notes=(*notes, *curve.notes))
 
 
 def _draw(
     curve: Curve, request_rate: float | None, plot: str, cells: tuple[Observation, ...]
 ) -> None:
     """Draw the curve, and over it the cells that were measured under the same question."""
-    import sys
-
     from specsim.report.plots_curve import measured_cells, throughput_figure
 
-    pic.write_plot(plot, throughput_figure(curve, request_rate, cells))
+    output.write_plot(plot, throughput_figure(curve, request_rate, cells))
     if cells and not any(measured_cells(curve, cells, request_rate)):
         sys.stderr.write(
             f"none of the {len(cells)} measured cells is of these settings, requests and loads\n"
         )
 
 
-def _emit(
-    curve: Curve,
-    request_rate: float | None,
-    as_json: bool,
-    csv: str | None,
-    nothing_asked: bool,
-) -> None:
-    """Write the file first: what cannot be written leaves no half answer on stdout."""
-    import sys
-
-    from specsim.profile import write_text
-
-    if csv is not None and csv != "-":
-        write_text(Path(csv), curve.to_csv())
-        sys.stderr.write(f"wrote {csv}\n")
-    if as_json:
-        sys.stdout.write(curve.to_json())
-    elif csv == "-":
-        sys.stdout.write(curve.to_csv())
-    else:
-        _show(curve, request_rate, nothing_asked)
-
-
 def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None:
     """Print tables, the answer and what it rests on."""
-    from textwrap import fill
-
-    from specsim.cli.console import console
     from specsim.report.answer import answer, evidence_line
     from specsim.report.tables import batch_tables, throughput_tables
-    from specsim.report.words import described_requests
+    from specsim.report.words import curve_title
 
-    out = console(piped_width=WIDTH)
-    head = curve.series[0].points[0]
-    title = f"{curve.profile}: {head.engine} {head.engine_version}, {described_requests(curve)}"
-    out.print(title, style="bold")
+    out = output.console(WIDTH)
+    out.print(curve_title(curve), style="bold")
     out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
     for table in throughput_tables(curve, out.width, request_rate):
         out.print(table)
@@ -312,10 +182,7 @@ def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None
     out.print()
     if nothing_asked:
         out.print("No setting was asked about; ask with e.g. --topk 2 --steps 2.")
-    for sentence in answer(curve, request_rate):
-        out.print(fill(sentence, out.width), soft_wrap=True)
+    output.print_sentences(out, answer(curve, request_rate))
     out.print()
     out.print(evidence_line(curve))
-    for note in curve.notes:
-        lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
-        out.print(lines, soft_wrap=True)
+    output.print_notes(out, curve.notes)

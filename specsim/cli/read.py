@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from specsim.cli import options as opt
+from specsim.cli import output
+from specsim.cli.options import argument, command, file, flag
 from specsim.errors import InputError
-from specsim.logs import (
-    LogEntry,
-    LogRow,
-    Timing,
-    log_document,
-    read_file,
-    require_usable,
-)
-from specsim.logs.document import settings_document
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from specsim.logs import LogEntry, LogRow, Timing
+
 MAX_TIMINGS = 24
 """Timings shown in the terminal; the JSON has them all."""
+
 HIDDEN_SETTINGS = ("label", "inferred", "tag", "backend")
+
+WIDTH = 80
+"""Columns when piped and COLUMNS is not set."""
+
+FILE_WIDTH = 100
 
 CSV_COLUMNS = (
     *("kind", "algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler"),
@@ -42,41 +42,47 @@ CSV_COLUMNS = (
 """Columns of observations.csv that a log can fill."""
 
 
-def read_command(
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="Logs, results, traces; - is standard input."),
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.log/1.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print rows in the columns of observations.csv.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file instead.")
-    ] = None,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """What to read, and in which form to say it."""
+
+    files: tuple[str, ...] = argument("FILE...", nargs=-1, required=True)
+    as_json: bool = opt.as_json("specsim.log/1")
+    as_csv: bool = flag("--csv", "Print rows in the columns of observations.csv.")
+    target: str | None = file("--output -o", "Write to this file instead.")
+
+
+@command("read", Options)
+def read_command(how: Options) -> None:
     """Say what logs, benchmark results and traces hold, and what is wrong with them.
 
     The format is found by content: SGLang, vLLM, TensorRT-LLM, llama.cpp, Prometheus, benchmark
-    JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst.
+    JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst; - is standard input.
     """
-    if as_json and as_csv:
+    from specsim.logs import log_json, read_file, require_usable
+    from specsim.textfile import write_text
+
+    if how.as_json and how.as_csv:
         raise InputError("--json --csv", "exclude each other", "choose one")
+    output.check_file("--output", how.target)
     entries: list[LogEntry] = []
-    for name in files:
+    for name in how.files:
         found = read_file(name)
         require_usable(found)
         entries += found
-    if as_json:
-        _emit(json.dumps(log_document(entries), indent=2, allow_nan=False) + "\n", output)
-    elif as_csv:
-        _emit(csv_text(entries), output)
-    elif output is not None:
-        _emit(terminal_text(entries), output)
+    if how.as_json:
+        text = log_json(entries)
+    elif how.as_csv:
+        text = csv_text(entries)
+    elif how.target is not None:
+        text = terminal_text(entries)
     else:
-        from rich.console import Console
-
-        _show(entries, Console(soft_wrap=False, highlight=False))
+        _show(entries, output.console(WIDTH))
+        return
+    if how.target is None:
+        sys.stdout.write(text)
+    else:
+        write_text(Path(how.target), text)
 
 
 def csv_text(entries: Sequence[LogEntry]) -> str:
@@ -116,45 +122,41 @@ def _cell(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def terminal_text(entries: Sequence[LogEntry], width: int = 100) -> str:
+def terminal_text(entries: Sequence[LogEntry]) -> str:
     """Return what the terminal shows, as plain text."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
-    _show(entries, console)
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue()
+    text = io.StringIO()
+    _show(entries, Console(file=text, width=FILE_WIDTH, color_system=None, highlight=False))
+    return text.getvalue()
 
 
-def _show(entries: Sequence[LogEntry], console: Console) -> None:
-    from rich.markup import escape
+def _show(entries: Sequence[LogEntry], out: Console) -> None:
+    from rich.text import Text
 
     for number, entry in enumerate(entries):
         if number:
-            console.print()
-        title = f"{entry.path}: {entry.format}"
-        if entry.engine_version:
-            title += f", version {entry.engine_version}"
-        if entry.label:
-            title += f', "{entry.label}"'
-        console.print(f"[bold]{escape(title)}[/bold]")
-        settings = _settings_text(entry)
-        if settings:
-            console.print(escape(settings))
+            out.print()
+        version = f", version {entry.engine_version}" if entry.engine_version else ""
+        label = f', "{entry.label}"' if entry.label else ""
+        out.print(Text(f"{entry.path}: {entry.format}{version}{label}", style="bold"))
+        if settings := _settings_text(entry):
+            out.print(Text(settings))
         if entry.rows:
-            console.print(_row_table(entry.rows))
+            out.print(_row_table(entry.rows))
         if entry.timings:
-            console.print(_timing_table(entry.timings))
+            out.print(_timing_table(entry.timings))
             if len(entry.timings) > MAX_TIMINGS:
-                console.print(f"... and {len(entry.timings) - MAX_TIMINGS} more (--json)")
-        console.print(escape(_account(entry)))
+                out.print(f"... and {len(entry.timings) - MAX_TIMINGS} more (--json)")
+        out.print(Text(_account(entry)))
         for diagnosis in entry.diagnoses:
-            console.print(f"[yellow]{diagnosis.code}[/yellow]: {escape(diagnosis.message)}")
+            out.print(Text.assemble((diagnosis.code, "yellow"), ": ", diagnosis.message))
 
 
 def _settings_text(entry: LogEntry) -> str:
-    stated = {k: v for k, v in settings_document(entry).items() if v is not None}
+    from specsim.logs.document import stated_settings
+
+    stated = {k: v for k, v in stated_settings(entry).items() if v is not None}
     inferred = entry.settings.get("inferred")
     marks = set(inferred) if isinstance(inferred, list) else set()
     return ", ".join(
@@ -162,39 +164,6 @@ def _settings_text(entry: LogEntry) -> str:
         for key, value in stated.items()
         if key not in HIDDEN_SETTINGS
     )
-
-
-def _row_table(rows: Sequence[LogRow]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    columns = [c for c in _columns() if any(c[1](row) for row in rows)]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, _ in columns:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*(text(row) for _, text in columns))
-    return table
-
-
-def _columns() -> Iterator[tuple[str, _Text]]:
-    yield "running", lambda r: _number(r.batch_size, 1)
-    yield "clients", lambda r: _number(r.concurrency, 0)
-    yield "req/s", lambda r: _number(r.request_rate, 2)
-    yield "tok/s", lambda r: _with_error(r.output_tps, r.output_tps_sem, 1)
-    yield "accept length", lambda r: _with_error(r.accept_length, r.accept_length_sem, 2)
-    yield "survival", lambda r: _survival(r.survival)
-    yield "round ms", lambda r: _number(r.round_time_s, 2, 1e3)
-    yield "TPOT ms", lambda r: _number(r.tpot_s, 2, 1e3)
-    yield "TTFT ms", lambda r: _number(r.ttft_s, 0, 1e3)
-    yield "graph", lambda r: "" if r.cuda_graph is None else ("yes" if r.cuda_graph else "no")
-    yield "windows", lambda r: f"{r.windows}" + (" with prefill" if r.mixed else "")
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Text = Callable[[LogRow], str]
 
 
 def _number(value: float | None, digits: int, scale: float = 1.0) -> str:
@@ -214,17 +183,38 @@ def _survival(values: Sequence[float] | None) -> str:
     return shown + (" ..." if len(values) > 4 else "")
 
 
-def _timing_table(timings: Sequence[Timing]) -> Table:
-    from rich import box
-    from rich.table import Table
+COLUMNS: dict[str, Callable[[LogRow], str]] = {
+    "running": lambda r: _number(r.batch_size, 1),
+    "clients": lambda r: _number(r.concurrency, 0),
+    "req/s": lambda r: _number(r.request_rate, 2),
+    "tok/s": lambda r: _with_error(r.output_tps, r.output_tps_sem, 1),
+    "accept length": lambda r: _with_error(r.accept_length, r.accept_length_sem, 2),
+    "survival": lambda r: _survival(r.survival),
+    "round ms": lambda r: _number(r.round_time_s, 2, 1e3),
+    "TPOT ms": lambda r: _number(r.tpot_s, 2, 1e3),
+    "TTFT ms": lambda r: _number(r.ttft_s, 0, 1e3),
+    "graph": lambda r: "" if r.cuda_graph is None else ("yes" if r.cuda_graph else "no"),
+    "windows": lambda r: f"{r.windows}" + (" with prefill" if r.mixed else ""),
+}
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("phase", "batch", "bytes", "us", "count", "ranks", "name"):
-        table.add_column(heading, justify="left" if heading in ("phase", "name") else "right")
-    for t in timings[:MAX_TIMINGS]:
-        cells = (t.batch_size, t.size_bytes, f"{1e6 * t.seconds:.1f}", t.count, t.ranks)
-        table.add_row(t.phase, *("" if c is None else str(c) for c in cells), t.name[:60])
-    return table
+
+def _row_table(rows: Sequence[LogRow]) -> Table:
+    """Lay out the rows; what no row states has no column."""
+    filled = {name: text for name, text in COLUMNS.items() if any(map(text, rows))}
+    cells = [[text(row) for text in filled.values()] for row in rows]
+    return output.table(*filled, rows=cells, left=(), wrap=True)
+
+
+def _timing_table(timings: Sequence[Timing]) -> Table:
+    headings = ("phase", "batch", "bytes", "us", "count", "ranks", "name")
+    numbers = [
+        (t.batch_size, t.size_bytes, f"{1e6 * t.seconds:.1f}", t.count, t.ranks) for t in timings
+    ]
+    rows = [
+        (t.phase, *("" if n is None else str(n) for n in cells), t.name[:60])
+        for t, cells in zip(timings, numbers, strict=True)
+    ]
+    return output.table(*headings, rows=rows[:MAX_TIMINGS], left=(0, 6), wrap=True)
 
 
 def _account(entry: LogEntry) -> str:
@@ -239,20 +229,3 @@ def _account(entry: LogEntry) -> str:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in counts.items())
-
-
-def _emit(text: str, output: Path | None) -> None:
-    """Print, or write all or nothing."""
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    beside = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8", newline="\n")
-        beside.replace(output)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise InputError(
-            output, f"cannot be written ({error.strerror})", "give a file in an existing folder"
-        ) from error

@@ -2,133 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import what_if as wi
+from specsim.cli import output
+from specsim.cli.options import AnyServer, Server, command, file, words_of
 
 if TYPE_CHECKING:
+    from specsim.curve import Solver
     from specsim.question import Question
 
 
-def report_command(
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="S,K,N|FILE", help="Settings, or JSON files of settings."),
-    ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
-    ] = "report.html",
-    profile: opt.ProfileOption = None,
-    topk: opt.TopkOption = None,
-    steps: opt.StepsOption = None,
-    draft_tokens: opt.DraftTokensOption = None,
-    algorithm: opt.AlgorithmOption = None,
-    scheduler: opt.SchedulerOption = "auto",
-    engine_version: opt.EngineVersionOption = None,
-    concurrency: opt.ConcurrencyOption = None,
-    input_len: opt.InputLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    overrides: wi.SetOption = None,
-    observations: Annotated[
-        str | None,
-        typer.Option("--observations", metavar="FILE", help="Measured cells, to show the errors."),
-    ] = None,
-    solver: opt.SolverOption = "simulate",
-    what_if: opt.WhatIfOption = False,
-    seed: opt.SeedOption = 0,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Lengths):
+    """At which loads, how it is computed, and where it goes."""
+
+    words: tuple[str, ...] = opt.words()
+    page: str = file("--output -o", "HTML file to write.", default="report.html")
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    observations: str | None = file("--observations", "Measured cells, to show the errors.")
+    solver: Solver = opt.solver(default="simulate")
+    what_if: bool = opt.what_if()
+    seed: int = opt.seed()
+
+
+@command("report", AnyServer, opt.Asked, Options)
+def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """Write a self-contained report: answer, curves, rounds, trees, calibration, assumptions.
 
     Example: specsim report --topk 2 --steps 2 -o report.html
     """
-    import sys
-    from dataclasses import replace
-    from pathlib import Path
-
     from specsim.calibrate.validate import validate
-    from specsim.cli.predict import check_simulation
-    from specsim.cli.progress import progress_bar
-    from specsim.cli.settings import Defaults, asked_settings
-    from specsim.errors import InputError
+    from specsim.cli.predict import predicted
     from specsim.observations import read_observations
-    from specsim.predict import predict
-    from specsim.profile import load_profile, write_text
     from specsim.question import CONCURRENCY, Question
     from specsim.report.html import report_html
-    from specsim.scenario import apply_overrides, parse_overrides
-    from specsim.setting import parse_algorithm
+    from specsim.textfile import write_text
 
-    if Path(output).suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--output {output}", "is no HTML file", "end the name in .html")
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
-    measured = load_profile(profile)
-    server = apply_overrides(measured, parse_overrides(overrides or ()))
-    chosen = opt.parse_solver(solver)
-    asked = asked_settings(
-        Defaults(
-            parse_algorithm(algorithm) if algorithm else server.profile.default_algorithm,
-            opt.parse_scheduler(scheduler),
-        ),
-        (topk, steps, draft_tokens),
-        [],
-        settings or [],
-        [],
-    )
+    output.check_file("--output", how.page, ".html", ".htm")
+    profile, notes = server.load(asked)
+    settings = asked.settings(profile.default_algorithm, how.words)
     question = Question(
-        settings=asked.settings,
-        concurrency=CONCURRENCY if concurrency is None else opt.parse_concurrency(concurrency),
-        input_len=input_len,
-        output_len=output_len,
-        engine_version=engine_version,
-        what_if=what_if,
+        settings=settings.asked,
+        concurrency=how.concurrency or CONCURRENCY,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        engine_version=server.engine_version,
+        what_if=how.what_if,
     )
-    if chosen == "simulate":
-        check_simulation(question)
-    cells = None if observations is None else read_observations(observations)
-    with progress_bar("simulating") as advance:
-        curve = predict(server.profile, question, solver=chosen, seed=seed, progress=advance)
-    curve = replace(curve, notes=(*server.notes, *asked.notes, *curve.notes))
-    # the cells were measured on the server as it is, whatever --set makes of it
-    validation = None if cells is None else validate(measured, cells.rows)
-    commands = _commands(
-        measured.name if profile is None else profile, question, chosen, seed, overrides or []
-    )
-    workload = wi.asked_workload(server.profile.setup.workload.workload, input_len, output_len)
-    write_text(Path(output), report_html(server.profile, curve, commands, validation, workload))
-    sys.stdout.write(f"wrote {output}\n")
+    cells = None if how.observations is None else read_observations(how.observations)
+    curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
+    validation = None
+    if cells is not None:  # measured on the server as it is, whatever --set makes of it
+        as_it_is, _ = replace(server, overrides=()).load(asked)
+        validation = validate(as_it_is, cells.rows)
+    again = _command_lines(server.named(), question, how)
+    workload = how.workload(profile.setup.workload)
+    write_text(Path(how.page), report_html(profile, curve, again, validation, workload))
+    sys.stdout.write(f"wrote {how.page}\n")
 
 
-def _commands(
-    profile: str, question: Question, solver: str, seed: int, overrides: list[str]
-) -> list[str]:
+def _command_lines(server: AnyServer, question: Question, how: Options) -> list[str]:
     """Return the command lines that give the same numbers."""
-    from shlex import quote
-
-    triples = [
-        f"{s.num_steps},{s.topk},{s.num_draft_tokens}" for s in question.settings if s.speculates
-    ]
-    server = ["--profile", quote(profile)]
-    server += [word for text in overrides for word in ("--set", quote(text))]
-    lengths = []
-    for flag, length in (
-        ("--input-len", question.input_len),
-        ("--output-len", question.output_len),
-    ):
-        lengths += [] if length is None else [flag, f"{length:g}"]
-    words = [*server, *triples, "--concurrency", ",".join(map(str, question.concurrency)), *lengths]
-    if question.engine_version is not None:
-        words += ["--engine-version", quote(question.engine_version)]
-    if question.what_if:
-        words.append("--what-if")
-    words += ["--solver", solver, "--seed", str(seed)]
-    line = " ".join(words)
-    result = [f"specsim report {line} -o report.html"]
-    if not overrides:  # predict and timeline are of a server as it is
-        result.insert(0, f"specsim predict {line} --json")
-        shown = " ".join([*server, *triples[:1], *lengths])
-        result += [f"specsim timeline {shown}"] if triples else []
-    return [*result, f"specsim recommend {' '.join([*server, *lengths])}"]
+    settings = [s for s in question.settings if s.speculates]
+    triples = [f"{s.num_steps},{s.topk},{s.num_draft_tokens}" for s in settings]
+    lengths = list(words_of(opt.Lengths(how.input_len, how.output_len)))
+    loads = ["--concurrency", ",".join(map(str, question.concurrency)), *lengths]
+    run = ["--what-if"] * how.what_if + ["--solver", how.solver, "--seed", str(how.seed)]
+    line = join([*words_of(server), *triples, *loads, *run])
+    result = [f"specsim predict {line} --json", f"specsim report {line} -o report.html"]
+    if triples and server.profile is not None:
+        measured = words_of(Server(server.profile, server.overrides))
+        result.append(f"specsim timeline {join([*measured, *triples[:1], *lengths])}")
+    any_setting = words_of(replace(server, accept_length=None))
+    return [*result, f"specsim recommend {join([*any_setting, *lengths])}"]

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import picture as pic
-from specsim.cli import what_if
+from specsim.cli import output
+from specsim.cli.options import AnyServer, command, option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from specsim.decide.load_answer import LoadAnswer, Outcome
+    from specsim.decide.slo import Target
+    from specsim.simulate import Trace
+    from specsim.workload import VaryingLoad
 
 WIDTH = 120
 
 FULL_WIDTH = 105
 """A narrower terminal gets fewer columns."""
-
-DEFAULT_LOAD = "ramp:1..64@600s"
 
 SCORES = {
     "goodput": "requests per second that meet the targets",
@@ -29,41 +29,33 @@ SCORES = {
 }
 
 
-def schedule_command(
-    profile: what_if.ServerOption = None,
-    load: Annotated[
-        str,
-        typer.Option(
-            "--load",
-            metavar="ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
-            help="Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, "
-            "output_len.",
-        ),
-    ] = DEFAULT_LOAD,
-    max_draft_tokens: Annotated[
-        int, typer.Option("--max-draft-tokens", metavar="N", help="Most tokens verified per round.")
-    ] = 64,
-    max_steps: Annotated[int, typer.Option("--max-steps", metavar="S", help="Deepest draft.")] = 8,
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            "--slo", metavar="tpot=40ms,ttft=2s", help="Latency targets of a request: goodput."
-        ),
-    ] = None,
-    engine_version: opt.EngineVersionOption = None,
-    max_running_requests: opt.MaxRunningOption = None,
-    input_len: opt.InputLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    dataset: opt.DatasetOption = None,
-    temperature: opt.TemperatureOption = None,
-    overrides: what_if.SetOption = None,
-    repeats: Annotated[
-        int, typer.Option("--repeats", metavar="R", help="Runs with other random numbers.")
-    ] = 4,
-    seed: opt.SeedOption = 0,
-    plot: pic.PlotOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.schedule/1 only.")] = False,
-) -> None:
+@dataclass(frozen=True)
+class Options(opt.Requests):
+    """Under which load, among which depths, by which measure."""
+
+    load: VaryingLoad | Trace = option(
+        "--load",
+        "ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
+        "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
+        opt.library("specsim.simulate", "parse_load"),
+        default="ramp:1..64@600s",
+    )
+    max_draft_tokens: int = opt.max_draft_tokens()
+    max_steps: int = opt.max_steps()
+    targets: tuple[Target, ...] | None = opt.slo(
+        "tpot=40ms,ttft=2s", "Latency targets of a request: goodput."
+    )
+    max_running_requests: int | None = opt.max_running_requests()
+    repeats: int = option(
+        "--repeats", "R", "Runs with other random numbers.", opt.whole(), default="4"
+    )
+    seed: int = opt.seed()
+    plot: str | None = opt.plot()
+    as_json: bool = opt.as_json("specsim.schedule/1")
+
+
+@command("schedule", AnyServer, Options)
+def schedule_command(server: AnyServer, how: Options) -> None:
     """Say which draft steps to run at which batch, and whether that beats one setting for all.
 
     Simulates the load with the best table, no speculation, the best fixed settings and the
@@ -73,98 +65,73 @@ def schedule_command(
 
     Example: specsim schedule --load burst:0.1..2/s,30s/300s@1200s --slo tpot=40ms
     """
-    import sys
-    from dataclasses import replace
-
-    from specsim.cli.console import console
-    from specsim.cli.progress import progress_bar
     from specsim.decide.adaptive import schedule_under_load
     from specsim.decide.candidates import Limits
-    from specsim.decide.recommend import Wish
-    from specsim.decide.slo import parse_slo
-    from specsim.errors import InputError
-    from specsim.simulate import parse_load
+    from specsim.decide.load_answer import SCHEMA
+    from specsim.decide.wish import Wish
 
-    pic.check_plot(plot)
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed {seed}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
-    course = parse_load(load)
-    server = what_if.load_server(profile, overrides)
+    output.check_plot(how.plot)
+    profile, notes = server.load()
     wish = Wish(
-        limits=Limits(max_draft_tokens, max_steps),
-        targets=parse_slo(slo) if slo else (),
-        engine_version=engine_version,
-        max_running_requests=max_running_requests,
-        workload=what_if.asked_workload(
-            server.profile.setup.workload.workload, input_len, output_len
-        ),
-        dataset=dataset,
-        temperature=temperature,
-        seed=seed,
+        limits=Limits(how.max_draft_tokens, how.max_steps),
+        targets=how.targets or (),
+        engine_version=server.engine_version,
+        max_running_requests=how.max_running_requests,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        dataset=how.dataset,
+        temperature=how.temperature,
+        seed=how.seed,
     )
-    with progress_bar("simulating") as progress:
+    with output.progress_bar("simulating") as progress:
         answer = schedule_under_load(
-            server.profile, course, wish, repeats=repeats, progress=progress
+            profile, how.load, wish, repeats=how.repeats, progress=progress
         )
-    answer = replace(answer, notes=(*server.notes, *answer.notes))
-    if plot is not None:
+    answer = replace(answer, notes=(*notes, *answer.notes))
+    if how.plot is not None:
         from specsim.report.plots_load import outcomes_figure
 
-        pic.write_plot(plot, outcomes_figure(answer))
-    if as_json:
-        from specsim.decide.schedule_document import schedule_document
-        from specsim.documents import to_json
-
-        sys.stdout.write(to_json(schedule_document(answer)))  # type: ignore[arg-type]
+        output.write_plot(how.plot, outcomes_figure(answer))
+    if how.as_json:
+        output.print_document(SCHEMA, answer)
         return
-    _show(answer, console(piped_width=WIDTH))
+    _show(answer, output.console(WIDTH))
 
 
 def _show(answer: LoadAnswer, out: Console) -> None:
-    from textwrap import fill
-
-    from specsim.cli.console import table
-    from specsim.decide.schedule import config_lines
-
     times = f"{answer.repeats} time{'s' * (answer.repeats > 1)}"
     out.print(f"{answer.profile}: {answer.load}, simulated {times}", style="bold")
     good = "good/s" if answer.targets else "requests/s"
     names = ("", "tok/s", "TPOT", "TTFT", "request", good, "switches", "vs best fixed")
     shown = [i for i in range(len(names)) if out.width >= FULL_WIDTH or i not in (3, 4, 6)]
-    grid = table(*(names[i] for i in shown))
-    for outcome in answer.outcomes:
-        row = _row(answer, outcome)
-        grid.add_row(*(row[i] for i in shown))
-    out.print(grid)
+    rows = [_row(answer, outcome) for outcome in answer.outcomes]
+    cells = [[row[i] for i in shown] for row in rows]
+    out.print(output.table(*(names[i] for i in shown), rows=cells))
     out.print(f"compared by {SCORES[answer.score]}; ± is one standard error")
-    for sentence in _sentences(answer):
-        out.print(fill(sentence, out.width), soft_wrap=True, markup=False)
-    schedule = answer.schedule
-    out.print(f"\nBest table ({schedule.engine} {schedule.version}, by running requests):")
-    for step in schedule.steps:
+    output.print_sentences(out, _sentences(answer))
+    out.print(f"\nBest table ({answer.engine} {answer.engine_version}, by running requests):")
+    for step in answer.table:
         depth = f"{step.num_steps} steps" if step.num_steps else "no drafts"
-        out.print(f"  from {step.batch}: {depth}")
-    for line in config_lines(schedule):
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(f"  from {step.from_batch_size}: {depth}")
+    for line in answer.config_lines:
+        out.print(f"  {line}", soft_wrap=True)
     out.print()
-    for note in answer.notes:
-        lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
-        out.print(lines, soft_wrap=True, markup=False)
+    output.print_notes(out, answer.notes)
 
 
 def _row(answer: LoadAnswer, outcome: Outcome) -> tuple[str, ...]:
-    tps, error = outcome.mean("output_tps"), outcome.error("output_tps")
+    tps, error = outcome.output_tps, outcome.output_tps_se
     return (
-        outcome.contender.name,
+        outcome.name,
         f"{tps:.0f}" + ("" if error != error else f" ± {error:.0f}"),
-        f"{1e3 * outcome.mean('tpot_s'):.1f} ms",
-        f"{outcome.mean('ttft_s'):.2f} s",
-        f"{outcome.mean('request_s'):.1f} s",
-        f"{outcome.mean('good_rps'):.3g}",
-        f"{outcome.mean('switches'):.0f}" if outcome.contender.policy is not None else "",
+        f"{1e3 * outcome.tpot_s:.1f} ms",
+        f"{outcome.ttft_s:.2f} s",
+        f"{outcome.request_time_s:.1f} s",
+        f"{outcome.goodput_rps:.3g}",
+        f"{outcome.switches:.0f}" if outcome.policy is not None else "",
         "best fixed"
-        if outcome is answer.best_static
-        else _gain(*answer.gain(outcome, answer.best_static)),
+        if outcome.name == answer.best_static
+        else _gain(outcome.gain, outcome.gain_se),
     )
 
 
@@ -177,14 +144,17 @@ def _gain(gain: float, error: float) -> str:
 
 def _sentences(answer: LoadAnswer) -> list[str]:
     """Say what to launch, and what the engine's table and the loaded drafter would do."""
-    table, static, default = answer.table, answer.best_static, answer.of("default")
-    gain = _gain(*answer.gain(table, static))
-    none = static.contender.role == "none"
+    from specsim.decide.load_answer import paired_gain
+
+    table, static, default = answer.of("table"), answer.best_fixed, answer.of("default")
+    assert table is not None
+    gain = _gain(table.gain, table.gain_se)
+    none = static.role == "none"
     lines = []
-    if static.mean("score") == 0.0:
+    if static.score == 0.0:
         return ["No request meets the targets without a table: ask for looser ones, or less load."]
     if answer.worth_it:
-        over = "no speculation" if none else f"the best fixed setting, {static.contender.name}"
+        over = "no speculation" if none else f"the best fixed setting, {static.name}"
         lines.append(f"Adapt: the table brings {gain} against {over}.")
     elif none:
         lines.append(
@@ -192,19 +162,14 @@ def _sentences(answer: LoadAnswer) -> list[str]:
             "Launch without a drafter."
         )
     else:
-        lines.append(
-            f"Adapting is not worth it here: {static.contender.name} is as good (table {gain})."
-        )
+        lines.append(f"Adapting is not worth it here: {static.name} is as good (table {gain}).")
     if default is not None:
-        lines.append(
-            f"{default.contender.name} would bring {_gain(*answer.gain(default, static))}."
-        )
-    shares = table.steps_share()
-    if len(shares) > 1:
-        parts = (f"{100 * share:.0f} % with {steps}" for steps, share in shares.items())
+        lines.append(f"{default.name} would bring {_gain(default.gain, default.gain_se)}.")
+    if len(table.steps) > 1:
+        parts = (f"{100 * s.time_share:.0f} % with {s.num_steps}" for s in table.steps)
         lines.append(f"Under this load the table decodes {', '.join(parts)} steps.")
     idle, plain = answer.of("idle"), answer.of("none")
     if idle is not None and plain is not None:
-        brings = _gain(*answer.gain(idle, plain))
+        brings = _gain(*paired_gain(idle.runs, plain.runs))
         lines.append(f"A drafter that is loaded and drafts nothing: {brings} against none loaded.")
     return lines

@@ -1,24 +1,31 @@
-"""Settings as people ask for them: flags, S,K,N triples, a JSON file."""
+"""What people type: settings as flags, S,K,N triples or a JSON file; loads, shares and seeds."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from specsim.cli.options import parse_scheduler
+from specsim.cli.options import one_of, whole
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.setting import Algorithm, Scheduler, SpecSetting, parse_algorithm
+
+if TYPE_CHECKING:
+    from specsim.cli.options import Asked
 
 MOST_TOPK, MOST_STEPS, MOST_TOKENS, MOST_POOL = 64, 64, 512, 4096
 """Beyond these a tree takes gigabytes to price, and no engine verifies it."""
 
 MOST_SETTINGS = 200
 
+MOST_LOADS = 1000
+
 TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
+
+SCHEDULER = one_of("scheduler", "specsim.setting", "Scheduler")
 
 KEYS = ("topk", "num_steps", "num_draft_tokens", "algorithm", "scheduler")
 ALIASES = {
@@ -33,10 +40,10 @@ ALIASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Settings that are asked for, and what was changed in them."""
+class Settings:
+    """Settings that are asked for, each once, and what was changed in them."""
 
-    settings: tuple[SpecSetting, ...]
+    asked: tuple[SpecSetting, ...]
     notes: tuple[str, ...]
 
 
@@ -48,53 +55,36 @@ class Defaults:
     scheduler: Scheduler = "auto"
 
 
-def asked_settings(
-    defaults: Defaults,
-    numbers: tuple[int | None, int | None, int | None],
-    triples: Sequence[str],
-    words: Sequence[str],
-    files: Sequence[str],
-) -> Asked:
-    """Collect the settings that are asked for, each once.
+Noted = tuple[SpecSetting, str | None]
+"""A setting, and what was replaced in it."""
 
-    Parameters
-    ----------
-    defaults
-        Algorithm and scheduler of those that do not say.
-    numbers
-        topk, steps, draft tokens of the flags.
-    triples
-        ``S,K,N``, several to a text if spaces part them.
-    words
-        The same, or JSON files.
-    files
-        JSON files.
+
+def asked_settings(asked: Asked, algorithm: Algorithm, words: tuple[str, ...]) -> Settings:
+    """Collect the settings of the options, and of words that are S,K,N or name a JSON file.
 
     Raises
     ------
     InputError
         If a setting is impossible; FormatError if a file is not what it should be.
     """
-    found: list[tuple[SpecSetting, str | None]] = []
-    if any(number is not None for number in numbers):
+    defaults = Defaults(algorithm, asked.scheduler)
+    numbers = (asked.topk, asked.steps, asked.draft_tokens)
+    found: list[Noted] = []
+    if numbers != (None, None, None):
         found.append(make_setting(*numbers, defaults))
-    found += [triple(part, defaults) for text in triples for part in text.split()]
-    paths = list(files)
-    for word in words:
-        if NUMBERS.fullmatch(word):
-            found += [triple(part, defaults) for part in word.split()]
-        else:
-            paths.append(word)
-    for path in paths:
+    triples = [word for word in words if NUMBERS.fullmatch(word)]
+    for text in (*asked.config_list, *triples):
+        found += [triple(part, defaults) for part in text.split()]
+    for path in (*asked.files, *(word for word in words if word not in triples)):
         found += read_settings(path, defaults)
     if len(found) > MOST_SETTINGS:
         raise InputError(f"{len(found)} settings", f"are more than {MOST_SETTINGS}", "ask for less")
     settings = dict.fromkeys(setting for setting, _ in found)
     notes = dict.fromkeys(note for _, note in found if note)
-    return Asked(tuple(settings), tuple(notes))
+    return Settings(tuple(settings), tuple(notes))
 
 
-def triple(text: str, defaults: Defaults) -> tuple[SpecSetting, str | None]:
+def triple(text: str, defaults: Defaults) -> Noted:
     """Read steps, topk, draft tokens, the order of SGLang's benchmarks.
 
     >>> triple("2,2,7", Defaults("EAGLE3"))[0].label
@@ -110,14 +100,8 @@ def triple(text: str, defaults: Defaults) -> tuple[SpecSetting, str | None]:
 
 def make_setting(
     topk: int | None, steps: int | None, tokens: int | None, defaults: Defaults
-) -> tuple[SpecSetting, str | None]:
-    """Fill what was not said, and what the engine replaces: a chain verifies S + 1 tokens.
-
-    Returns
-    -------
-    setting, note
-        The note says what was replaced, or is None.
-    """
+) -> Noted:
+    """Fill what was not said, and replace what the engine does: a chain verifies S + 1 tokens."""
     algorithm, scheduler = defaults.algorithm, defaults.scheduler
     given = (topk, steps, tokens)
     if given in ((0, 0, 0), (1, 0, 1)):
@@ -166,8 +150,8 @@ def _affordable(setting: SpecSetting) -> None:
         )
 
 
-def read_settings(path: str, defaults: Defaults) -> list[tuple[SpecSetting, str | None]]:
-    """Read a JSON file: a list of settings, each a table or a triple [S, K, N], or one table.
+def read_settings(path: str, defaults: Defaults) -> list[Noted]:
+    """Read a JSON file: a list of settings, each a table or a triple [S, K, N], or one of them.
 
     Raises
     ------
@@ -183,14 +167,12 @@ def read_settings(path: str, defaults: Defaults) -> list[tuple[SpecSetting, str 
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(path, f"is not JSON ({error})", "write a list of settings") from None
-    if isinstance(content, Mapping):
+    if isinstance(content, Mapping) or _is_triple(content):
         content = [content]
     if not isinstance(content, list) or not content:
         raise FormatError(
             path, "holds no list of settings", 'write e.g. [{"topk": 2, "num_steps": 2}]'
         )
-    if all(isinstance(number, int) for number in content) and len(content) == 3:
-        content = [content]
     found = []
     for i, entry in enumerate(content):
         where = f"{path}: setting {i + 1}"
@@ -203,34 +185,26 @@ def read_settings(path: str, defaults: Defaults) -> list[tuple[SpecSetting, str 
     return found
 
 
-def _from_entry(entry: Any, where: str, defaults: Defaults) -> tuple[SpecSetting, str | None]:
+def _from_entry(entry: Any, where: str, defaults: Defaults) -> Noted:
     if isinstance(entry, list):
-        if len(entry) != 3 or not all(_whole(number) for number in entry):
+        if not _is_triple(entry):
             raise FormatError(where, "is not [steps, topk, draft tokens]", "write e.g. [2, 2, 7]")
-        steps, topk, tokens = entry
-        return make_setting(topk, steps, tokens, defaults)
+        entry = dict(zip(("num_steps", "topk", "num_draft_tokens"), entry, strict=True))
     if not isinstance(entry, Mapping):
         raise FormatError(
             where, "is neither a table nor [S, K, N]", 'write e.g. {"topk": 2, "num_steps": 2}'
         )
-    values = _named(entry, where)
-    numbers = {}
+    said = {key: value for key, value in _named(entry, where).items() if value is not None}
     for key in KEYS[:3]:
-        value = values.get(key)
-        if value is not None and not _whole(value):
-            raise FormatError(f"{where}: {key} = {value!r}", "is not a whole number", "e.g. 2")
-        numbers[key] = value
-    algorithm, scheduler = defaults.algorithm, defaults.scheduler
-    if values.get("algorithm") is not None:
-        algorithm = parse_algorithm(str(values["algorithm"]))
-    if values.get("scheduler") is not None:
-        scheduler = parse_scheduler(str(values["scheduler"]))
-    return make_setting(
-        numbers["topk"],
-        numbers["num_steps"],
-        numbers["num_draft_tokens"],
-        Defaults(algorithm, scheduler),
-    )
+        if key in said and not _is_whole(said[key]):
+            raise FormatError(f"{where}: {key} = {said[key]!r}", "is not a whole number", "e.g. 2")
+    if "algorithm" in said:
+        defaults = replace(defaults, algorithm=parse_algorithm(str(said["algorithm"])))
+    if "scheduler" in said:
+        scheduler = SCHEDULER(str(said["scheduler"]))
+        defaults = replace(defaults, scheduler=scheduler)
+    topk, steps, tokens = (said.get(key) for key in KEYS[:3])
+    return make_setting(topk, steps, tokens, defaults)
 
 
 def _named(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -247,5 +221,78 @@ def _named(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
     return values
 
 
-def _whole(value: object) -> bool:
+def _is_triple(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_whole, value))
+
+
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+# --- loads, shares, seeds, what was measured
+
+
+def parse_concurrency(text: str) -> tuple[int, ...]:
+    """Return the loads of ``1,2,5``, in rising order, each once.
+
+    Raises
+    ------
+    InputError
+        If there is none, or one is not a whole number.
+
+    Examples
+    --------
+    >>> parse_concurrency("100, 1,30")
+    (1, 30, 100)
+    """
+    loads = set()
+    for word in re.split(r"[\s,]+", text.strip(" ,")):
+        if not re.fullmatch(r"[0-9]{1,9}", word):
+            shown = f"concurrency {word}" if word else "concurrency"
+            reason = "is not a whole number of clients" if word else "is empty"
+            raise InputError(shown, reason, "give clients in flight, e.g. --concurrency 1,10,100")
+        loads.add(int(word))
+    if len(loads) > MOST_LOADS:
+        raise InputError(
+            f"concurrency of {len(loads)} loads", f"is more than {MOST_LOADS}", "give fewer"
+        )
+    return tuple(sorted(loads))
+
+
+def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
+    """Return load and share of the time of each part of ``1:0.5,30:0.5``.
+
+    Raises
+    ------
+    InputError
+        If a part is not LOAD:SHARE.
+
+    Examples
+    --------
+    >>> parse_mix("1:0.5, 30:2")
+    ((1, 0.5), (30, 2.0))
+    """
+    parts = []
+    for word in re.split(r"[\s,]+", text.strip(" ,")):
+        match = re.fullmatch(r"([0-9]{1,7}):([0-9]*\.?[0-9]+)", word)
+        if match is not None:
+            parts.append((int(match[1]), float(match[2])))
+        elif word:
+            raise InputError(f"mix {word}", "is not LOAD:SHARE", "write e.g. --mix 1:0.5,30:0.5")
+    return tuple(parts)
+
+
+def parse_seed(text: str) -> int:
+    """Return the seed of the random numbers."""
+    value: int = whole()(text)
+    if not 0 <= value < 2**63:
+        raise InputError(f"seed {value}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
+    return value
+
+
+def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
+    """Return the settings of a file of observations, each once."""
+    from specsim.observations import read_observations
+
+    rows = read_observations(observations).rows
+    return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))

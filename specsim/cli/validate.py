@@ -1,74 +1,85 @@
-"""specsim validate: predictions beside measurements."""
+"""``specsim validate``: predictions beside measurements."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import picture as pic
+from specsim.cli import output
+from specsim.cli.options import Measured, argument, command, option
+
+if TYPE_CHECKING:
+    from specsim.calibrate.validate import LeaveOut, Validation
+    from specsim.profile import Profile
+
+UNITS = {"output_tps": 1.0, "tpot_s": 1e3, "round_time_s": 1e3}
+"""What a quantity is multiplied with to be shown: tokens/s, and milliseconds."""
 
 
-def validate_command(
-    observations: Annotated[str, typer.Argument(help="observations.csv: measured cells.")],
-    profile: opt.ProfileOption = None,
-    leave_out: Annotated[
-        str | None,
-        typer.Option("--leave-out", help="setting | concurrency: refit without each in turn."),
-    ] = None,
-    plot: pic.PlotOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print specsim.validation/1.")] = False,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """The measured cells, and how they are compared."""
+
+    observations: str = argument("OBSERVATIONS.CSV")
+    leave_out: LeaveOut | None = option(
+        "--leave-out",
+        "setting|concurrency",
+        "Refit without each in turn.",
+        opt.one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
+    )
+    plot: str | None = opt.plot()
+    as_json: bool = opt.as_json("specsim.validation/1")
+
+
+@command("validate", Measured, Options)
+def validate_command(server: Measured, how: Options) -> None:
     """Compare a profile with measured cells: error, interval, coverage, sign of the gain.
 
     Example: specsim validate calibration/kimi-k2.6-8x-rtx-pro-6000/observations.csv
     --profile kimi-k2.6-8x-rtx-pro-6000 --leave-out concurrency
     """
-    import sys
-
     from specsim.calibrate.validate import validate
-    from specsim.cli.progress import progress_bar
-    from specsim.errors import InputError
     from specsim.observations import read_observations
     from specsim.profile import load_profile
 
-    pic.check_plot(plot)
-    if leave_out is not None and leave_out not in ("setting", "concurrency"):
-        raise InputError(
-            f"--leave-out {leave_out}", "is neither setting nor concurrency", "use one of the two"
-        )
-    loaded = load_profile(profile)
-    rows = read_observations(observations)
-    with progress_bar("fitting") as advance:
-        result = validate(
-            loaded,
-            rows.rows,
-            "setting" if leave_out == "setting" else "concurrency" if leave_out else None,
-            advance,
-        )
-    if plot is not None:
-        held_out = [f"Each {leave_out} is predicted from a fit without it."] if leave_out else []
-        pic.draw_residuals(plot, loaded, result, *held_out)
-    if as_json:
+    output.check_plot(how.plot)
+    left_out = how.leave_out
+    profile = load_profile(server.profile)
+    cells = read_observations(how.observations)
+    with output.progress_bar("fitting") as advance:
+        result = validate(profile, cells.rows, left_out, advance)
+    if how.plot is not None:
+        held_out = [f"Each {left_out} is predicted from a fit without it."] if left_out else []
+        draw_residuals(how.plot, profile, result, *held_out)
+    if how.as_json:
         sys.stdout.write(result.to_json())
         return
-    from specsim.calibrate.report import cell_name
-    from specsim.cli.console import console, table
+    _show(result, (*cells.notes, *result.notes))
 
-    grid = table("cell", "measured", "predicted", "90 % interval", "error", "inside")
-    units = {"output_tps": 1.0, "tpot_s": 1e3, "round_time_s": 1e3}
+
+def draw_residuals(plot: str, profile: Profile, validation: Validation, *notes: str) -> None:
+    """Draw the error of each measured cell with its interval."""
+    from specsim.report.figure import new_figure, profile_caption
+    from specsim.report.plots_cost import plot_residuals
+
+    figure, axes = new_figure(profile_caption(profile, *notes, "Bars: central 90 %."))
+    plot_residuals(axes, validation)
+    output.write_plot(plot, figure)
+
+
+def _show(result: Validation, notes: tuple[str, ...]) -> None:
+    from specsim.calibrate.report import cell_name
+
+    out = output.console()
+    grid = output.table("cell", "measured", "predicted", "90 % interval", "error", "inside")
     for row in result.rows:
-        scale = units[row.quantity]
-        grid.add_row(
-            cell_name(row.observation),
-            f"{row.measured * scale:.1f}",
-            f"{row.predicted * scale:.1f}",
-            f"{row.low * scale:.1f} .. {row.high * scale:.1f}",
-            f"{row.error:+.1%}",
-            "yes" if row.inside else "no",
-        )
-    out = console()
+        numbers = (row.measured, row.predicted, row.low, row.high)
+        measured, predicted, low, high = (f"{UNITS[row.quantity] * x:.1f}" for x in numbers)
+        error, inside = f"{row.error:+.1%}", "yes" if row.inside else "no"
+        cell = cell_name(row.observation)
+        grid.add_row(cell, measured, predicted, f"{low} .. {high}", error, inside)
     out.print(grid)
     worst = result.rows[result.worst]
     sign = result.sign_accuracy
@@ -78,5 +89,5 @@ def validate_command(
         f"{len(result.rows)} cells inside their 90 % interval; sign of speculation's gain right "
         + ("in no cell to judge by" if sign is None else f"in {sign:.0%}")
     )
-    for note in (*rows.notes, *result.notes):
+    for note in notes:
         out.print(f"note: {note}")

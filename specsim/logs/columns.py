@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 
-@lru_cache(1 << 14)
-def _number(text: bytes) -> float:
-    """Convert once: logs repeat most of their numbers."""
-    return float(text or b"nan")
+_WORDS = {b"": np.nan, b"True": 1.0, b"False": 0.0}
 
 
-def floats(texts: Sequence[bytes]) -> NDArray[np.float64]:
-    """Convert decimal texts; an empty one is NaN.
+def floats(texts: Sequence[bytes]) -> Floats:
+    """Convert decimal texts and truth values; an empty one is NaN.
 
-    >>> floats([b"1.50", b""])
-    array([1.5, nan])
+    >>> floats([b"1.50", b"True", b""])
+    array([1.5, 1. , nan])
     """
-    return np.array(list(map(_number, texts)), dtype=np.float64)
+    try:
+        return np.array(list(map(float, texts)), dtype=np.float64)
+    except ValueError:
+        return np.array([_WORDS[t] if t in _WORDS else float(t) for t in texts], dtype=np.float64)
 
 
-def seconds(stamps: Sequence[bytes] | NDArray[np.bytes_]) -> NDArray[np.float64]:
+def seconds(stamps: Sequence[bytes]) -> Floats:
     """Convert ``YYYY-MM-DD HH:MM:SS`` to seconds since 1970; NaN for what is no time.
 
     >>> seconds([b"1970-01-02 00:00:01", b"1970-99-02 00:00:01"])
     array([86401.,    nan])
     """
-    texts = np.array(stamps, dtype="S20") if len(stamps) else np.zeros(0, dtype="S20")
-    chars = texts.view(np.uint8).reshape(-1, 20)
+    chars = np.array([*stamps, b""], dtype="S20").view(np.uint8).reshape(-1, 20)[:-1]
     digits = chars[:, _DIGITS] - np.uint8(48)
     good = (digits < 10).all(axis=1) & (chars[:, _MARKS] == _MARK_CHARS).all(axis=1)
     good &= ((chars[:, 10] == 32) | (chars[:, 10] == 84)) & (chars[:, 19] == 0)
@@ -47,3 +48,15 @@ def seconds(stamps: Sequence[bytes] | NDArray[np.bytes_]) -> NDArray[np.float64]
 _DIGITS = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]
 _MARKS = [4, 7, 13, 16]
 _MARK_CHARS = np.frombuffer(b"--::", dtype=np.uint8)
+
+
+def runs_back(stamp: bytes, before: bytes, by_s: float) -> bool:
+    """Whether a printed time lies more than `by_s` seconds before another.
+
+    >>> runs_back(b"2026-01-01 00:00:00", b"2026-01-01 01:00:00", 60)
+    True
+    """
+    if not stamp or stamp >= before or stamp[:16] == before[:16]:  # as text, which sorts like time
+        return False
+    now, then = seconds([stamp, before])
+    return bool(then - now > by_s)

@@ -1,10 +1,10 @@
-"""What is wrong with a server's log, from its rows: shared by the readers of server logs."""
+"""What is wrong with a server's log: each rule says it in a sentence, or says nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from specsim.logs.entry import Diagnosis, LogRow
+from specsim.logs.entry import Code, Diagnosis, LogRow
 
 FULL_KV = 0.9
 """Fraction of the KV cache in use from which on it is what limits the batch."""
@@ -18,12 +18,21 @@ STALLED_BATCH = 1.5
 SPECULATION_CAPS = (32, 48)
 """SGLang's default max_running_requests when speculating: 0.4.3, and from 0.4.4."""
 
+Finding = tuple[Code, str]
+"""A code and its message, empty where there is nothing to say."""
 
-def load_diagnoses(
-    rows: Sequence[LogRow],
-    settings: Mapping[str, object],
-    windows: int,
-    with_prefill: int,
+
+def told(findings: Iterable[Finding]) -> list[Diagnosis]:
+    """Return the diagnoses that say something.
+
+    >>> [d.code for d in told([("eager", ""), ("capped", "why")])]
+    ['capped']
+    """
+    return [Diagnosis(code, text) for code, text in findings if text]
+
+
+def of_load(
+    rows: Sequence[LogRow], settings: Mapping[str, object], windows: int, with_prefill: int
 ) -> list[Diagnosis]:
     """Return the diagnoses that need no knowledge of the engine's formats.
 
@@ -36,19 +45,22 @@ def load_diagnoses(
     windows, with_prefill
         Windows read, and those of them in which prefill ran.
     """
-    found = [capped(rows, settings), queue_dominated(rows), eager(rows)]
-    if windows and with_prefill / windows >= MIN_PREFILL_SHARE:
-        share = 100 * with_prefill / windows
-        text = f"{share:.0f} % of windows contain prefill: their throughput is not pure decoding"
-        found.append(Diagnosis("prefill_mixed", text))
-    return [d for d in found if d is not None]
+    share = with_prefill / max(windows, 1)
+    mixed = f"{100 * share:.0f} % of windows contain prefill: their throughput is not pure decoding"
+    findings: list[Finding] = [
+        ("capped", _capped(rows, settings)),
+        ("queue_dominated", _queue_dominated(rows)),
+        ("eager", _eager(rows)),
+        ("prefill_mixed", mixed if share >= MIN_PREFILL_SHARE else ""),
+    ]
+    return told(findings)
 
 
-def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> Diagnosis | None:
+def _capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
     """Tell whether requests wait although the batch does not grow."""
     waiting = [r for r in rows if r.queue is not None and r.queue >= 0.5 and r.batch_size]
     if not waiting:
-        return None
+        return ""
     row = max(waiting, key=lambda r: (r.windows, r.batch_size or 0.0))
     batch, queue, usage = row.batch_size or 0.0, row.queue or 0.0, row.kv_usage
     what = f"{batch:.0f} of {batch + queue:.0f} requests run"
@@ -61,33 +73,36 @@ def capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> Diagnosis 
         why = f"max_running_requests is {cap}"
     elif usage is not None and usage >= FULL_KV:
         why = f"the KV cache is {100 * usage:.0f} % full"
-    elif speculates and any(abs(batch - c) < 1 for c in _caps(cap)):
+    elif (
+        speculates
+        and not isinstance(cap, int)
+        and any(abs(batch - default) < 1 for default in SPECULATION_CAPS)
+    ):
         why = f"the default cap when speculating is {batch:.0f} (--max-running-requests)"
     elif batch < STALLED_BATCH:
         full = "" if usage is None else f" although the KV cache is only {100 * usage:.0f} % full"
-        return Diagnosis("capped", f"{what}{full}: the scheduler is stalled, or set to one request")
+        return f"{what}{full}: the scheduler is stalled, or set to one request"
     else:
         why = "a cap on running requests that the log does not state"
-    return Diagnosis("capped", f"throughput is flat because {what}: {why}")
+    return f"throughput is flat because {what}: {why}"
 
 
-def queue_dominated(rows: Sequence[LogRow]) -> Diagnosis | None:
+def _queue_dominated(rows: Sequence[LogRow]) -> str:
     """Tell whether far more requests wait than run."""
     for row in rows:
         if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size:
-            text = (
+            return (
                 f"{row.queue:.0f} requests wait while {row.batch_size:.0f} run: "
                 "latencies seen by clients are mostly queueing"
             )
-            return Diagnosis("queue_dominated", text)
-    return None
+    return ""
 
 
-def eager(rows: Sequence[LogRow]) -> Diagnosis | None:
+def _eager(rows: Sequence[LogRow]) -> str:
     """Tell whether some windows ran without CUDA graph."""
     without = [r for r in rows if r.cuda_graph is False]
     if not without:
-        return None
+        return ""
     batches = [r.batch_size or 0.0 for r in without]
     graphed = [r.batch_size or 0.0 for r in rows if r.cuda_graph]
     if graphed and max(graphed) < min(batches):
@@ -97,11 +112,7 @@ def eager(rows: Sequence[LogRow]) -> Diagnosis | None:
         where = f"in {100 * share:.0f} % of windows"
     else:
         where = "in all windows"
-    return Diagnosis("eager", f"cuda graph: False {where}: those rounds run eager and slower")
-
-
-def _caps(stated: object) -> tuple[int, ...]:
-    return () if isinstance(stated, int) else SPECULATION_CAPS
+    return f"cuda graph: False {where}: those rounds run eager and slower"
 
 
 def partial_drafting(

@@ -1,237 +1,182 @@
-"""Windows -> moments per load level, online and in constant memory.
-
-Windows are counted by (running requests, CUDA graph, prefill within, speed), where speed is the
-throughput per request on a logarithmic scale; of each such cell only moments are kept. The speed
-is a key because windows that idle time has slowed can only be told from the others at the end.
-"""
+"""Windows -> rows: one per load level, with standard errors and the account of drops."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from specsim.logs.entry import LogWindow
+from specsim.logs.entry import LogRow, WindowCount
+from specsim.logs.windows import MOMENTS, SPEED_STEP, Cell, Windows
 
-if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats, Ints
+LEVEL_WIDTH = 1.05
+"""Running counts within 5 % are one load level."""
+SLOW_FACTOR = 2.5
+"""A window slower than its level's median by this factor held idle time or a stall."""
+MIN_FOR_OUTLIERS = 5
+MIN_PAIRS = 8
+STALLED_BATCH = 1.5
+CLOSED_LOOP_QUEUE = 0.5
+"""A mean queue above this many requests means that clients wait for a place."""
 
-REASONS = ("", "prefill", "ramp", "idle", "rank_missing", "duplicate_rank", "prefill")
-"""Why a window's throughput is not used; the index is the code in columns."""
-USED, PREFILL, RAMP, IDLE, RANK_MISSING, DUPLICATE_RANK, PREFILL_RAMP = range(len(REASONS))
-"""Windows with prefill at a steady batch may still make a row of their own; a ramp never does."""
+WITH_PREFILL = "output_tps_with_prefill"
+"""Name in `extra` of the throughput over windows with and without prefill: a closed loop's."""
 
-SPEED_STEP = 0.1
-"""Width of a speed cell, natural log."""
-RAMP_CHANGE = 0.1
-"""A window over which the batch changed by more than this fraction is a ramp."""
-
-MOMENTS = (
-    *("n", "tps", "tps2", "tokens", "time", "n_al", "w", "w_al", "al", "al2"),
-    *("n_queue", "queue", "n_usage", "usage", "pairs", "x", "y", "xy"),
-)
-_PAIRS = MOMENTS.index("pairs")
-_SPEEDS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Columns of successive windows; NaN where a line does not say.
-
-    Parameters
-    ----------
-    time_s, running, queue, usage
-        Print time, requests running and waiting, fraction of the KV cache in use.
-    output_tps, accept_length
-        Throughput and accept length (bonus included) as printed.
-    weight
-        Weight of the accept length: a number proportional to request-rounds.
-    graph
-        1 with CUDA graph, 0 without, -1 not printed.
-    reason
-        Index into `REASONS`.
-    """
-
-    time_s: Floats
-    running: Floats
-    queue: Floats
-    usage: Floats
-    output_tps: Floats
-    accept_length: Floats
-    weight: Floats
-    graph: NDArray[np.int8]
-    reason: NDArray[np.int8]
-
-    def __len__(self) -> int:
-        return len(self.running)
-
-    def items(self) -> Iterator[LogWindow]:
-        """Yield the windows one by one."""
-        for i in range(len(self)):
-            graph, reason = int(self.graph[i]), int(self.reason[i])
-            yield LogWindow(
-                time_s=_known(self.time_s[i]),
-                running=float(self.running[i]),
-                queue=_known(self.queue[i]),
-                output_tps=float(self.output_tps[i]),
-                accept_length=_known(self.accept_length[i]),
-                cuda_graph=None if graph < 0 else bool(graph),
-                prefill=reason in (PREFILL, PREFILL_RAMP),
-                dropped=REASONS[reason] or None,
-            )
-
-
-def ramp_mask(running: Floats, before: float) -> Flags:
-    """Return where the batch changed too much for a window to belong to one load level.
-
-    Parameters
-    ----------
-    running
-        Running requests of successive windows.
-    before
-        Those of the window before; NaN if there is none.
-    """
-    previous = np.concatenate(([before], running[:-1]))
-    with np.errstate(invalid="ignore"):
-        changed = np.abs(running - previous) > RAMP_CHANGE * np.maximum(running, previous)
-    return np.asarray(changed & np.isfinite(previous), dtype=bool)
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Windows with the same running batch, graph flag, prefill flag and speed."""
-
-    running: int
-    graph: bool | None
-    mixed: bool
-    speed: int
-    moments: Floats
-
-    @property
-    def count(self) -> int:
-        """Windows in the cell."""
-        return int(self.moments[0])
+Sums = dict[str, float]
 
 
 @dataclass(slots=True)
-class Levels:
-    """Moments of windows by load level.
+class _Group:
+    """Cells of one load level; `dropped` are windows of the level that no row rests on."""
 
-    Parameters
-    ----------
-    equal_time
-        Windows are equally long (vLLM), not equally many rounds (SGLang): decides whether the
-        mean throughput is an arithmetic mean or tokens over time.
-    tps_quantum, accept_quantum
-        Steps of the printed numbers.
-
-    Attributes
-    ----------
-    sums
-        Moments by packed key; see :meth:`cells`.
-    lost
-        (running, reason) -> windows whose throughput is not used.
-    read
-        Windows counted.
-    """
-
-    equal_time: bool = False
-    tps_quantum: float = 0.01
-    accept_quantum: float = 0.01
-    sums: dict[int, Floats] = field(default_factory=dict)
-    lost: Counter[tuple[int, str]] = field(default_factory=Counter)
-    read: int = 0
-    _pooled: tuple[float, float] = (0.0, 0.0)
-    _last: tuple[int, float] = (-1, 0.0)
-
-    def add(self, w: Windows) -> None:
-        """Count windows."""
-        if not len(w):
-            return
-        self.read += len(w)
-        known = np.isfinite(w.accept_length) & (w.reason != DUPLICATE_RANK)
-        weight, accept = w.weight[known], w.accept_length[known]
-        self._pooled = (
-            self._pooled[0] + float(weight.sum()),
-            self._pooled[1] + float((weight * accept).sum()),
-        )
-        for at in np.flatnonzero(w.reason > PREFILL):
-            self.lost[int(w.running[at]), REASONS[w.reason[at]]] += 1
-        self._add_used(w, w.reason <= PREFILL)
-
-    def _add_used(self, w: Windows, keep: Flags) -> None:
-        running, tps = w.running[keep], w.output_tps[keep]
-        if not len(running):
-            self._last = (-1, 0.0)
-            return
-        level = (running.astype(np.int64) * 4 + w.graph[keep] + 1) * 2
-        level += w.reason[keep] == PREFILL
-        speed = np.rint(np.log(tps / running) / SPEED_STEP).clip(-255, 255).astype(np.int64)
-        columns = np.concatenate((_moments(w, keep), self._pairs(level, tps, keep)))
-        keys, inverse = np.unique(level * _SPEEDS + speed + 256, return_inverse=True)
-        sums: Floats = np.array(
-            [np.bincount(inverse, weights=c, minlength=len(keys)) for c in columns],
-            dtype=np.float64,
-        )
-        for i, key in enumerate(keys.tolist()):
-            old = self.sums.get(key)
-            self.sums[key] = sums[:, i] if old is None else old + sums[:, i]
-
-    def _pairs(self, level: Ints, tps: Floats, keep: Flags) -> Floats:
-        """Successive windows of one level: 1, x, y and xy, for the lag-1 autocorrelation."""
-        at = np.flatnonzero(keep)
-        before = np.concatenate(([self._last[1]], tps[:-1]))
-        same = np.concatenate(([self._last[0]], level[:-1])) == level
-        same[1:] &= np.diff(at) == 1
-        same[0] &= at[0] == 0
-        self._last = (int(level[-1]) if keep[-1] else -1, float(tps[-1]))
-        pairs = np.array([np.ones_like(tps), before, tps, before * tps])
-        return np.asarray(pairs * same, dtype=np.float64)
-
-    def cells(self) -> list[Cell]:
-        """Return the cells by increasing batch."""
-        cells = []
-        for key in sorted(self.sums):
-            level, speed = divmod(key, _SPEEDS)
-            graph = level // 2 % 4 - 1
-            cells.append(
-                Cell(
-                    running=level // 8,
-                    graph=None if graph < 0 else bool(graph),
-                    mixed=bool(level % 2),
-                    speed=speed - 256,
-                    moments=self.sums[key],
-                )
-            )
-        return cells
+    graph: bool | None
+    first: int
+    pure: list[Cell] = field(default_factory=list)
+    mixed: list[Cell] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
 
     @property
-    def accept_length(self) -> float | None:
-        """Accept length over all rounds that were printed, None if none was."""
-        weight, total = self._pooled
-        return total / weight if weight > 0 else None
+    def batch_size(self) -> float:
+        return _batch(self.pure or self.mixed)
 
 
-def _moments(w: Windows, keep: Flags) -> Floats:
-    """Columns that are summed, in the order of `MOMENTS`, without the pairs."""
-    running, tps, al, weight = (
-        column[keep] for column in (w.running, w.output_tps, w.accept_length, w.weight)
+def level_rows(windows: Windows) -> tuple[tuple[LogRow, ...], WindowCount]:
+    """Return one row per load level and the account of all windows.
+
+    A level with windows of pure decoding rests on these alone. A level that has only windows with
+    prefill in them, and is not near a pure one, gives a row that is marked as mixed.
+    """
+    groups = _groups(windows.cells())
+    pure = [g.batch_size for g in groups if g.pure]
+    near = [not g.pure and any(0.8 < g.batch_size / p < 1.25 for p in pure) for g in groups]
+    standing = [g for g, is_near in zip(groups, near, strict=True) if not is_near]
+    dropped: Counter[str] = Counter()
+    for group, is_near in zip(groups, near, strict=True):
+        if is_near:
+            dropped["prefill"] += _count(group.mixed)
+    for (running, reason), count in windows.lost.items():
+        home = [g for g in standing if g.first <= running <= g.first * LEVEL_WIDTH]
+        (home[-1].dropped if home else dropped)[reason] += count
+    rows = tuple(_row(group, windows) for group in standing)
+    for row in rows:
+        dropped.update(row.dropped)
+    return rows, WindowCount(windows.read, sum(row.windows for row in rows), dict(dropped))
+
+
+def concurrency_of(batch_size: float, queue: float | None) -> float:
+    """Clients in flight: the batch, plus those that wait where a closed loop is plausible.
+
+    One running request with others waiting is a stalled scheduler, not a closed loop at its cap.
+    """
+    if queue is None or queue < CLOSED_LOOP_QUEUE or batch_size < STALLED_BATCH:
+        return batch_size
+    return batch_size + queue
+
+
+def _groups(cells: Sequence[Cell]) -> list[_Group]:
+    """Merge neighbouring running counts; `cells` come by increasing batch."""
+    groups: list[_Group] = []
+    latest: dict[bool | None, _Group] = {}
+    for cell in cells:
+        group = latest.get(cell.graph)
+        if group is None or cell.running > group.first * LEVEL_WIDTH:
+            group = latest[cell.graph] = _Group(cell.graph, cell.running)
+            groups.append(group)
+        (group.mixed if cell.mixed else group.pure).append(cell)
+    return groups
+
+
+def _row(group: _Group, windows: Windows) -> LogRow:
+    kept, slow = _without_outliers(group.pure or group.mixed)
+    dropped = group.dropped.copy()
+    dropped["idle"] += slow
+    dropped["prefill"] += _count(group.mixed) if group.pure else 0
+    sums, mixed = _sums(kept), not group.pure
+    # Prefill changes how long a window lasts, not how many drafts are accepted.
+    whole = _sums([*kept, *group.mixed] if group.pure else kept)
+    accept, accept_sem = _accept(_sums([*group.pure, *group.mixed]), windows.accept_quantum)
+    tps, tps_sem, lag1 = _throughput(sums, windows)
+    batch, queue = _batch(kept), _mean(sums["queue"], sums["n_queue"])
+    # Windows of equally many rounds have a mean round; otherwise it follows from their own means.
+    own = _accept(sums, windows.accept_quantum)[0] or accept or 1.0
+    each_s = own * batch / tps if windows.equal_time else sums["time"] / sums["n"]
+    return LogRow(
+        kind="closed_loop" if mixed else "steady_decode",
+        batch_size=batch,
+        concurrency=concurrency_of(batch, queue),
+        output_tps=tps,
+        output_tps_sem=tps_sem,
+        accept_length=accept,
+        accept_length_sem=accept_sem,
+        round_time_s=None if mixed or accept is None else each_s,
+        windows=int(sums["n"]),
+        dropped={reason: n for reason, n in dropped.items() if n},
+        autocorrelation=lag1,
+        mixed=mixed,
+        cuda_graph=group.graph,
+        queue=queue,
+        kv_usage=_mean(sums["usage"], sums["n_usage"]),
+        extra={} if mixed or not group.mixed else {WITH_PREFILL: _throughput(whole, windows)[0]},
     )
-    drafted, one = np.isfinite(al), np.ones_like(tps)
-    tokens = running * np.where(drafted, al, 1.0)
-    weight, al = weight * drafted, np.where(drafted, al, 0.0)
-    columns: list[NDArray[Any]] = [one, tps, tps**2, tokens, tokens / tps]
-    columns += [drafted, weight, weight * al, al, al**2]
-    for column in (w.queue[keep], w.usage[keep]):
-        known = np.isfinite(column)
-        columns += [known, np.where(known, column, 0.0)]
-    assert len(columns) == _PAIRS
-    return np.asarray(np.stack(columns), dtype=np.float64)
 
 
-def _known(value: np.float64) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _throughput(m: Sums, windows: Windows) -> tuple[float, float | None, float | None]:
+    """Mean, standard error and lag-1 autocorrelation of the throughput."""
+    n, mean = m["n"], m["tps"] / m["n"]
+    value = mean if windows.equal_time else m["tokens"] / m["time"]
+    if n < 2:
+        return value, None, None
+    variance = max(m["tps2"] / n - mean**2, 0.0) * n / (n - 1)
+    lag1: float | None = None
+    if m["pairs"] >= MIN_PAIRS and variance > 0:
+        covariance = (m["xy"] - mean * (m["x"] + m["y"])) / m["pairs"] + mean**2
+        lag1 = min(max(covariance / variance, -0.95), 0.95)
+    # The variance of the mean of an AR(1) series; a negative lag is not credited.
+    r = max(lag1 or 0.0, 0.0)
+    noise = variance * (1 + r) / (1 - r) + windows.tps_quantum**2 / 12
+    return value, math.sqrt(noise / n), lag1
+
+
+def _accept(m: Sums, quantum: float) -> tuple[float | None, float | None]:
+    """Accept length weighted by rounds, and its standard error."""
+    n = m["n_al"]
+    if n < 1 or m["w"] <= 0:
+        return None, None
+    mean = m["al"] / n
+    if n < 2:
+        return m["w_al"] / m["w"], None
+    variance = max(m["al2"] / n - mean**2, 0.0) * n / (n - 1)
+    return m["w_al"] / m["w"], math.sqrt((variance + quantum**2 / 12) / n)
+
+
+def _without_outliers(cells: list[Cell]) -> tuple[list[Cell], int]:
+    """Drop windows far slower than the median (idle time), and absurdly faster ones (damage)."""
+    total = _count(cells)
+    if total < MIN_FOR_OUTLIERS:
+        return cells, 0
+    by_speed = sorted(cells, key=lambda c: c.speed)
+    below = np.cumsum([c.count for c in by_speed])
+    median = by_speed[int(np.searchsorted(below, total / 2))].speed
+    reach = math.log(SLOW_FACTOR) / SPEED_STEP
+    kept = [c for c in cells if abs(c.speed - median) <= reach]
+    return kept, total - _count(kept)
+
+
+def _sums(cells: Sequence[Cell]) -> Sums:
+    total = np.sum([c.moments for c in cells], axis=0)
+    return dict(zip(MOMENTS, total.tolist(), strict=True))
+
+
+def _batch(cells: Sequence[Cell]) -> float:
+    return sum(c.running * c.count for c in cells) / _count(cells)
+
+
+def _count(cells: Sequence[Cell]) -> int:
+    return sum(c.count for c in cells)
+
+
+def _mean(total: float, count: float) -> float | None:
+    return total / count if count else None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
 
 NO_RANK, DUPLICATE = -2, -1
 """Marks of lines that belong to no window: no rank among ranks, or a rank's second copy."""
@@ -16,14 +19,14 @@ MAX_RANKS = 1024
 """Bounds on what damaged prefixes can make up."""
 REGULAR = 0.25
 """A rank with fewer lines than this fraction of the busiest one's is not missed when absent."""
-
 GROUP_SPAN_S = 20.0
 """Lines of ranks further apart than this are not of one window."""
 
+Rank = int | None
+ParseRank = Callable[[bytes], tuple[Rank, tuple[Rank, ...]]]
 
-def group_starts(
-    slots: NDArray[np.int64], time_s: NDArray[np.float64], ranks: int
-) -> NDArray[np.int64]:
+
+def group_starts(slots: Ints, time_s: Floats, ranks: int) -> Ints:
     """Return where each window begins: a group ends where a rank comes again.
 
     Parameters
@@ -56,21 +59,18 @@ def group_starts(
 class RankTable:
     """Data-parallel ranks of one server, as the prefixes of its lines name them.
 
-    Parameters
-    ----------
-    parse
-        Returns (data-parallel rank or None, ranks of other kinds) of a name. Lines that differ
-        in the other kinds only are copies of each other: those of the first one seen count.
+    `parse` returns (data-parallel rank or None, ranks of other kinds) of a name. Lines that differ
+    in the other kinds only are copies of each other: those of the first one seen count.
     """
 
-    def __init__(self, parse: Callable[[bytes], tuple[int | None, tuple[int | None, ...]]]) -> None:
+    def __init__(self, parse: ParseRank) -> None:
         self._parse = parse
-        self._first: dict[int | None, tuple[int | None, ...]] = {}
-        self._names: dict[bytes, tuple[int | None, bool]] = {}
-        self._lines: Counter[Hashable] = Counter()
+        self._first: dict[Rank, tuple[Rank, ...]] = {}
+        self._names: dict[bytes, tuple[Rank, bool]] = {}
+        self._lines: Counter[Rank] = Counter()
 
     @property
-    def named(self) -> list[int | None]:
+    def named(self) -> list[Rank]:
         """Ranks seen; one without a name if no line names one."""
         return [dp for dp in self._first if dp is not None] or [None]
 
@@ -92,10 +92,11 @@ class RankTable:
             dp, _ = self._names.get(name, (None, False))
             self._lines[dp] += 1
 
-    def slots(self, names: Sequence[bytes]) -> NDArray[np.int64]:
+    def slots(self, names: Sequence[bytes]) -> Ints:
         """Return the index of the rank of each line, `NO_RANK` or `DUPLICATE`."""
-        for name in set(names) - self._names.keys():
-            self._learn(name)
+        for name in dict.fromkeys(names):
+            if name not in self._names:
+                self._learn(name)
         index = {dp: i for i, dp in enumerate(self.named)}
         of_name = {
             name: DUPLICATE if double else index.get(dp, NO_RANK)

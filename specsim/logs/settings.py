@@ -1,6 +1,8 @@
-"""How settings are written: names of algorithms, chains, and no speculation."""
+"""How settings are written, in logs and by specsim."""
 
 from __future__ import annotations
+
+import re
 
 from specsim.errors import UnknownNameError
 from specsim.setting import parse_algorithm
@@ -34,3 +36,35 @@ def chain_settings(num_speculative_tokens: int) -> dict[str, object]:
     """
     k = num_speculative_tokens
     return {"topk": 1, "num_steps": k, "num_draft_tokens": k + 1}
+
+
+_WORDS: dict[str, object] = {"None": None, "True": True, "False": False}
+_WHOLE = re.compile(r"-?\d+")
+_REAL = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def literal(value: bytes) -> object:
+    """Return a value as Python prints it.
+
+    >>> literal(b"'fp8'"), literal(b"0.88"), literal(b"None"), literal(b"auto")
+    ('fp8', 0.88, None, 'auto')
+    """
+    text = value.decode("utf-8", "replace")
+    if text in _WORDS:
+        return _WORDS[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _REAL.fullmatch(text):
+        return float(text)
+    return text[1:-1] if text[:1] in ("'", '"') else text
+
+
+def stated(found: re.Match[bytes] | None) -> dict[str, object]:
+    """Return the settings for which the groups of a pattern are named, where they are known.
+
+    >>> stated(re.search(rb"size: (?P<kv_tokens>[0-9,]+)", b"size: 1,024"))
+    {'kv_tokens': 1024}
+    """
+    texts = found.groupdict() if found else {}
+    values = {name: literal(text.replace(b",", b"")) for name, text in texts.items() if text}
+    return {name: value for name, value in values.items() if value is not None}

@@ -24,8 +24,7 @@ COVER_BYTES = 256e6
 ahead, so that the launch of a graph is not in its time."""
 
 
-BLOCK = 1 << 20
-"""Random numbers that are drawn; larger tensors repeat them."""
+BLOCK = 1 << 20  # random numbers that are drawn; larger tensors repeat them
 WEIGHT_SD = 0.02
 
 
@@ -235,16 +234,8 @@ def affordable(tokens: int, done: Sequence[tuple[int, float]], left_s: float) ->
     """Whether a warm-up and a run of a point fit into the time that is left.
 
     A step on more tokens than the nearest one below is taken to need a quarter of what its
-    tokens ask for: between a step bound by memory and one bound by products.
-
-    Parameters
-    ----------
-    tokens
-        Of the point.
-    done
-        (tokens, seconds of one round) of the points that were timed.
-    left_s
-        Seconds.
+    tokens ask for: between a step bound by memory and one bound by products. `done` has (tokens,
+    seconds of one round) of the points that were timed.
 
     Examples
     --------

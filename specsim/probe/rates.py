@@ -20,38 +20,22 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-READ_BYTES = 2e9
-"""Most that the bandwidth is measured on; a CPU takes less (ten times its cache)."""
+READ_BYTES = 2e9  # most that the bandwidth is measured on; a CPU takes ten times its cache
 LAUNCHES = 200
 GEMM_TOKENS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
-FEW_TOKENS = 16
-"""Products with so few rows are bound by reading the matrix."""
-POINT_S = 1.0
-"""Most seconds for one product."""
+FEW_TOKENS = 16  # products with so few rows are bound by reading the matrix
+POINT_S = 1.0  # most seconds for one product
 
 SIZES = tuple(1 << power for power in range(10, 27))
 """1 KiB .. 64 MiB: from one token's activations to a batch's logits."""
-IN_A_ROW = 20
-"""All-reduces in one graph or one timed stretch: launches and skew between ranks average out."""
+IN_A_ROW = 20  # all-reduces in one timed stretch: launches and skew between ranks average out
 REPEATS = 9
 
 
 def measure_rates(
     bench: Bench, stack: StackShape, deadline: Deadline, tokens: Sequence[int] = GEMM_TOKENS
 ) -> Rates:
-    """Measure bandwidth, products and launches within a deadline.
-
-    Parameters
-    ----------
-    bench
-        The device.
-    stack
-        Whose matrices the products have.
-    deadline
-        For all of it.
-    tokens
-        Rows of the products.
-    """
+    """Measure bandwidth, launches, and products of so many rows with the matrices of `stack`."""
     launch, in_graph = _launches(bench, deadline.share(0.1).left_s)
     read, copy = _bandwidth(bench, deadline.share(0.25).left_s)
     products = _products(bench, stack, tokens, deadline)
@@ -161,15 +145,11 @@ def measure_allreduce(
     kind
         ``cuda`` (NCCL, a GPU each) or ``cpu`` (gloo).
     ranks
-        Processes.
+        Processes; one has nothing to measure.
     seconds
-        No size is begun after so many seconds.
+        No size is begun after so many.
     sizes
         Bytes per rank.
-
-    Returns
-    -------
-    The slowest rank's medians; None for one rank, or if nothing could be measured.
     """
     if ranks < 2:
         return None

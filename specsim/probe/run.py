@@ -37,16 +37,13 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-POINT_S = 2.0
-"""Most seconds for one point, warm-up and both numbers of layers included."""
+POINT_S = 2.0  # most seconds for one point, warm-up and both numbers of layers included
 RATES_SHARE, TARGET_SHARE, DRAFT_SHARE, LAST_SHARE = 0.15, 0.7, 0.5, 0.95
 """Of the time that is left when each begins; what one does not use the next has."""
 HEAT_S = 0.5
-OTHERS_SHARE = 0.03
-"""A driver and a CUDA context take less of a GPU's memory than this."""
+OTHERS_SHARE = 0.03  # a driver and a CUDA context take less of a GPU's memory than this
 CLOCK_DRIFT = 0.05
-LEAST_ALLREDUCE_S = 5.0
-"""Several devices are worth so much even where the time is used up."""
+LEAST_ALLREDUCE_S = 5.0  # several devices are worth so much even where the time is used up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,20 +221,15 @@ class _Run:
 
     def _fitting(self, forward: _Forward) -> tuple[list[Layers], tuple[Point, ...]]:
         """Choose how many layers of each kind are built, and the points that fit beside them."""
-        stack, points, bench = forward.shape, forward.points, self.bench
-        size, memory = bench.number_bytes, bench.memory_bytes
+        stack, points, bench, request = forward.shape, forward.points, self.bench, self.request
+        size, memory, cache = bench.number_bytes, bench.memory_bytes, bench.cache_bytes
         chosen = []
         for index, (layer, whole) in enumerate(stack.groups):
             around = stack.around_params * size if index == 0 else 0
             beside = around + activation_bytes(Point(1, 1, 1), stack, layer, size)
-            layers = layers_that_fit(
-                layer, whole, beside, memory, bench.cache_bytes, size, self.request.layers
-            )
-            left, base = (
-                memory - around - layers.built * layer.params * size,
-                self.request.context_len,
-            )
-            points = fitted_points(points, stack, layer, layers, left, size, base)
+            layers = layers_that_fit(layer, whole, beside, memory, cache, size, request.layers)
+            left = memory - around - layers.built * layer.params * size
+            points = fitted_points(points, stack, layer, layers, left, size, request.context_len)
             chosen.append(layers)
         return chosen, points
 

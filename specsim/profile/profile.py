@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from specsim.acceptance import Acceptance
 from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence, weakest
-from specsim.parameters import CostParameters, cost_parameters
+from specsim.parameters import KNOT, CostParameters, cost_parameters
 from specsim.predict import predict
 from specsim.question import Question
 from specsim.server import Setup
@@ -81,7 +83,7 @@ class Profile:
     def covariance(self) -> Floats:
         """Posterior covariance of the coordinates."""
         sd = np.array([p.sd / p.prior_sd for p in self.parameters])
-        return np.asarray(np.array(self.correlation) * np.outer(sd, sd), dtype=np.float64)
+        return np.array(self.correlation) * np.outer(sd, sd)
 
     def spread(self, log_output: Callable[[Floats], Floats]) -> Spread:
         """Differentiate ln(throughput), given at many coordinates at once, at the values."""
@@ -114,6 +116,17 @@ class Profile:
         wanted += "" if temperature is None else f"@{temperature:g}"
         known = [acceptance_name(a) for a in self.acceptances]
         raise UnknownNameError("acceptance", wanted, known)
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was fitted to any measurement of this server."""
+        return self.fit.observations > 0
+
+    @property
+    def evidence(self) -> Evidence:
+        """The weakest evidence among the fitted numbers; ``assumed`` if nothing was fitted."""
+        fitted = [p.evidence for p in self.parameters if p.fitted]
+        return weakest(fitted) if fitted else "assumed"
 
     @property
     def default_algorithm(self) -> Algorithm:
@@ -172,24 +185,36 @@ class Profile:
         return predict(self, asked, solver=solver, seed=seed)
 
     def _repr_html_(self) -> str:
-        """Show a table in notebooks."""
-        from specsim.profile.shown import profile_html
+        """Show a table in notebooks; every text is escaped.
 
-        return profile_html(self)
+        Numbers that the fit left at their priors are counted, and so are the knots of the smooth
+        correction.
+        """
+        fitted = [p for p in self.parameters if p.fitted]
+        shown = [p for p in fitted if not p.name.startswith(KNOT)]
+        held, knots = len(self.parameters) - len(fitted), len(fitted) - len(shown)
+        error = 100 * self.fit.model_error
+        sentences = [
+            f"Fitted to {self.fit.observations} measured cells; model error {error:.1f} %."
+            if self.measured
+            else "Nothing was measured on this server.",
+            f"Weakest evidence: {self.evidence}.",
+        ]
+        sentences += [f"{held} numbers stand at their priors."] if held else []
+        sentences += [f"A smooth correction has {knots} knots."] if knots else []
+        rows = [("th", "number", "value (90 %)", "prior (90 %)", "driven by")] if shown else []
+        rows += [("td", p.name, *p.texts, p.driven) for p in shown]
+        table = "".join(
+            f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+            for tag, *cells in rows
+        )
+        return (
+            f"<p><b>{escape(self.name)}</b>: {escape(server_line(self.setup))}</p>"
+            f"<table>{table}</table><p>{escape(' '.join(sentences))}</p>"
+        )
 
     def _at(self, coordinates: Floats | None) -> Floats:
         return self.coordinates if coordinates is None else coordinates
-
-    @property
-    def measured(self) -> bool:
-        """Whether it was fitted to any measurement of this server."""
-        return self.fit.observations > 0
-
-    @property
-    def evidence(self) -> Evidence:
-        """The weakest evidence among the fitted numbers; ``assumed`` if nothing was fitted."""
-        fitted = [p.evidence for p in self.parameters if p.fitted]
-        return weakest(fitted) if fitted else "assumed"
 
 
 def acceptance_of(profile: Profile, dataset: str, temperature: float) -> Acceptance:
@@ -237,8 +262,32 @@ def moved_acceptance(
 
 def assembled(setup: Setup, parameters: CostParameters | None = None) -> System:
     """Assemble a setup, with other parameters than 1; the library is read once per setup."""
-    system = _base_system(setup)
+    system = _base_system(setup, _stamps(setup))
     return system if parameters is None else system.with_parameters(parameters)
 
 
-_base_system = lru_cache(maxsize=64)(assemble)
+@lru_cache(maxsize=64)
+def _base_system(setup: Setup, stamps: tuple[int, ...]) -> System:
+    return assemble(setup)
+
+
+def _stamps(setup: Setup) -> tuple[int, ...]:
+    """When the own files that a setup names were last written: an edited one is read again."""
+    draft = setup.draft.id if setup.draft is not None else None
+    names = (setup.hardware.link, setup.model.id, setup.model.config, draft)
+    files = [Path(name) for name in names if name and name.endswith((".toml", ".json"))]
+    return tuple(file.stat().st_mtime_ns for file in files if file.is_file())
+
+
+def server_line(setup: Setup) -> str:
+    """Say in a line what a server is: GPUs, link, model, drafter, engine."""
+    hardware, engine, draft = setup.hardware, setup.engine, setup.draft
+    gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.name
+    parts = [f"{hardware.gpu_count} x {gpu}"]
+    parts += [f"link {hardware.link}"] if hardware.gpu_count > 1 else []
+    model = setup.model.id or setup.model.config or "model"
+    parts.append(f"{model} {setup.model.quantisation or ''}".strip())
+    if draft is not None:
+        parts.append(f"drafter {draft.id or 'own'}")
+    parts.append(f"{engine.name} {engine.version}, tp {engine.tp}")
+    return ", ".join(parts)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.curve import Curve, CurvePoint
 from specsim.evidence import weakest
-from specsim.report.figure import Style, draw_line, frame, legend, load_ticks, new_figure
-from specsim.report.words import described_requests, load_axis, series_labels
+from specsim.report import figure as fig
+from specsim.report.words import described_requests, engine_of, load_axis, series_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 Cells = tuple[tuple[float, float], ...]
 """Loads and tokens/s."""
 
-SAME_LENGTH = 0.01
-"""Requests that differ by more are other requests."""
+SAME_LENGTH = 0.01  # requests that differ by more are other requests
 
 
 def throughput_figure(
@@ -31,58 +30,45 @@ def throughput_figure(
 ) -> Figure:
     """Draw output tokens/s over load: a line and its 90 % band per setting.
 
-    Parameters
-    ----------
-    curve
-        What to draw.
-    request_rate
-        Of an open loop, 1/s.
-    measured
-        Measured cells; those that `measured_cells` finds for a setting are drawn in its colour.
+    The measured cells that `measured_cells` finds for a setting are drawn in its colour;
+    `request_rate` is that of an open loop, 1/s.
     """
     axis = load_axis(curve, request_rate)
     cells = measured_cells(curve, measured, request_rate)
     told = f"\nHollow: measured, {sum(map(len, cells))} of {len(measured)} cells."
-    figure, axes = new_figure(caption(curve) + (told if measured else ""))
+    figure, axes = fig.new_figure(caption(curve) + (told if measured else ""))
     labels = series_labels(curve)
     if len(axis.values) == 1:
         _one_load(axes, curve, labels, cells)
     else:
         for i, series in enumerate(curve.series):
             tps, low, high = zip(*map(_rate, series.points), strict=True)
-            draw_line(axes, axis.values, tps, Style.of(i), labels[i], (low, high))
+            fig.draw_line(axes, axis.values, tps, fig.Style.of(i), labels[i], (low, high))
         for i, found in enumerate(cells):  # last, so that the legend ends with them
-            _draw_measured(axes, found, Style.of(i))
-        load_ticks(axes, axis.values, logarithmic=axis.values[-1] >= 10 * axis.values[0])
-    legend(axes)
+            _draw_measured(axes, found, fig.Style.of(i))
+        fig.load_ticks(axes, axis.values, logarithmic=axis.values[-1] >= 10 * axis.values[0])
+    fig.legend(axes)
     axes.set_ylim(bottom=0)
     where = axis.at(0) if len(axis.values) == 1 else axis.label
-    frame(axes, curve.profile, where, "output (tokens/s, all requests together)")
+    fig.frame(axes, curve.profile, where, "output (tokens/s, all requests together)")
     return figure
 
 
 def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
     """Draw the gain over no speculation over load, per cent, with 90 % bands.
 
-    Parameters
-    ----------
-    axes
-        Where.
-    curve
-        What; its baseline is the zero line.
-    request_rate
-        Of an open loop, 1/s.
+    The curve's baseline is the zero line; `request_rate` is that of an open loop, 1/s.
     """
     axis = load_axis(curve, request_rate)
     axes.axhline(0.0, color="black", linewidth=1.2)
     for i, (label, series) in enumerate(zip(series_labels(curve), curve.series, strict=True)):
         if series.role != "baseline":
-            rows = [(c.gain, c.gain_low, c.gain_high) for c in series.points]
+            rows = [(p.gain, p.gain_low, p.gain_high) for p in series.points]
             gain, low, high = ([100 * x for x in column] for column in zip(*rows, strict=True))
-            draw_line(axes, axis.values, gain, Style.of(i), label, (low, high))
-    frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
-    load_ticks(axes, axis.values, logarithmic=len(axis.values) > 1)
-    legend(axes)
+            fig.draw_line(axes, axis.values, gain, fig.Style.of(i), label, (low, high))
+    fig.frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
+    fig.load_ticks(axes, axis.values, logarithmic=len(axis.values) > 1)
+    fig.legend(axes)
     return axes
 
 
@@ -93,15 +79,6 @@ def measured_cells(
 
     A cell belongs where setting and kind of load are the same, and so are scheduler, engine
     version and lengths if it states them. At one load, cells of other loads are left out.
-
-    Parameters
-    ----------
-    curve
-        Predictions.
-    measured
-        Cells of any settings and loads.
-    request_rate
-        Of an open loop, 1/s.
     """
     loads = load_axis(curve, request_rate).values
     found = []
@@ -144,8 +121,7 @@ def caption(curve: Curve) -> str:
     head = curve.series[0].points[0]
     weak = weakest(point.evidence for point in curve.rows)
     return (
-        f"Profile {curve.profile}, {head.engine} {head.engine_version}; "
-        f"{described_requests(curve)}.\n"
+        f"Profile {curve.profile}, {engine_of(head)}; {described_requests(curve)}.\n"
         f"Bands: central 90 % of the prediction (solver {curve.solver}, seed {curve.seed}). "
         f"Weakest evidence: {weak}."
     )
@@ -159,7 +135,7 @@ def _rate(point: CurvePoint) -> tuple[float, float, float]:
 def _one_load(axes: Axes, curve: Curve, labels: Sequence[str], measured: Sequence[Cells]) -> None:
     """Draw the settings side by side."""
     for i, series in enumerate(curve.series):
-        style = Style.of(i)
+        style = fig.Style.of(i)
         tps, low, high = _rate(series.points[0])
         errors = [[tps - low], [high - tps]]
         axes.errorbar(i, tps, errors, color=style.colour, marker=style.marker, capsize=5)
@@ -170,16 +146,14 @@ def _one_load(axes: Axes, curve: Curve, labels: Sequence[str], measured: Sequenc
     axes.set_xlim(-0.5, len(labels) - 0.5)
 
 
-def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: Style) -> None:
+def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: fig.Style) -> None:
     """Draw hollow markers, which the legend names once."""
     if not cells:
         return
     loads, tps = zip(*cells, strict=True)
     named = "measured" in axes.get_legend_handles_labels()[1]
-    looks: dict[str, Any] = {
-        "facecolors": "none",
-        "edgecolors": style.colour,
-        "marker": style.marker,
-    }
     label = None if named else "measured"
-    axes.scatter(loads, tps, s=70, linewidths=1.6, zorder=3, label=label, **looks)
+    looks: dict[str, Any] = {"facecolors": "none", "edgecolors": style.colour}
+    axes.scatter(
+        loads, tps, 70, marker=style.marker, linewidths=1.6, zorder=3, label=label, **looks
+    )

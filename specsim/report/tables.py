@@ -7,27 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.curve import Curve, Series
-from specsim.report.words import LoadAxis, amount, load_axis, percent, series_names
+from specsim.report.words import LoadAxis, amount, engine_of, load_axis, percent, series_names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-ROLES = {"baseline": "", "current": "runs today", "asked": "asked", "alternative": ""}
+ROLES = {"baseline": "", "current": "runs today", "asked": "asked"}
 
-GAP = 2
-"""Spaces between columns."""
+GAP = 2  # spaces between columns
 
-LOSS, GAIN = "red", "green"
-"""Colours of a sign that is printed all the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """Text of one cell, and the colour of its last word."""
-
-    text: str
-    last: str
-    style: str = ""
+COLOURS = {r"\+\d+ %$": "green", r"-\d+ %$": "red"}
+"""Of the gain at the end of a cell; its sign is printed all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +25,11 @@ class _Column:
     """One setting: heading lines and a cell per load."""
 
     heading: tuple[str, ...]
-    cells: tuple[_Cell, ...]
+    cells: tuple[str, ...]
 
     @property
     def width(self) -> int:
-        return max(len(text) for text in (*self.heading, *(cell.text for cell in self.cells)))
+        return max(map(len, (*self.heading, *self.cells)))
 
 
 def throughput_tables(curve: Curve, width: int, request_rate: float | None = None) -> list[Table]:
@@ -65,9 +55,7 @@ def batch_tables(curve: Curve, width: int, request_rate: float | None = None) ->
 def _heading(series: Series, mixed: bool) -> tuple[str, ...]:
     """Name, tokens and scheduler, role, accept length: what holds at every load."""
     head = series.points[0]
-    role = ROLES[series.role]
-    if series.role == "alternative":
-        role = f"on {head.engine} {head.engine_version}"
+    role = ROLES.get(series.role, f"on {engine_of(head)}")
     if head.what_if:
         role = f"{role}, what-if".removeprefix(", ")
     if head.algorithm == "none":
@@ -96,15 +84,15 @@ def _throughput(series: Series, heading: tuple[str, ...]) -> _Column:
     ends = [tps for p in series.points for tps in (p.output_tps_low, p.output_tps_high)]
     digits = 0 if max(rates) >= 9999.5 else _digits(min(rates), 99.95)
     rough = _digits(min(ends), 9.995)
-    rows, styles = [], []
-    for point, comparison in zip(series.points, series.points, strict=True):
-        gain = "" if series.role == "baseline" else percent(comparison.gain)
-        interval = f"({point.output_tps_low:.{rough}f}-{point.output_tps_high:.{rough}f})"
-        rows.append((f"{point.output_tps:.{digits}f}", interval, gain))
-        styles.append({"+": GAIN, "-": LOSS}.get(gain[:1], ""))
-    lines = _aligned(rows)
-    cells = [_Cell(*cell) for cell in zip(lines, (row[-1] for row in rows), styles, strict=True)]
-    return _Column(heading, tuple(cells))
+    rows = [
+        (
+            f"{p.output_tps:.{digits}f}",
+            f"({p.output_tps_low:.{rough}f}-{p.output_tps_high:.{rough}f})",
+            "" if series.role == "baseline" else percent(p.gain),
+        )
+        for p in series.points
+    ]
+    return _Column(heading, tuple(_aligned(rows)))
 
 
 def _batch(series: Series, heading: tuple[str, ...]) -> _Column:
@@ -112,7 +100,7 @@ def _batch(series: Series, heading: tuple[str, ...]) -> _Column:
     digits = _digits(min(1e3 * p.tpot_s for p in series.points), 99.95)
     rows = [(f"{p.batch_size:.1f}", f"{1e3 * p.tpot_s:.{digits}f}", p.limit) for p in series.points]
     title, *lines = _aligned([("run", "TPOT ms", "limit"), *rows])
-    return _Column((*heading, title), tuple(_Cell(line, "") for line in lines))
+    return _Column((*heading, title), tuple(lines))
 
 
 def _digits(smallest: float, enough: float) -> int:
@@ -153,12 +141,9 @@ def _table(columns: Sequence[_Column], heading: str, numbers: Sequence[str]) -> 
     for column in columns:
         table.add_column("\n".join(column.heading), justify="right", no_wrap=True)
     for j, number in enumerate(numbers):
-        texts = []
-        for column in columns:
-            cell = column.cells[j]
-            text = Text(cell.text)
-            if cell.style:
-                text.stylize(cell.style, len(cell.text) - len(cell.last))
-            texts.append(text)
-        table.add_row(number, *texts)
+        cells = [Text(column.cells[j]) for column in columns]
+        for cell in cells:
+            for pattern, colour in COLOURS.items():
+                cell.highlight_regex(pattern, colour)
+        table.add_row(number, *cells)
     return table

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
 
 from specsim.curve import Curve, CurvePoint
-from specsim.tree import tree_capacity
 
-CERTAIN = 0.995
-"""From here on a probability is not worth a number: "over 99 % sure"."""
+Label = TypeVar("Label")
+
+CERTAIN = 0.995  # from here on a probability is not worth a number: "over 99 % sure"
 
 
 def percent(fraction: float) -> str:
@@ -33,10 +36,9 @@ def amount(value: float) -> str:
     )
 
 
-def sureness(comparison: CurvePoint) -> float:
+def sureness(point: CurvePoint) -> float:
     """Probability that the sign of the gain is as predicted."""
-    p = comparison.probability
-    return p if comparison.gain >= 0 else 1.0 - p
+    return point.probability if point.gain >= 0 else 1.0 - point.probability
 
 
 def sure(probability: float) -> str:
@@ -50,24 +52,12 @@ def sure(probability: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadAxis:
-    """The loads of a curve, as people call them.
+    """The loads of a curve, as people call them."""
 
-    Parameters
-    ----------
-    values
-        In rising order.
-    heading
-        Of a column.
-    label
-        Of an axis, with its unit.
-    singular, plural
-        What is counted.
-    """
-
-    values: tuple[float, ...]
-    heading: str
-    label: str
-    singular: str
+    values: tuple[float, ...]  # in rising order
+    heading: str  # of a column
+    label: str  # of an axis, with its unit
+    singular: str  # what is counted
     plural: str
 
     def at(self, index: int) -> str:
@@ -107,31 +97,36 @@ def described_requests(curve: Curve) -> str:
     return f"{head.input_len:g} tokens in, {head.output_len:g} out"
 
 
-def short_name(point: CurvePoint) -> str:
-    """Name a setting without what goes without saying: the tokens of a full tree."""
-    if point.algorithm == "none":
-        return "no speculation"
-    name = f"topk={point.topk} steps={point.num_steps}"
-    if point.num_draft_tokens != tree_capacity(point.topk, point.num_steps):
-        name += f" tokens={point.num_draft_tokens}"
-    return name
+def curve_title(curve: Curve) -> str:
+    """Name the server and its requests."""
+    head = curve.series[0].points[0]
+    return f"{curve.profile}: {engine_of(head)}, {described_requests(curve)}"
+
+
+def engine_of(point: CurvePoint) -> str:
+    """Name the engine and its version."""
+    return f"{point.engine} {point.engine_version}"
+
+
+DISTINCTIONS: tuple[Callable[[CurvePoint], str], ...] = (
+    lambda point: point.scheduler,
+    lambda point: point.algorithm,
+    engine_of,
+)
+"""What tells settings of the same numbers apart, tried in this order."""
 
 
 def series_names(curve: Curve) -> tuple[str, ...]:
     """Name each series, no longer than it takes to tell them apart."""
     heads = [series.points[0] for series in curve.series]
-    names = [short_name(head) for head in heads]
-    for i, head in enumerate(heads):
-        if head.role == "alternative":
-            names[i] += f" on {head.engine} {head.engine_version}"
-    for tell in (_scheduler, _algorithm, _version):
-        told: dict[str, set[str]] = {}
-        for name, head in zip(names, heads, strict=True):
-            told.setdefault(name, set()).add(tell(head))
-        names = [
-            f"{name}, {tell(head)}" if len(told[name]) > 1 else name
-            for name, head in zip(names, heads, strict=True)
-        ]
+    names = [
+        head.setting.brief + (f" on {engine_of(head)}" if head.role == "alternative" else "")
+        for head in heads
+    ]
+    for tell in DISTINCTIONS:
+        told = [(name, tell(head)) for name, head in zip(names, heads, strict=True)]
+        different = Counter(name for name, _ in set(told))
+        names = [f"{name}, {word}" if different[name] > 1 else name for name, word in told]
     return tuple(names)
 
 
@@ -145,31 +140,14 @@ def series_labels(curve: Curve) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _scheduler(point: CurvePoint) -> str:
-    return point.scheduler
-
-
-def _algorithm(point: CurvePoint) -> str:
-    return point.algorithm
-
-
-def _version(point: CurvePoint) -> str:
-    return f"{point.engine} {point.engine_version}"
-
-
-def bands(labels: Sequence[str]) -> list[tuple[str, int, int]]:
+def bands(labels: Sequence[Label]) -> list[tuple[Label, int, int]]:
     """Join equal neighbours: label, first index, last index.
 
     >>> bands(["kv", "kv", "cap"])
     [('kv', 0, 1), ('cap', 2, 2)]
     """
-    result: list[tuple[str, int, int]] = []
-    for i, label in enumerate(labels):
-        if result and result[-1][0] == label:
-            result[-1] = (label, result[-1][1], i)
-        else:
-            result.append((label, i, i))
-    return result
+    starts = [i for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]
+    return [(labels[i], i, after - 1) for i, after in pairwise([*starts, len(labels)])]
 
 
 def listed(parts: Sequence[str]) -> str:

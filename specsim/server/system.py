@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from specsim.architecture import (
-    ModelArchitecture,
-    load_draft,
-    load_model,
-    model_from_hf_config,
-)
-from specsim.cost import AllReduce, AllReducePiece, CostModel, fit_allreduce
+from specsim.architecture import load_draft, load_model
+from specsim.cost import AllReduce, CostModel, fit_allreduce
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity, plan_run
 from specsim.errors import InputError
 from specsim.evidence import Evidence
-from specsim.hardware import AllReducePath, Gpu, Link, load_gpu, load_link
-from specsim.library import is_file
+from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
 from specsim.parameters import CostParameters, Facts, cost_values
 from specsim.server import HardwareSpec, Setup
 from specsim.setting import SpecSetting
 from specsim.sharding import shard, shard_draft
-from specsim.workload import Workload
 
 CUSTOM_PCIE_BYTES = 56 * 1024
 """vLLM's custom all-reduce over PCIe hands over to NCCL at this size (Kimi-K2.6 page, 2026)."""
@@ -43,7 +36,6 @@ class System:
     gpu: Gpu
     link: Link
     cost: CostModel  # prices rounds
-    workload: Workload  # default requests
 
     @property
     def engine(self) -> EngineSpec:
@@ -144,7 +136,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
             "set gpu_count to the GPUs of the server",
         )
     link = load_link(hardware.link)
-    model = _model(setup)
+    model = load_model(setup.model.config or str(setup.model.id), setup.model.quantisation)
     target = shard(
         model,
         setup.model.quantisation or "native",
@@ -176,19 +168,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         and engine_named(engine.name).drafts_eager(engine.parsed_version, draft.kind),
         engine.kv_unified,
     )
-    return System(setup, gpu, link, cost, setup.workload.workload)
-
-
-@lru_cache(maxsize=64)
-def _library_model(name: str) -> ModelArchitecture:
-    return load_model(name)
-
-
-def _model(setup: Setup) -> ModelArchitecture:
-    config = setup.model.config
-    if config is None:
-        return _library_model(str(setup.model.id))
-    return load_model(config) if is_file(config) else model_from_hf_config(config)
+    return System(setup, gpu, link, cost)
 
 
 def allreduce_of(hardware: HardwareSpec, link: Link, gpus: int) -> AllReduce:
@@ -215,15 +195,18 @@ def allreduce_evidence(hardware: HardwareSpec, link: Link, gpus: int) -> Evidenc
     """Return what the all-reduce rests on."""
     if gpus <= 1 or not isinstance(hardware.allreduce, str):
         return "measured"
-    rows = link.allreduce_rows("nccl" if hardware.allreduce == "nccl" else "custom", gpus)
-    return "published" if rows else "assumed"
+    path: AllReducePath = "nccl" if hardware.allreduce == "nccl" else "custom"
+    return "published" if link.allreduce_pieces(path, gpus) else "assumed"
 
 
 def _library_curve(link: Link, path: AllReducePath, gpus: int) -> AllReduce | None:
-    rows = link.allreduce_rows(path, gpus)
-    if not rows:
-        return None
-    return AllReduce(tuple(AllReducePiece(r.max_bytes, r.latency_s, r.bytes_per_s) for r in rows))
+    pieces = link.allreduce_pieces(path, gpus)
+    return AllReduce(pieces) if pieces else None
+
+
+def _line(latency_s: float, bytes_per_s: float) -> AllReduce:
+    """One protocol for all sizes."""
+    return AllReduce((AllReducePiece(math.inf, latency_s, bytes_per_s),))
 
 
 def _assumed_curve(link: Link, gpus: int) -> AllReduce:
@@ -233,7 +216,7 @@ def _assumed_curve(link: Link, gpus: int) -> AllReduce:
     """
     latency = FALLBACK_LATENCY_S.get(link.kind, 25e-6) * (gpus / 8) ** 0.5
     rate = max(link.bytes_per_s, 1e9) * 0.4 * gpus / (2 * (gpus - 1))
-    return AllReduce((AllReducePiece(float("inf"), latency, rate),))
+    return _line(latency, rate)
 
 
 def _one_shot(link: Link, gpus: int) -> AllReduce:
@@ -242,18 +225,10 @@ def _one_shot(link: Link, gpus: int) -> AllReduce:
     RTX PRO 6000, 8 GPUs: 7.5 us at 256 B, 16.5 us at 32 KiB (community page, 2026).
     """
     rate = max(link.bytes_per_s, 1e9) * 0.38 / (gpus - 1)
-    return AllReduce((AllReducePiece(float("inf"), 7e-6, rate),))
+    return _line(7e-6, rate)
 
 
 def _between(one: AllReduce, other: AllReduce) -> AllReduce:
     """Geometric middle of two straight lines: a fused kernel that picks its path unseen."""
     a, b = one.pieces[-1], other.pieces[-1]
-    return AllReduce(
-        (
-            AllReducePiece(
-                float("inf"),
-                (a.latency_s * b.latency_s) ** 0.5,
-                (a.bytes_per_s * b.bytes_per_s) ** 0.5,
-            ),
-        )
-    )
+    return _line((a.latency_s * b.latency_s) ** 0.5, (a.bytes_per_s * b.bytes_per_s) ** 0.5)

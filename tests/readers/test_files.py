@@ -158,7 +158,7 @@ def test_packed_file_that_is_cut(kind: str, tmp_path: Path) -> None:
 
 def test_zstd_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(FormatError, match=r"specsim\[zstd\]"):
+    with pytest.raises(FormatError, match=r"specsim-llm\[zstd\]"):
         read_file(write(tmp_path, packed("zstd", LOG.encode())))
 
 

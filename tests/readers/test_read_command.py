@@ -10,11 +10,10 @@ from pathlib import Path
 import log_samples as logs
 import pytest
 import result_samples as results
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
+from parsing import checked_document
 
 from specsim.cli.read import CSV_COLUMNS, read_command
-from specsim.documents import LogDocument
 from specsim.errors import FormatError, InputError
 from specsim.observations import COLUMNS
 
@@ -22,9 +21,7 @@ LOG = logs.STARTUP + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    app = typer.Typer()
-    app.command("read")(read_command)
-    return CliRunner().invoke(app, list(arguments), input=stdin, env={"COLUMNS": "120"})
+    return CliRunner().invoke(read_command, list(arguments), input=stdin, env={"COLUMNS": "120"})
 
 
 @pytest.fixture
@@ -46,7 +43,7 @@ def test_table(log: str) -> None:
 def test_json(log: str) -> None:
     result = run(log, "--json")
     document = json.loads(result.stdout)
-    LogDocument.model_validate_json(result.stdout)
+    checked_document(result.stdout)
     (file,) = document["files"]
     assert list(file) == [
         *("path", "format", "engine", "engine_version", "settings", "concurrency", "batch_size"),
@@ -72,7 +69,7 @@ def test_timings_are_in_the_document(tmp_path: Path) -> None:
     path = tmp_path / "x-TP-0.trace.json"
     path.write_text(results.trace_text())
     result = run(str(path), "--json")
-    LogDocument.model_validate_json(result.stdout)
+    checked_document(result.stdout)
     timings = json.loads(result.stdout)["files"][0]["timings"]
     assert {t["phase"] for t in timings} == {"draft", "verify", "extend", "allreduce"}
     assert "allreduce" in run(str(path)).output

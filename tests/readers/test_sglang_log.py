@@ -6,9 +6,9 @@ import math
 
 import log_samples as logs
 import pytest
+from parsing import parse
 
 from specsim.logs import LogEntry
-from specsim.logs.sglang import read_sglang
 
 approx = pytest.approx
 
@@ -32,7 +32,7 @@ PREFIXES = {
 
 
 def read(text: str) -> list[LogEntry]:
-    return read_sglang(text.splitlines(keepends=True), "log")
+    return parse("sglang_log", text)
 
 
 def only(text: str) -> LogEntry:
@@ -384,7 +384,7 @@ def test_length_above_the_chain_is_unread() -> None:
 
 def test_samples_are_single_windows() -> None:
     body = logs.DECODE_SPEC["0.5.9-0.5.23"]
-    (entry,) = read_sglang(logs.decode_lines(body).splitlines(keepends=True), samples=3)
+    (entry,) = parse("sglang_log", logs.decode_lines(body), samples=3)
     assert len(entry.samples) == 3
     window = entry.samples[0]
     assert (window.running, window.output_tps, window.accept_length) == (24, 2880, 2.4)

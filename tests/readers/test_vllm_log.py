@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import log_samples as logs
 import pytest
+from parsing import parse
 
 from specsim.logs import LogEntry
-from specsim.logs.vllm import read_vllm
 
 approx = pytest.approx
 
 
 def read(text: str) -> list[LogEntry]:
-    return read_vllm(text.splitlines(keepends=True), "log")
+    return parse("vllm_log", text)
 
 
 def only(text: str) -> LogEntry:

@@ -4,43 +4,50 @@ from __future__ import annotations
 
 import math
 import random
+import re
+from typing import Any
 
 import log_samples as logs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parsing import parse
 
 from specsim.logs.durations import Durations
-from specsim.logs.levels import Levels, Windows
+from specsim.logs.formats.sglang.lines import DecodeLine, parse_decode_line
+from specsim.logs.levels import level_rows
 from specsim.logs.ranks import group_starts
-from specsim.logs.rows import level_rows
-from specsim.logs.sglang import read_sglang
-from specsim.logs.sglang_lines import DecodeLine, parse_decode_line
-from specsim.logs.sglang_matrix import one_line, read_lines
+from specsim.logs.windows import PREFILL, PREFILL_RAMP, Windows
 
 approx = pytest.approx
 
 
-def windows(
+def counted(
     tps: np.ndarray,
     running: np.ndarray | float = 16.0,
     accept: np.ndarray | float = 2.5,
     reason: np.ndarray | int = 0,
+    into: Windows | None = None,
+    **options: Any,
 ) -> Windows:
+    """Windows that are judged already."""
     n = len(tps)
     full = lambda value: np.broadcast_to(np.asarray(value, dtype=float), (n,)).copy()  # noqa: E731
-    return Windows(
-        time_s=np.arange(n, dtype=float),
-        running=full(running),
-        queue=full(math.nan),
-        usage=full(0.5),
-        output_tps=np.asarray(tps, dtype=float),
-        accept_length=full(accept),
-        weight=full(running),
-        graph=np.full(n, 1, dtype=np.int8),
-        reason=np.broadcast_to(np.asarray(reason, dtype=np.int8), (n,)).copy(),
-    )
+    windows = into or Windows(lambda name: (None, ()), **options)
+    columns = {
+        "time_s": np.arange(n, dtype=float),
+        "running": full(running),
+        "queue": full(math.nan),
+        "usage": full(0.5),
+        "output_tps": full(tps),
+        "emitted": full(running) * full(accept),
+        "rounds": full(running),
+        "graph": full(1.0),
+        "prefill": np.isin(full(reason), (PREFILL, PREFILL_RAMP)).astype(float),
+    }
+    windows.count(columns, full(reason).astype(int))
+    return windows
 
 
 def autoregressive(rng: np.random.Generator, n: int, rho: float, sd: float) -> np.ndarray:
@@ -54,26 +61,23 @@ def autoregressive(rng: np.random.Generator, n: int, rho: float, sd: float) -> n
 
 def test_throughput_of_equal_rounds_is_tokens_over_time() -> None:
     # Two windows of 40 rounds each, at 1 000 and 3 000 tokens/s: 2 tokens in 1/1000 + 1/3000 s.
-    levels = Levels()
-    levels.add(windows(np.array([1000.0, 3000.0])))
-    (row,), _ = level_rows(levels)
+    windows = counted(np.array([1000.0, 3000.0]))
+    (row,), _ = level_rows(windows)
     assert row.output_tps == approx(1500)
     assert row.round_time_s == approx(2.5 * 16 * (1 / 1000 + 1 / 3000) / 2)
 
 
 def test_throughput_of_equal_times_is_the_plain_mean() -> None:
-    levels = Levels(equal_time=True)
-    levels.add(windows(np.array([1000.0, 3000.0])))
-    (row,), _ = level_rows(levels)
+    windows = counted(np.array([1000.0, 3000.0]), equal_time=True)
+    (row,), _ = level_rows(windows)
     assert row.output_tps == approx(2000)
 
 
 def test_a_round_time_is_that_of_the_windows_that_it_is_from() -> None:
     """Windows with prefill tell of acceptance (2.5 on average), not of what a round took."""
-    levels = Levels(equal_time=True)
     tps, accept = np.array([1600.0, 1600.0, 900.0, 900.0]), np.array([2.0, 2.0, 3.0, 3.0])
-    levels.add(windows(tps, accept=accept, reason=np.array([0, 0, 1, 1])))
-    (row,), _ = level_rows(levels)
+    windows = counted(tps, accept=accept, reason=np.array([0, 0, 1, 1]), equal_time=True)
+    (row,), _ = level_rows(windows)
     assert (row.output_tps, row.accept_length) == (approx(1600), approx(2.5))
     assert row.round_time_s == approx(2.0 * 16 / 1600)
 
@@ -85,34 +89,30 @@ def test_standard_error_knows_autocorrelation(rho: float) -> None:
     rng = np.random.default_rng(7)
     means, errors = [], []
     for _ in range(300):
-        levels = Levels()
-        levels.add(windows(3000 + autoregressive(rng, 200, rho, 60.0)))
-        (row,), _ = level_rows(levels)
+        windows = counted(3000 + autoregressive(rng, 200, rho, 60.0))
+        (row,), _ = level_rows(windows)
         means.append(row.output_tps)
         errors.append(row.output_tps_sem)
     assert np.mean(errors) == approx(np.std(means), rel=0.15)
 
 
 def test_quantisation_bounds_the_error_from_below() -> None:
-    levels = Levels(tps_quantum=0.1, accept_quantum=0.01)
-    levels.add(windows(np.full(25, 3000.0)))
-    (row,), _ = level_rows(levels)
+    windows = counted(np.full(25, 3000.0), tps_quantum=0.1)
+    (row,), _ = level_rows(windows)
     assert row.output_tps_sem == approx(0.1 / math.sqrt(12) / 5)
     assert row.accept_length_sem == approx(0.01 / math.sqrt(12) / 5)
 
 
 def test_one_window_has_no_error() -> None:
-    levels = Levels()
-    levels.add(windows(np.array([3000.0])))
-    (row,), _ = level_rows(levels)
+    windows = counted(np.array([3000.0]))
+    (row,), _ = level_rows(windows)
     assert (row.output_tps_sem, row.accept_length_sem) == (None, None)
 
 
 def test_neighbouring_batches_are_one_level() -> None:
     running = np.array([48.0, 47.0, 48.0, 47.0, 24.0, 24.0, 25.0, 3.0, 4.0])
-    levels = Levels()
-    levels.add(windows(running * 60, running))
-    rows, _ = level_rows(levels)
+    windows = counted(running * 60, running)
+    rows, _ = level_rows(windows)
     assert [r.batch_size for r in rows] == approx([3, 4, 73 / 3, 47.5])
 
 
@@ -129,10 +129,9 @@ def test_account_is_complete_and_batching_does_not_matter(
     drawn: list[tuple[int, float, float, int]], cut: int
 ) -> None:
     running, tps, accept, reason = (np.array(column) for column in zip(*drawn, strict=True))
-    whole, parts = Levels(), Levels()
-    whole.add(windows(tps, running, accept, reason))
-    for piece in (slice(None, cut), slice(cut, None)):
-        parts.add(windows(tps[piece], running[piece], accept[piece], reason[piece]))
+    whole = counted(tps, running, accept, reason)
+    parts = counted(tps[:cut], running[:cut], accept[:cut], reason[:cut])
+    counted(tps[cut:], running[cut:], accept[cut:], reason[cut:], into=parts)
     rows, count = level_rows(whole)
     assert count.read == len(drawn)
     assert count.read == count.used + sum(count.dropped.values())
@@ -180,21 +179,21 @@ def decode_line(draw: st.DrawFn) -> str:
 
 @given(decode_line())
 @settings(max_examples=300)
-def test_strict_and_fast_parsing_agree(line: str) -> None:
+def test_the_pattern_of_a_line_reads_what_the_strict_parser_read(line: str) -> None:
     data = line.encode()
     parsed = parse_decode_line(data)
     assert isinstance(parsed, DecodeLine)
-    strict = one_line(parsed)
-    fast, ok = read_lines([data] * 2, [data.index(b"Decode")] * 2, parsed.layout)
-    assert ok.all()
-    assert fast.tails == list(strict.tails) * 2
-    np.testing.assert_array_equal(fast.values[:, 0], strict.values[:, 0])
-    np.testing.assert_array_equal(fast.time_s[:1], strict.time_s)
+    found = parsed.layout.read([data])
+    assert found == parsed.printed
+    after = data[data.index(b"Decode") :]
+    for key, column in ((b"#token: ", "tokens"), (b"cuda graph: ", "graph"), (b"len: ", "accept")):
+        value = re.split(rb"[,\n]", after.partition(key)[2])[0]
+        assert parsed.text(column) == value
 
 
 @given(decode_line(), st.integers(0, 300), st.binary(min_size=1, max_size=3), st.integers(0, 3))
 @settings(max_examples=300)
-def test_fast_parsing_takes_no_line_that_strict_parsing_refuses(
+def test_the_pattern_takes_no_line_that_the_strict_parser_refuses(
     line: str, at: int, piece: bytes, dropped: int
 ) -> None:
     good = line.encode()
@@ -202,15 +201,11 @@ def test_fast_parsing_takes_no_line_that_strict_parsing_refuses(
     assert isinstance(parsed, DecodeLine)
     at %= len(good)
     bad = good[:at] + piece + good[at + dropped :]
-    start = bad.find(b"Decode batch")
-    if start < 0:
-        return
-    fast, ok = read_lines([good, bad], [good.index(b"Decode"), start], parsed.layout)
-    assert ok[0]
-    if ok[1]:
+    found = parsed.layout.read([bad])
+    if found is not None:
         again = parse_decode_line(bad)
         assert isinstance(again, DecodeLine), again
-        np.testing.assert_array_equal(fast.values[:, 1], one_line(again).values[:, 0])
+        assert found == again.printed
 
 
 def test_result_does_not_depend_on_how_lines_are_batched() -> None:
@@ -224,9 +219,9 @@ def test_result_does_not_depend_on_how_lines_are_batched() -> None:
             lines.append(f"[2026-03-04 05:06:00 TP0] {logs.PREFILL['0.5.9']}\n")
         if rng.random() < 0.01:
             lines.append(lines[-1][:60] + "\n")
-    whole = read_sglang(line for line in lines if True)
+    whole = parse("sglang_log", "".join(lines))
     noisy = [noise for line in lines for noise in (line, "INFO: something else\n")]
-    (again,) = read_sglang(noisy)[:1]
+    (again,) = parse("sglang_log", "".join(noisy))[:1]
     assert whole[0].rows == again.rows
     assert whole[0].windows == again.windows
 

@@ -11,20 +11,26 @@ from typing import Any
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.format import Format
 from specsim.logs.formats._results import (
-    CONTRADICTION,
     LOOSE,
-    MISSING,
     RATES,
+    SLACK,
     accept_length,
-    check,
     joined,
     positive,
     serving,
     with_unread,
 )
-from specsim.logs.json_values import Unread, number, whole
+from specsim.logs.json_values import number, whole
 from specsim.logs.paste import label_of
 from specsim.logs.source import Source
+from specsim.logs.unread import (
+    CONTRADICTION,
+    DAMAGED_ROW,
+    MISSING,
+    TRUNCATED,
+    Unread,
+    check,
+)
 
 _TITLE = "Serving Benchmark Result"
 _SERVING = {
@@ -118,7 +124,7 @@ class _Tables:
         elif self.serving is not None and re.fullmatch(r"={20,}", bare):
             self.close(ended=True)
         elif bare.startswith("|") and not bare.endswith("|"):
-            self.unread["truncated"] += 1
+            self.unread[TRUNCATED] += 1
         elif bare.startswith("|"):
             self._cells([cell.strip() for cell in bare.strip("|").split("|")])
         elif bare.startswith("+") and self.summary is not None:
@@ -133,7 +139,7 @@ class _Tables:
         elif not found:
             self.label = label_of(line) or self.label
             if self.serving is not None and _MEASURE.match(text):
-                self.unread["truncated"] += 1
+                self.unread[TRUNCATED] += 1
         elif key := _SERVING.get(found[1]):
             self._stated(key, found[2], whole_line=line.endswith((b"\n", b"\r")))
 
@@ -141,7 +147,7 @@ class _Tables:
         """Take a figure of a serving table, or of what is printed above one."""
         target = self.before if self.serving is None else self.serving
         if not whole_line:
-            self.unread["truncated"] += 1
+            self.unread[TRUNCATED] += 1
         elif target is self.serving and key in target and key not in self.before:
             self.unread["two tables written into one"] += 1
             self.serving = None
@@ -159,10 +165,10 @@ class _Tables:
             self.header = [_GRID.get(cell.lower(), "") for cell in cells]
         elif self.header and not all(set(cell) <= set("-: ") for cell in cells):
             if len(cells) != len(self.header):
-                self.unread["damaged row"] += 1
+                self.unread[DAMAGED_ROW] += 1
                 return
             record = dict(zip(self.header, map(_value, cells), strict=True))
-            self._keep(_send_one if "speed" in record else _one_batch, record)
+            self._keep(_grid_row, record)
 
     def close(self, ended: bool) -> None:
         """End the table that is open."""
@@ -197,51 +203,31 @@ def _value(text: str) -> float | str:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _send_one(record: Mapping[str, Any]) -> LogEntry:
-    """Read a row of SGLang's send_one: a single stream."""
-    accept = accept_length(record, "acc_length")
-    latency, tokens = positive(record, "latency"), positive(record, "tokens")
-    tps = positive(record, "speed")
-    if accept is None:
+def _grid_row(record: Mapping[str, Any]) -> LogEntry:
+    """Read a row of SGLang's send_one (a single stream), or of its bench_one_batch_server."""
+    single = "speed" in record
+    accept, latency = accept_length(record, "acc_length"), positive(record, "latency")
+    tps = positive(record, "speed" if single else "output_throughput")
+    batch = 1 if single else whole(record, "batch_size")
+    out = number(record, "tokens" if single else "output_len")
+    if not batch or (single and (accept is None or not out)):
         raise Unread(MISSING)
-    check(abs(tokens / latency - tps) <= 0.01 * tps, CONTRADICTION)
-    row = LogRow(
-        kind="closed_loop",
-        batch_size=1.0,
-        concurrency=1.0,
-        output_tps=tps,
-        accept_length=accept,
-        accept_length_scope="run",
-        round_time_s=accept / tps,
-        num_requests=1,
-        output_len=tokens,
-        input_len=number(record, "input_len"),
-        duration_s=latency,
-    )
-    return LogEntry("", "sglang_send_one", "sglang", rows=(row,))
-
-
-def _one_batch(record: Mapping[str, Any]) -> LogEntry:
-    """Read a row of SGLang's bench_one_batch_server."""
-    accept = accept_length(record, "acc_length")
-    tps, latency = positive(record, "output_throughput"), positive(record, "latency")
-    batch = whole(record, "batch_size")
-    if not batch:
-        raise Unread(MISSING)
+    check(not single or abs((out or 0) / latency - tps) <= SLACK * tps, CONTRADICTION)
     row = LogRow(
         kind="closed_loop",
         batch_size=batch,
         concurrency=batch,
         output_tps=tps,
         accept_length=accept,
-        accept_length_scope="pooled",
+        accept_length_scope="run" if single else "pooled",
         round_time_s=accept * batch / tps if accept else None,
         num_requests=batch,
         input_len=number(record, "input_len"),
-        output_len=number(record, "output_len") or None,
+        output_len=out or None,
         duration_s=latency,
     )
-    return LogEntry("", "sglang_bench_one_batch_table", "sglang", rows=(row,))
+    name = "sglang_send_one" if single else "sglang_bench_one_batch_table"
+    return LogEntry("", name, "sglang", rows=(row,))
 
 
 def _evalscope(record: Mapping[str, Any]) -> LogEntry:

@@ -1,0 +1,152 @@
+"""Observations as cases that the closed form solves, at any values of the parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from specsim.acceptance import Acceptance, accept_table
+from specsim.analytic import solve
+from specsim.case import Case
+from specsim.engine import RunPlan
+from specsim.observations import Observation
+from specsim.parameters import COST, KNOT, cost_parameters, cost_values
+from specsim.profile import acceptance_name, assembled, moved_acceptance
+from specsim.server import Setup
+from specsim.uncertainty import Parameter
+from specsim.workload import Lengths, Load, Workload
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
+FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length", "draft_s")
+"""Fields of a solution that observations can be compared with."""
+
+
+def steps_are_priced(observation: Observation, setup: Setup) -> bool:
+    """Whether the model gives the drafter's steps a time: not of a lookup, or of a single step."""
+    system = assembled(setup)
+    draft, plan = system.cost.draft, system.plan(observation.setting, what_if=True)
+    return draft is not None and draft.part is not None and plan.draft_forwards > 0
+
+
+def workload_of(observation: Observation, setup: Setup) -> Workload:
+    """Return the requests of a row: what it states, else what the setup states."""
+    default = setup.workload
+    input_len = default.input_len.mean if observation.input_len is None else observation.input_len
+    output_len = (
+        default.output_len.mean if observation.output_len is None else observation.output_len
+    )
+    cached = observation.input_cached
+    if cached is None:
+        cached = default.input_cached if observation.input_len is None else 0.0
+    return Workload(
+        Lengths(input_len, default.input_len.cv),
+        Lengths(output_len, default.output_len.cv),
+        min(cached, input_len),
+        default.dataset if observation.dataset is None else observation.dataset,
+        default.temperature if observation.temperature is None else observation.temperature,
+        default.evidence if observation.input_len is None else "measured",
+    )
+
+
+def load_of(observation: Observation) -> Load:
+    """Return the load of a row; a steady decode without a context starts empty."""
+    load = observation.load
+    if load.kind == "steady_decode" and load.context_len is None:
+        return Load("steady_decode", load.concurrency, context_len=0.0, window_s=load.window_s)
+    return load
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Observations with what does not depend on the parameters worked out."""
+
+    setup: Setup
+    observations: tuple[Observation, ...]
+    # that rows may belong to, named, before any level is applied
+    acceptances: tuple[Acceptance, ...]
+
+    def predict(self, parameters: tuple[Parameter, ...], coordinates: Floats) -> dict[str, Floats]:
+        """Solve every row at each row of coordinates, all in one go.
+
+        Returns
+        -------
+        Field of the solution -> array (coordinate vectors, observations).
+        """
+        prepared = _prepared(self.setup, self.observations)
+        matter = [i for i, p in enumerate(parameters) if not _prices_alone(p.name)]
+        known: dict[bytes, list[Case]] = {}  # most rows of a Jacobian differ in prices alone
+        flat: list[Case] = []
+        for row in coordinates:
+            key = row[matter].tobytes()
+            if key not in known:
+                known[key] = self._cases(prepared, parameters, row)
+            flat += known[key]
+        count = len(self.observations)
+        cost = assembled(self.setup).cost
+        costs = [cost_parameters(parameters, row) for row in coordinates]
+        solution = solve(cost.stacked(costs, count), flat, with_limit=False)
+        shape = (len(coordinates), count)
+        return {name: getattr(solution, name).reshape(shape) for name in FIELDS}
+
+    def _cases(
+        self, prepared: _Prepared, parameters: tuple[Parameter, ...], coordinates: Floats
+    ) -> list[Case]:
+        """Cases of every row; of the prices only the KV pool is in them."""
+        pool = [
+            p.at(float(z))
+            for p, z in zip(parameters, coordinates, strict=True)
+            if p.name == "kv_pool"
+        ]
+        system = assembled(self.setup, cost_values(kv_pool=pool[0] if pool else 1.0))
+        by_name = {
+            acceptance_name(a): moved_acceptance(a, parameters, coordinates)
+            for a in self.acceptances
+        }
+        like = [
+            Case.of(system, plan, accept_table(by_name[_name(work)], plan.setting), work, load)
+            for plan, work, load in prepared.kinds
+        ]
+        return [like[kind].at(load) for kind, load in prepared.rows]
+
+
+def _prices_alone(name: str) -> bool:
+    """Whether a parameter changes what a round costs, but no case."""
+    return name.startswith(KNOT) or (name in COST and name != "kv_pool")
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What no parameter changes: kinds of rows that differ in load alone, and each row's kind."""
+
+    kinds: tuple[tuple[RunPlan, Workload, Load], ...]
+    rows: tuple[tuple[int, Load], ...]
+
+
+@lru_cache(maxsize=32)
+def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
+    system = assembled(setup)
+    kinds: dict[tuple[RunPlan, Workload, str, float | None], int] = {}
+    firsts: list[tuple[RunPlan, Workload, Load]] = []
+    rows = []
+    for row in observations:
+        plan = system.plan(
+            row.setting,
+            engine_version=row.engine_version,
+            max_running_requests=row.max_running_requests,
+            what_if=True,
+        )
+        workload, load = workload_of(row, setup), load_of(row)
+        key = (plan, workload, load.kind, load.context_len)
+        if key not in kinds:
+            kinds[key] = len(firsts)
+            firsts.append((plan, workload, load))
+        rows.append((kinds[key], load))
+    return _Prepared(tuple(firsts), tuple(rows))
+
+
+@lru_cache(maxsize=256)
+def _name(workload: Workload) -> str:
+    return acceptance_name(Acceptance(workload.dataset, workload.temperature))

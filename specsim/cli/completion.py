@@ -1,0 +1,50 @@
+"""Shell completion: click completes; here the shell is told of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from specsim.errors import InputError
+
+SHELLS = {
+    "bash": (".bash_completions/specsim.sh", ".bashrc", "source ~/.bash_completions/specsim.sh"),
+    "zsh": (".zfunc/_specsim", ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit"),
+    "fish": (".config/fish/completions/specsim.fish", "", ""),
+}
+"""By shell: where the script lies, and the line that a startup file needs, if any."""
+
+
+def completion_script(command: click.Command) -> tuple[str, str]:
+    """Return the name of the user's shell and the script that it reads.
+
+    Raises
+    ------
+    InputError
+        If it is none of `SHELLS`.
+    """
+    shell = Path(os.environ.get("SHELL", "")).name
+    found = get_completion_class(shell)
+    if shell not in SHELLS or found is None:
+        raise InputError(
+            f"shell {shell!r}", "is not one that can complete", f"use {', '.join(SHELLS)}"
+        )
+    return shell, found(command, {}, "specsim", "_SPECSIM_COMPLETE").source()
+
+
+def install_completion(command: click.Command) -> str:
+    """Write the script where the user's shell finds it, and return a sentence about it."""
+    shell, script = completion_script(command)
+    place, startup, line = SHELLS[shell]
+    path = Path.home() / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script, encoding="utf-8")
+    if startup:
+        file = Path.home() / startup
+        known = file.read_text(encoding="utf-8") if file.is_file() else ""
+        if line not in known:
+            file.write_text(f"{known.rstrip()}\n{line}\n".lstrip(), encoding="utf-8")
+    return f"{shell} completion installed in {path}; it works in a new terminal"

@@ -1,0 +1,199 @@
+"""The terminal and files: tables on stdout, talk on stderr, plain when piped; whole files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from specsim.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+    from rich.table import Table
+
+    from specsim.uncertainty import Interval
+
+PIPED_WIDTH = 160
+
+LEAST_WIDTH = 60
+"""A narrower terminal breaks lines itself."""
+
+PATIENCE_S = 1.0
+"""What is done sooner shows no progress bar."""
+
+
+# --- the terminal
+
+
+def console(piped_width: int | None = None, stderr: bool = False) -> Console:
+    """Return a console on stdout or stderr; wide and without colour when piped.
+
+    Parameters
+    ----------
+    piped_width
+        Wrap at this width when piped (COLUMNS overrides); None wraps nothing there.
+    stderr
+        Instead of stdout.
+    """
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    columns = os.environ.get("COLUMNS", "")
+    asked = int(columns) if columns.isdecimal() and int(columns) > 0 else None
+    width = None if stream.isatty() else asked or piped_width or PIPED_WIDTH
+    result = Console(
+        file=stream,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=not stream.isatty() and piped_width is None,
+        width=width,
+    )
+    if result.width < LEAST_WIDTH:
+        result.width = LEAST_WIDTH
+    return result
+
+
+def table(
+    *columns: str,
+    rows: Iterable[Sequence[str]] = (),
+    left: Iterable[int] = (0,),
+    wrap: bool = False,
+) -> Table:
+    """Return a table; columns are flush right but for those numbered in `left`."""
+    from rich import box
+    from rich.table import Table
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(columns):
+        grid.add_column(column, justify="left" if i in left else "right", no_wrap=not wrap)
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def print_sentences(out: Console, sentences: Iterable[str]) -> None:
+    """Print sentences, each wrapped to the console."""
+    for sentence in sentences:
+        out.print(fill(sentence, out.width), soft_wrap=True)
+
+
+def print_notes(out: Console, notes: Iterable[str]) -> None:
+    """Print what an answer rests on, a line with a dash for each."""
+    for note in notes:
+        lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
+        out.print(lines, soft_wrap=True)
+
+
+def print_document(schema: str, content: Any, digits: int | None = None) -> None:
+    """Print a result as JSON; `digits` are significant ones."""
+    from specsim.documents import document
+
+    more = {} if digits is None else {"digits": digits}
+    sys.stdout.write(document(schema, content, **more))
+
+
+def percent(gain: Interval, wide: bool = True) -> str:
+    """Write a gain in per cent, with its interval if there is room."""
+    text = f"{100 * gain.value:+.0f} %"
+    return text + f" ({100 * gain.low:+.0f}..{100 * gain.high:+.0f})" if wide else text
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """Show a spinner on stderr while something runs, if somebody looks."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function (done, total) that draws a bar on stderr, if it takes long and is seen."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import Progress, TaskID
+
+    began = time.monotonic()
+    bar = Progress(console=console(stderr=True), transient=True)
+    task: list[TaskID] = []
+
+    def advance(done: int, total: int) -> None:
+        if not task:
+            if time.monotonic() - began < PATIENCE_S:
+                return
+            bar.start()
+            task.append(bar.add_task(what, total=total))
+        bar.update(task[0], completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if task:
+            bar.stop()
+
+
+# --- files
+
+
+def check_file(flag: str, name: str | None, *endings: str) -> None:
+    """Refuse the name of a file that cannot be written, before anything is computed.
+
+    Raises
+    ------
+    InputError
+        If its folder does not exist, something else has that name, or it ends in no `endings`.
+    """
+    if name is None:
+        return
+    path, said = Path(name), f"{flag} {name}"
+    if endings and path.suffix.lower() not in endings:
+        raise InputError(said, "has another ending", f"end the name in {' or '.join(endings)}")
+    if not path.parent.is_dir():
+        raise InputError(said, "is in a folder that does not exist", "make it, or choose another")
+    if path.is_dir():
+        raise InputError(said, "is a directory", "give the name of a file")
+    if path.exists() and not path.is_file():
+        raise InputError(said, "is a device or a pipe", "give the name of a file")
+
+
+def check_plot(plot: str | None) -> None:
+    """Refuse a picture that cannot be drawn or written, before anything is computed.
+
+    Raises
+    ------
+    InputError
+        If the name has no format, or no file can have it.
+    """
+    if plot is not None:
+        from specsim.report.figure import plot_format
+
+        plot_format(plot)
+        check_file("--plot", plot)
+
+
+def write_file(name: str, content: str) -> None:
+    """Write a file, whole or not at all, and say so on stderr."""
+    from specsim.textfile import write_text
+
+    write_text(Path(name), content)
+    sys.stderr.write(f"wrote {name}\n")
+
+
+def write_plot(plot: str, figure: Figure) -> None:
+    """Write a figure in the format of the file's name, and say so on stderr."""
+    from specsim.report.figure import drawn, plot_format
+    from specsim.textfile import write_bytes
+
+    write_bytes(Path(plot), drawn(figure, plot_format(plot)))
+    sys.stderr.write(f"wrote {plot}\n")

@@ -1,0 +1,135 @@
+"""A server's lines as an entry: its settings, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from specsim.logs.diagnose import Finding, of_load, told, truncated
+from specsim.logs.entry import Diagnosis, LogEntry, LogRow
+from specsim.logs.formats.sglang.lines import GENERATIONS, Layout, generation
+from specsim.logs.formats.sglang.server import Server
+from specsim.logs.levels import level_rows
+from specsim.logs.settings import NO_SPECULATION
+
+OFF_LENGTH = 1.005
+"""Accept lengths that print as 1.00."""
+POOR_LENGTH = 1.05
+
+
+def server_entry(server: Server, path: str) -> LogEntry:
+    """Return what is known of a server."""
+    rows, windows = level_rows(server.windows)
+    settings = _settings(server)
+    return LogEntry(
+        path=path,
+        format="sglang_log",
+        engine="sglang",
+        engine_version=server.facts.version,
+        settings=settings,
+        rows=rows,
+        windows=windows,
+        diagnoses=_diagnoses(server, rows, settings),
+        unread=dict(server.unread),
+        accept_length=server.windows.accept_length,
+        label=server.label,
+        samples=tuple(server.windows.samples),
+    )
+
+
+def _settings(server: Server) -> dict[str, object]:
+    """Return the settings of a server, with what its lines let one infer."""
+    settings, layout = dict(server.facts.settings), server.layout
+    versions = server.version_hint
+    if layout is not None:
+        found = generation(layout)
+        versions = (versions or found) if found == GENERATIONS[-1].versions else found
+        if not layout.prints("accept") and server.drafts_nothing:
+            settings.update(NO_SPECULATION)
+    if versions:
+        settings["version_range"] = versions
+    if layout is not None and layout.prints("rate") and "num_draft_tokens" not in settings:
+        definition = server.rate.definition(layout, None, server.facts.version or versions)
+        n = server.rate.num_draft_tokens(definition)
+        if n is not None:
+            settings["num_draft_tokens"] = n
+            settings["inferred"] = ["num_draft_tokens"]
+    if server.prefills:
+        settings["prefill_batches"] = server.prefills
+    sequences, new, cached = server.prompt
+    if sequences:
+        settings["prefill_tokens_per_sequence"] = float(f"{new / sequences:.6g}")
+        settings["cached_tokens_per_sequence"] = float(f"{cached / sequences:.6g}")
+    return settings
+
+
+def _diagnoses(
+    server: Server, rows: Sequence[LogRow], settings: Mapping[str, object]
+) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses of one server, whose entry has these rows and settings."""
+    facts, layout, windows = server.facts, server.layout, server.windows
+    adaptive = (
+        f"the draft depth changed {facts.adaptive} times while running (adaptive speculation): "
+        "an accept length over several of them belongs to no one setting"
+    )
+    retracted = (
+        f"{facts.retracted} requests were retracted in {facts.retractions} events: "
+        "the KV cache was full, and their tokens were computed twice"
+    )
+    is_adaptive = facts.adaptive or settings.get("speculative_adaptive")
+    ranks = len(windows.ranks.named)
+    summed = f"{ranks} data-parallel ranks were summed per window"
+    findings: list[Finding] = []
+    if layout is not None and layout.prints("accept"):
+        findings += _acceptance(rows)
+    findings += [
+        ("partial_drafting", adaptive if is_adaptive else ""),
+        ("retraction", retracted if facts.retractions else ""),
+    ]
+    if layout is not None and layout.prints("rate"):
+        findings.append(("accept_rate_definition", _rate_definition(server, layout, settings)))
+    findings.append(("ranks_summed", summed if ranks > 1 else ""))
+    return (
+        *of_load(rows, settings, windows.read, windows.with_prefill),
+        *told(findings),
+        *truncated(server.unread, "decode line(s)"),
+    )
+
+
+def _acceptance(rows: Sequence[LogRow]) -> list[Finding]:
+    lengths = [(r.accept_length, r.batch_size or 0.0) for r in rows if r.accept_length is not None]
+    off = [batch for length, batch in lengths if length < OFF_LENGTH]
+    poor = [length for length, _ in lengths if OFF_LENGTH <= length < POOR_LENGTH]
+    where = ""
+    if off and len(off) < len(lengths):
+        low, high = f"{min(off):.0f}", f"{max(off):.0f}"
+        where = f" at {low} running" if min(off) == max(off) else f" at {low} to {high} running"
+    failing = (
+        f"accept length {min(poor, default=0):.2f}: next to no draft is accepted; "
+        "the drafter does not fit the model or its weights are wrong"
+    )
+    return [
+        (
+            "speculation_off",
+            f"accept length 1.00{where}: speculation is off, not failing" if off else "",
+        ),
+        ("zero_acceptance", failing if poor else ""),
+    ]
+
+
+def _rate_definition(server: Server, layout: Layout, settings: Mapping[str, object]) -> str:
+    n, inferred = settings.get("num_draft_tokens"), settings.get("inferred")
+    versions = server.facts.version or str(settings.get("version_range", ""))
+    definition = server.rate.definition(layout, None if inferred else n, versions)
+    if definition == "drafts_only":
+        formula = "(accept_len - 1)/(num_draft_tokens - 1)"
+    elif definition == "with_bonus" and not layout.comma:
+        formula = "accept_len/(num_steps + 1), the bonus token included"
+    elif definition == "with_bonus":
+        formula = "accept_len/num_draft_tokens, the bonus token included"
+    else:
+        formula = (
+            "accept_len/num_draft_tokens (to 0.5.10) or (accept_len - 1)/(num_draft_tokens - 1) "
+            "(from 0.5.11): the log does not tell which"
+        )
+    implied = f"; it implies {n} draft tokens" if inferred and n is not None else ""
+    return f"accept rate of this version is {formula}; only the accept length is used{implied}"

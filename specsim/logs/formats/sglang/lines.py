@@ -1,0 +1,302 @@
+"""Grammar of SGLang's ``Decode batch`` and ``Prefill batch`` lines, 0.4.0 to 0.5.23.
+
+A decode line is parsed strictly here, once per layout; from its fields one regular expression is
+made, with which further lines of the same layout are read. What does not fit the grammar is not
+guessed at: it is reported as unread, with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+from specsim.logs.unread import DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
+
+MARK = b"Decode batch"
+
+_INT = rb"\d{1,9}"
+_TWO_DECIMALS = rb"\d{1,9}\.\d\d"
+_ANY = rb"-?\d{1,15}(?:\.\d{1,15})?%?|True|False|None|nan|inf|[A-Za-z_]{1,32}"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field that some version prints."""
+
+    key: bytes
+    value: bytes  # regular expression
+    column: str = ""  # in which its value goes; of those that are passed over, none
+    sometimes: bool = False  # one server prints it in some lines only
+
+
+FIELDS = {
+    field.key: field
+    for field in (
+        Field(b"#running-req", _INT, "running"),
+        Field(b"#token", _INT, "tokens"),
+        Field(b"#full token", _INT, "tokens"),
+        Field(b"#swa token", _INT),
+        Field(b"mamba num", _INT),
+        Field(b"token usage", _TWO_DECIMALS, "usage"),
+        Field(b"full token usage", _TWO_DECIMALS, "usage"),
+        Field(b"swa token usage", _TWO_DECIMALS),
+        Field(b"mamba usage", _TWO_DECIMALS),
+        Field(b"accept len", _TWO_DECIMALS, "accept"),
+        Field(b"accept rate", _TWO_DECIMALS, "rate"),
+        Field(b"pre-allocated usage", _TWO_DECIMALS),
+        Field(b"#prealloc-req", _INT),
+        Field(b"#transfer-req", _INT),
+        Field(b"#host-receive-req", _INT, sometimes=True),
+        Field(b"#retracted-req", _INT, sometimes=True),
+        Field(b"cuda graph", rb"True|False", "graph"),
+        Field(b"gen throughput (token/s)", _TWO_DECIMALS, "tps"),
+        Field(b"largest-len", _INT, "largest"),
+        Field(b"#queue-req", _INT, "queue"),
+        Field(b"cap len", _ANY, sometimes=True),
+        Field(b"block accept len", _ANY, sometimes=True),
+        Field(b"fwd occupancy", _ANY, sometimes=True),
+    )
+}
+"""Known fields; others (TFLOPS and the like) are passed over if they are well formed."""
+
+COLUMNS = ("running", "tokens", "usage", "accept", "rate", "graph", "tps", "queue")
+"""What the fields say."""
+
+Printed = dict[str, Sequence[bytes]]
+"""Texts of lines by column, `prefix` among them; empty where a line has no such field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The lines of some versions: what tells one server's lines from another's."""
+
+    comma: bool  # "Decode batch," rather than "Decode batch."
+    trailing_comma: bool
+    fields: frozenset[bytes]  # known keys, without those that are there sometimes
+    pattern: re.Pattern[bytes]  # of a whole line; its groups are columns
+
+    def read(self, lines: Sequence[bytes]) -> Printed | None:
+        """Read lines that are all of this layout; None if any is not."""
+        found = self.pattern.findall(b"".join(lines))
+        if len(found) != len(lines):
+            return None
+        texts = list(zip(*found, strict=True)) if found else [()] * self.pattern.groups
+        return {name: texts[at - 1] for name, at in self.pattern.groupindex.items()}
+
+    def like(self, other: Layout) -> bool:
+        """Equal, but for a trailing comma, which a paste may lose."""
+        return self.comma == other.comma and self.fields == other.fields
+
+    def prints(self, column: str) -> bool:
+        """Whether the lines have a field for a column."""
+        return any(FIELDS[key].column == column for key in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Versions that print decode lines of a kind."""
+
+    versions: str
+    comma: bool
+    trailing_comma: bool | None = None
+    prints: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+GENERATIONS = (
+    Generation("0.5.3", comma=False, prints=("rate",)),
+    Generation("0.4.3", comma=False, prints=("largest",), lacks=("graph",)),
+    Generation("0.4.0-0.4.2", comma=False, trailing_comma=False, lacks=("graph",)),
+    Generation("0.4.4-0.4.5", comma=False, trailing_comma=True, lacks=("graph",)),
+    Generation("0.4.6-0.4.8", comma=False, trailing_comma=False, prints=("graph",)),
+    Generation("0.4.9-0.5.2", comma=False, trailing_comma=True, prints=("graph", "accept")),
+    Generation("0.4.9-0.5.3", comma=False, trailing_comma=True, prints=("graph",)),
+    Generation("0.5.4-0.5.8", comma=True, trailing_comma=True),
+    Generation("0.5.9-0.5.23", comma=True, trailing_comma=False),
+)
+"""The first that fits is it."""
+
+
+def generation(layout: Layout) -> str:
+    """Versions that print decode lines of this layout, as ``first-last``."""
+    return next(
+        g.versions
+        for g in GENERATIONS
+        if g.comma == layout.comma
+        and g.trailing_comma in (None, layout.trailing_comma)
+        and all(layout.prints(column) for column in g.prints)
+        and not any(layout.prints(column) for column in g.lacks)
+    )
+
+
+_ANSI = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]")
+_HEAD = re.compile(rb"Decode batch(?: ?\[\d{1,9}\]| \d{1,9})?([.,]) ")
+_KEY = re.compile(rb"#?[A-Za-z][\w #./()%-]{0,60}")
+_COUNT = re.compile(rb"\d{1,9}")
+_STAMP = re.compile(rb"(?<!\d)(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
+_RANK = re.compile(rb" (DP|TP|PP|EP)(\d{1,5})(?=[ \]])")
+RESEMBLANCE = 0.75
+"""Share of common characters from which on an unknown key is a damaged known one."""
+
+Rank = int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLine:
+    """One decode line that was read, and the layout that further lines may share."""
+
+    printed: Printed
+    layout: Layout
+
+    def text(self, column: str) -> bytes:
+        """Return what the line says."""
+        return self.printed[column][0]
+
+
+def parse_decode_line(line: bytes) -> DecodeLine:
+    """Read one line that contains ``Decode batch``.
+
+    Parameters
+    ----------
+    line
+        The line with its end. A line without one may have been cut: its last number is not
+        trusted.
+
+    Raises
+    ------
+    Unread
+        If it could not be read, saying why.
+    """
+    text, ended = _bare(line)
+    check(text.count(MARK) == 1, TWO_IN_ONE)
+    start = text.index(MARK)
+    head = _HEAD.match(text, start)
+    if head is None:
+        raise Unread(DAMAGED if ended else TRUNCATED)
+    body, trailing = text[head.end() :], text.endswith(b",")
+    keys = _keys(body.removesuffix(b","))
+    check(b"#queue-req" in keys, TRUNCATED)
+    check({b"#running-req", b"gen throughput (token/s)"} <= set(keys), "a field is missing")
+    layout = _layout(_COUNT.sub(b"0", head[0]), keys, trailing)
+    printed = layout.read([text + b"\n"])
+    if printed is None:
+        raise Unread(DAMAGED)
+    return DecodeLine(printed if ended or trailing else {**printed, "queue": (b"",)}, layout)
+
+
+def _bare(line: bytes) -> tuple[bytes, bool]:
+    """Strip colours, quotes and line ends; tell whether the line was complete."""
+    ended = line.endswith((b"\n", b"\r"))
+    text = _ANSI.sub(b"", line).replace(b"|END", b"")
+    start = text.find(MARK)
+    if b'"' in text[:start]:  # the message of a structured (JSON) log
+        close = text.find(b'"', start)
+        if close > 0:
+            text, ended = text[:close].removesuffix(b"\\n"), True
+    return text.rstrip(b"\r\n`\"' "), ended
+
+
+def _keys(text: bytes) -> tuple[bytes, ...]:
+    """Keys of fields that are all well formed."""
+    keys: list[bytes] = []
+    parts = text.split(b", ")
+    for part in parts:
+        key, colon, value = part.partition(b": ")
+        if not colon or not re.fullmatch(FIELDS[key].value if key in FIELDS else _ANY, value):
+            cut = part is parts[-1] and b"#queue-req" not in keys
+            raise Unread(TRUNCATED if cut else DAMAGED)
+        check(key not in keys, TWO_IN_ONE)
+        check(key in FIELDS or (_KEY.fullmatch(key) and not _misspelt(key, text)), DAMAGED)
+        keys.append(key)
+    return tuple(keys)
+
+
+def _misspelt(key: bytes, text: bytes) -> bool:
+    """Whether an unknown key looks like a damaged known one that the line lacks."""
+    return any(known + b": " not in text for known in _resembled(key))
+
+
+@lru_cache(1024)
+def _resembled(key: bytes) -> tuple[bytes, ...]:
+    """Known keys that an unknown one resembles."""
+    spelt = key.decode("latin-1")
+    return tuple(
+        known
+        for known in FIELDS
+        if SequenceMatcher(None, spelt, known.decode()).ratio() > RESEMBLANCE
+    )
+
+
+@lru_cache(256)
+def _layout(head: bytes, keys: Sequence[bytes], trailing: bool) -> Layout:
+    """Describe lines with these fields in this order; a 0 in the head is a count of iterations."""
+    parts, left = [], [*COLUMNS]
+    for key in keys:
+        field = FIELDS.get(key, Field(key, _ANY))
+        group = b"?:"
+        if field.column in left:
+            left.remove(field.column)
+            group = b"?P<%s>" % field.column.encode()
+        parts.append(re.escape(key) + b": (" + group + field.value + b")")
+    absent = b"".join(b"(?P<%s>)" % column.encode() for column in left)
+    # The group that may not be gone back into ends at the first mark of a line.
+    start = rb"(?m:^)(?>(?P<prefix>[^\n]*?)Decode batch)"
+    start += re.escape(head[len(MARK) :]).replace(b"0", _COUNT.pattern)
+    end = (b"," if trailing else b"") + rb" ?\r?\n"
+    return Layout(
+        comma=head.endswith(b", "),
+        trailing_comma=trailing,
+        fields=frozenset(key for key in keys if key in FIELDS and not FIELDS[key].sometimes),
+        pattern=re.compile(start + b", ".join(parts) + absent + end),
+    )
+
+
+def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return (time stamp, ranks) of what stands before the message; either may be empty.
+
+    >>> parse_prefix(b"[2026-01-01 00:00:00 DP1 TP4] ")
+    (b'2026-01-01 00:00:00', b' DP1 TP4] ')
+    """
+    start = prefix.rfind(b"[20")
+    if start >= 0 and prefix[start + 20 : start + 21] in (b" ", b"]"):
+        return prefix[start + 1 : start + 20], prefix[start + 20 :]
+    stamps, ranks = _STAMP.findall(prefix), _RANK.findall(prefix)
+    stamp = b" ".join(stamps[-1]) if stamps else b""
+    return stamp, b"".join(b" " + kind + number + b"]" for kind, number in ranks)
+
+
+def parse_ranks(text: bytes) -> tuple[Rank, tuple[Rank, ...]]:
+    """Return the data-parallel rank, and the (TP, PP, EP) ranks, that a prefix names.
+
+    >>> parse_ranks(b" DP1 TP4] ")
+    (1, (4, None, None))
+    """
+    found = {kind: int(number) for kind, number in _RANK.findall(text)}
+    return found.get(b"DP"), tuple(found.get(kind) for kind in (b"TP", b"PP", b"EP"))
+
+
+_PREFILL = re.compile(
+    rb"Prefill batch[^#\n]{0,24}#new-seq: (\d{1,9}), #new-token: (\d{1,9}), "
+    rb"#cached-token: (\d{1,9}), "
+)
+
+
+def parse_prefill_line(line: bytes) -> tuple[int, int, int] | None:
+    """Return the sequences, new tokens and cached tokens of a ``Prefill batch`` line."""
+    found = _PREFILL.search(line)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def prefill_versions(line: bytes) -> str:
+    """Versions that print a prefill line like this; empty if it does not tell."""
+    if b"#pending-token" in line:
+        return "0.5.11-0.5.23"
+    if b"cache hit rate" in line:
+        return "0.4.0-0.4.2"
+    graph, throughput = line.find(b"cuda graph"), line.find(b"input throughput")
+    if graph < 0 or throughput < 0:
+        return ""
+    return "0.5.10" if graph < throughput else "0.5.9"

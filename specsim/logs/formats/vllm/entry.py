@@ -1,0 +1,166 @@
+"""A server's lines as an entry: its settings, rows and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from specsim.logs.diagnose import Finding, of_load, partial_drafting, told, truncated
+from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.logs.formats.vllm.server import Server
+from specsim.logs.levels import LEVEL_WIDTH, level_rows
+from specsim.logs.settings import NO_SPECULATION, chain_settings
+
+SILENT_WINDOWS = 2
+"""So many windows without a drafting line, in a log that was not filtered, draft nothing."""
+
+
+def server_entry(server: Server, path: str) -> LogEntry:
+    """Return what is known of a server."""
+    drafting, v0 = server.drafting, server.v0
+    settings = _settings(server)
+    plain = settings.get("algorithm") == "none"
+    if plain:
+        server.windows.accept_quantum = 0.0
+    rows, windows = level_rows(server.windows)
+    rows = tuple(_with_drafting(row, server, plain) for row in rows) or _drafting_alone(server)
+    alone = drafting.alone or int(v0 is not None)
+    accept = v0.accept_length if v0 and not drafting.lines else drafting.accept_length
+    return LogEntry(
+        path=path,
+        format="vllm_log",
+        engine="vllm",
+        engine_version=server.facts.version,
+        settings=settings,
+        rows=rows,
+        windows=WindowCount(windows.read + alone, windows.used + alone, windows.dropped),
+        diagnoses=_diagnoses(server, rows, settings),
+        unread=dict(server.unread),
+        accept_length=1.0 if plain else accept,
+        survival=drafting.survival(),
+        label=server.label,
+        samples=tuple(server.windows.samples),
+    )
+
+
+def _settings(server: Server) -> dict[str, object]:
+    settings = dict(server.facts.settings)
+    drafts = server.drafting.lines or server.v0 or server.mentions_drafting
+    k = server.v0.num_steps if server.v0 else server.drafting.positions
+    if k:
+        settings = {**chain_settings(k), **settings}
+    silent = server.windows.read >= SILENT_WINDOWS or server.label
+    if not drafts and silent and server.other_lines and "algorithm" not in settings:
+        settings.update(NO_SPECULATION)
+    return settings
+
+
+def _with_drafting(row: LogRow, server: Server, plain: bool) -> LogRow:
+    batch, tps = row.batch_size or 0.0, row.output_tps
+    near = batch / LEVEL_WIDTH, batch * LEVEL_WIDTH
+    accept = 1.0 if plain else row.accept_length
+    return replace(
+        row,
+        accept_length=accept,
+        survival=server.drafting.survival(*near),
+        round_time_s=accept * batch / tps if accept and tps and not row.mixed else None,
+        drafted_per_round=server.drafting.drafted_per_round(*near),
+        accept_rate=server.drafting.accept_rate(*near),
+    )
+
+
+def _drafting_alone(server: Server) -> tuple[LogRow, ...]:
+    """Return a row of drafting alone, for a log without usable throughput lines."""
+    drafting, v0 = server.drafting, server.v0
+    if v0:
+        row = LogRow(
+            accept_length=v0.accept_length,
+            accept_length_scope="pooled",
+            drafted_per_round=float(v0.num_steps),
+            accept_rate=v0.rate,
+        )
+        return (row,)
+    if not drafting.lines:
+        return ()
+    row = LogRow(
+        windows=drafting.lines,
+        accept_length=drafting.accept_length,
+        survival=drafting.survival(),
+        drafted_per_round=drafting.drafted_per_round(),
+        accept_rate=drafting.accept_rate(),
+        accept_length_scope="run",
+    )
+    return (row,)
+
+
+def _diagnoses(
+    server: Server, rows: Sequence[LogRow], settings: Mapping[str, object]
+) -> tuple[Diagnosis, ...]:
+    windows = server.windows
+    preempted = server.preemptions or server.facts.preemptions
+    full = f"{preempted} requests were preempted: the KV cache was full"
+    eager = "enforce_eager=True: no forward runs as a CUDA graph"
+    ranks = max(len(windows.ranks.named), server.engines)
+    summed = f"{ranks} data-parallel engines were summed"
+    findings: list[Finding] = [
+        ("retraction", full if preempted else ""),
+        ("eager", eager if settings.get("disable_cuda_graph") is True else ""),
+        ("ranks_summed", summed if ranks > 1 else ""),
+    ]
+    return (
+        *of_load(rows, settings, windows.read, windows.with_prefill),
+        *_of_drafting(server, settings.get("num_steps")),
+        *told(findings),
+        *truncated(server.unread),
+    )
+
+
+def _of_drafting(server: Server, steps: object) -> list[Diagnosis]:
+    """Return what is wrong with the drafting, and what the numbers mean."""
+    drafting = server.drafting
+    bonus = (
+        f"the printed mean acceptance length leaves out the bonus token (vLLM 0.8.5) "
+        f"in {drafting.corrected} lines: 1 was added"
+    )
+    findings: list[Finding] = [
+        ("bonus_excluded", bonus if drafting.corrected else ""),
+        ("accept_rate_definition", _v0_rate(server)),
+        ("zero_acceptance", _unused_positions(server)),
+    ]
+    partial = (
+        partial_drafting(drafting.drafted_per_round(), steps) if isinstance(steps, int) else []
+    )
+    underivable = (
+        f"this version prints {100 * (drafting.accept_rate() or 0.0):.0f} % accepted over drafted "
+        "tokens but no accept length: without num_speculative_tokens it cannot be derived"
+    )
+    rate_alone = drafting.lines and drafting.accept_length is None and drafting.positions == 0
+    return [
+        *told(findings),
+        *partial,
+        *told([("accept_rate_definition", underivable if rate_alone else "")]),
+    ]
+
+
+def _v0_rate(server: Server) -> str:
+    v0 = server.v0
+    if v0 is None:
+        return ""
+    return (
+        f"draft acceptance rate {v0.rate:.3f} of vLLM V0 also counts drafts after the first "
+        f"rejected one: 1 + k x rate would overstate the accept length "
+        f"({1 + v0.num_steps * v0.rate:.2f} instead of {v0.accept_length:.2f})"
+    )
+
+
+def _unused_positions(server: Server) -> str:
+    survival, length = server.drafting.survival(), server.drafting.accept_length
+    useful = sum(s > 0 for s in survival or ())
+    if not survival or length is None or useful == len(survival):
+        return ""
+    if not useful:
+        return "no draft was ever accepted: the drafter does not fit the model"
+    return (
+        f"draft positions {useful + 1} to {len(survival)} were never accepted: "
+        f"num_speculative_tokens {useful} gives the same accept length ({length:.2f})"
+    )

@@ -1,0 +1,268 @@
+"""Lines of one server -> windows -> moments per load level, online and in constant memory.
+
+The lines of the data-parallel ranks are summed to windows, and each window is judged: its
+throughput may be spoilt by prefill, by a ramp of the batch, by idle time. Windows are then counted
+by (running requests, CUDA graph, prefill within, speed), where speed is the throughput per request
+on a logarithmic scale; of each such cell only moments are kept. The speed is a key because windows
+that idle time has slowed can only be told from the others at the end (:mod:`specsim.logs.levels`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specsim.logs.entry import LogWindow
+from specsim.logs.ranks import DUPLICATE, NO_RANK, ParseRank, RankTable, group_starts
+
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
+
+Columns = dict[str, "Floats"]
+"""Successive lines or windows: an array for each name of `COLUMNS`."""
+
+COLUMNS: dict[str, np.ufunc] = {
+    "time_s": np.fmin,  # print time since 1970; NaN where there is none, here and below
+    "running": np.add,  # requests that run
+    "queue": np.add,  # requests that wait
+    "usage": np.add,  # fraction of the KV cache in use, averaged over the ranks
+    "output_tps": np.add,  # tokens per second of the window
+    "emitted": np.add,  # tokens that verification gave; over `rounds` it is the accept length
+    "rounds": np.add,  # a number proportional to request-rounds; 0 where nothing was drafted
+    "graph": np.fmin,  # 1 as CUDA graph, 0 eager
+    "prefill": np.fmax,  # 1 where a prefill ran within the window
+}
+"""What a line says, and how the ranks of a window combine."""
+
+REASONS = ("", "prefill", "ramp", "idle", "rank_missing", "duplicate_rank", "prefill")
+"""Why a window's throughput is not used; the index is the code in columns."""
+USED, PREFILL, RAMP, IDLE, RANK_MISSING, DUPLICATE_RANK, PREFILL_RAMP = range(len(REASONS))
+"""Windows with prefill at a steady batch may still make a row of their own; a ramp never does."""
+
+SPEED_STEP = 0.1
+"""Width of a speed cell, natural log."""
+RAMP_CHANGE = 0.1
+"""A window over which the batch changed by more than this fraction is a ramp."""
+
+MOMENTS = (
+    *("n", "tps", "tps2", "tokens", "time", "n_al", "w", "w_al", "al", "al2"),
+    *("n_queue", "queue", "n_usage", "usage", "pairs", "x", "y", "xy"),
+)
+_SPEEDS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Windows with the same running batch, graph flag, prefill flag and speed."""
+
+    running: int
+    graph: bool | None
+    mixed: bool
+    speed: int
+    moments: Floats
+
+    @property
+    def count(self) -> int:
+        """Windows in the cell."""
+        return int(self.moments[0])
+
+
+class Windows:
+    """The windows of one server.
+
+    Parameters
+    ----------
+    rank_of
+        Returns the ranks in what stands before a line; see :class:`specsim.logs.ranks.RankTable`.
+    equal_time
+        Windows are equally long (vLLM), not equally many rounds (SGLang): decides whether the
+        mean throughput is an arithmetic mean or tokens over time.
+    tps_quantum
+        Step of the printed throughputs.
+    max_samples
+        Single windows to keep.
+    """
+
+    def __init__(
+        self,
+        rank_of: ParseRank,
+        equal_time: bool = False,
+        tps_quantum: float = 0.01,
+        max_samples: int = 0,
+    ) -> None:
+        self.ranks = RankTable(rank_of)
+        self.equal_time = equal_time
+        self.tps_quantum = tps_quantum
+        self.accept_quantum = 0.01  # step of the printed lengths; 0 where they are known to be 1
+        self.started = False  # a start-up was seen: the first window after it is a ramp
+        self.read = 0  # windows counted
+        self.with_prefill = 0  # of them, those in which a prefill ran
+        self.lost: Counter[tuple[int, str]] = Counter()  # (running, reason) -> windows not used
+        self.samples: list[LogWindow] = []
+        self._max_samples = max_samples
+        self._sums: dict[int, Floats] = {}
+        self._pooled = (0.0, 0.0)
+        self._open: tuple[Columns, list[bytes]] | None = None
+        self._last_running = np.nan
+        self._last_level = (-1, 0.0)
+
+    def add(self, lines: Columns, ranks: Sequence[bytes], final: bool) -> int:
+        """Count lines; unless they are the `final` ones, the last window may lack ranks still.
+
+        Parameters
+        ----------
+        lines
+            Columns of the lines.
+        ranks
+            What stands before each line and names its rank.
+
+        Returns
+        -------
+        int
+            Lines without a rank among lines that have one: they are not counted.
+        """
+        names = list(ranks)
+        if self._open is not None:
+            lines = {k: np.concatenate((self._open[0][k], lines[k])) for k in COLUMNS}
+            names, self._open = self._open[1] + names, None
+        slots = self.ranks.slots(names)
+        double, keep = np.flatnonzero(slots == DUPLICATE), np.flatnonzero(slots >= 0)
+        if len(double):
+            self.count(_part(lines, double), np.full(len(double), DUPLICATE_RANK))
+        lines, slots_kept = _part(lines, keep), slots[keep]
+        several = len(self.ranks.named) > 1
+        starts = group_starts(slots_kept, lines["time_s"], len(self.ranks.named))
+        if several and not final and len(starts):
+            last = int(starts[-1])
+            self._open = (_part(lines, np.s_[last:]), [names[i] for i in keep[last:]])
+            lines, starts = _part(lines, np.s_[:last]), starts[:-1]
+        if len(starts):
+            size = np.diff(np.append(starts, len(lines["running"])))
+            if several:
+                lines = {k: over.reduceat(lines[k], starts) for k, over in COLUMNS.items()}
+                lines["usage"] = lines["usage"] / size
+            self.count(lines, self._reasons(lines, size < self.ranks.expected))
+        return int((slots == NO_RANK).sum())
+
+    def _reasons(self, w: Columns, missing: Flags) -> Ints:
+        """Judge windows; `missing` are those that lack a rank."""
+        running, prefill = w["running"], w["prefill"] > 0
+        whole = running[~missing]
+        ramp = np.zeros(len(running), dtype=bool)
+        ramp[~missing] = _ramps(whole, self._last_running)
+        ramp[0] |= self.read == 0 and self.started
+        reason = np.where(prefill, np.where(ramp, PREFILL_RAMP, PREFILL), np.where(ramp, RAMP, 0))
+        reason[(running < 1) | (w["output_tps"] <= 0)] = IDLE
+        reason[missing] = RANK_MISSING
+        self._last_running = whole[-1] if len(whole) else self._last_running
+        return reason
+
+    def count(self, w: Columns, reason: Ints) -> None:
+        """Count windows that were judged: `reason` is an index into `REASONS`."""
+        if not len(reason):
+            return
+        with np.errstate(invalid="ignore", divide="ignore"):
+            accept = np.where(w["rounds"] > 0, w["emitted"] / w["rounds"], np.nan)
+        self.read += len(reason)
+        busy = (reason != IDLE) & (reason != DUPLICATE_RANK)
+        self.with_prefill += int(((w["prefill"] > 0) & busy).sum())
+        known = np.isfinite(accept) & (reason != DUPLICATE_RANK)
+        rounds, emitted = w["rounds"][known].sum(), w["emitted"][known].sum()
+        self._pooled = (self._pooled[0] + float(rounds), self._pooled[1] + float(emitted))
+        for at in np.flatnonzero(reason > PREFILL):
+            self.lost[int(w["running"][at]), REASONS[reason[at]]] += 1
+        self._add_used(w, accept, reason)
+        room = self._max_samples - len(self.samples)
+        if room > 0:
+            self.samples.extend(list(_single(w, accept, reason))[:room])
+
+    def _add_used(self, w: Columns, accept: Floats, reason: Ints) -> None:
+        keep = reason <= PREFILL
+        used, accept = _part(w, keep), accept[keep]
+        running, tps = used["running"], used["output_tps"]
+        if not len(running):
+            self._last_level = (-1, 0.0)
+            return
+        graph = np.where(np.isfinite(used["graph"]), used["graph"], -1).astype(np.int64)
+        level = (running.astype(np.int64) * 4 + graph + 1) * 2 + (reason[keep] == PREFILL)
+        speed = np.rint(np.log(tps / running) / SPEED_STEP).clip(-255, 255).astype(np.int64)
+        columns = np.stack([*_moments(used, accept), *self._pairs(level, tps, keep)])
+        keys, inverse = np.unique(level * _SPEEDS + speed + 256, return_inverse=True)
+        sums = np.array([np.bincount(inverse, weights=c, minlength=len(keys)) for c in columns])
+        for i, key in enumerate(keys.tolist()):
+            self._sums[key] = self._sums.get(key, 0.0) + sums[:, i]
+
+    def _pairs(self, level: Ints, tps: Floats, keep: Flags) -> Floats:
+        """Successive windows of one level: 1, x, y and xy, for the lag-1 autocorrelation."""
+        at = np.flatnonzero(keep)
+        before = np.concatenate(([self._last_level[1]], tps[:-1]))
+        same = np.concatenate(([self._last_level[0]], level[:-1])) == level
+        same[1:] &= np.diff(at) == 1
+        same[0] &= at[0] == 0
+        self._last_level = (int(level[-1]) if keep[-1] else -1, float(tps[-1]))
+        pairs: Floats = np.stack([np.ones_like(tps), before, tps, before * tps]) * same
+        return pairs
+
+    def cells(self) -> list[Cell]:
+        """Return the cells by increasing batch."""
+        cells = []
+        for key in sorted(self._sums):
+            level, speed = divmod(key, _SPEEDS)
+            graph = level // 2 % 4 - 1
+            flag = None if graph < 0 else bool(graph)
+            cells.append(Cell(level // 8, flag, bool(level % 2), speed - 256, self._sums[key]))
+        return cells
+
+    @property
+    def accept_length(self) -> float | None:
+        """Accept length over all rounds that were printed, None if none was."""
+        rounds, emitted = self._pooled
+        return emitted / rounds if rounds > 0 else None
+
+
+def _part(columns: Columns, where: Flags | Ints | slice) -> Columns:
+    return {name: column[where] for name, column in columns.items()}
+
+
+def _ramps(running: Floats, before: float) -> Flags:
+    """Where the batch changed too much for a window to belong to one load level."""
+    previous = np.concatenate(([before], running[:-1]))
+    with np.errstate(invalid="ignore"):
+        changed: Flags = np.abs(running - previous) > RAMP_CHANGE * np.maximum(running, previous)
+    return changed
+
+
+def _moments(w: Columns, accept: Floats) -> Iterator[Floats]:
+    """Columns that are summed, in the order of `MOMENTS`, without the pairs."""
+    tps, drafted = w["output_tps"], np.isfinite(accept)
+    tokens = w["running"] * np.where(drafted, accept, 1.0)
+    rounds, al = w["rounds"] * drafted, np.where(drafted, accept, 0.0)
+    yield from (np.ones_like(tps), tps, tps**2, tokens, tokens / tps)
+    yield from (drafted, rounds, rounds * al, al, al**2)
+    for column in (w["queue"], w["usage"]):
+        known = np.isfinite(column)
+        yield from (known, np.where(known, column, 0.0))
+
+
+def _single(w: Columns, accept: Floats, reason: Ints) -> Iterator[LogWindow]:
+    """Yield windows one by one."""
+    for i, why in enumerate(reason):
+        graph = _known(w["graph"][i])
+        yield LogWindow(
+            time_s=_known(w["time_s"][i]),
+            running=float(w["running"][i]),
+            queue=_known(w["queue"][i]),
+            output_tps=float(w["output_tps"][i]),
+            accept_length=_known(accept[i]),
+            cuda_graph=None if graph is None else bool(graph),
+            prefill=why in (PREFILL, PREFILL_RAMP),
+            dropped=REASONS[why] or None,
+        )
+
+
+def _known(value: np.float64) -> float | None:
+    return float(value) if np.isfinite(value) else None
