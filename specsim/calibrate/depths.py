@@ -22,16 +22,8 @@ FAR_LEVEL = 0.9
 def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:
     """Return what the drafter accepts before a fit: by measured depths, or a drafter of its kind.
 
-    Parameters
-    ----------
-    setup
-        The server.
-    observations
-        Rows; survival columns of chains give the accept probabilities by depth.
-
-    Returns
-    -------
-    One per dataset and temperature, the setup's own first.
+    Survival columns of chains give the accept probabilities by depth. Of what comes back there is
+    one per dataset and temperature, the setup's own first.
     """
     system, current = assembled(setup), setup.current
     otherwise = next(_algorithms(observations), current.algorithm if current else "EAGLE3")

@@ -76,7 +76,12 @@ class Rows:
         Field of the solution -> array (coordinate vectors, observations).
         """
         prepared = _prepared(self.setup, self.observations)
-        matter = [i for i, p in enumerate(parameters) if not _prices_alone(p.name)]
+        prices = COST.keys() - {"kv_pool"}  # what changes the cost of a round, but no case
+        matter = [
+            i
+            for i, p in enumerate(parameters)
+            if p.name not in prices and not p.name.startswith(KNOT)
+        ]
         known: dict[bytes, list[Case]] = {}  # most rows of a Jacobian differ in prices alone
         flat: list[Case] = []
         for row in coordinates:
@@ -110,11 +115,6 @@ class Rows:
             for plan, work, load in prepared.kinds
         ]
         return [like[kind].at(load) for kind, load in prepared.rows]
-
-
-def _prices_alone(name: str) -> bool:
-    """Whether a parameter changes what a round costs, but no case."""
-    return name.startswith(KNOT) or (name in COST and name != "kv_pool")
 
 
 @dataclass(frozen=True, slots=True)

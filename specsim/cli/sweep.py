@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
     Example: specsim sweep --grid topk=1,2,4 --grid steps=1-6 -o sweep.csv
     """
     from specsim.decide.candidates import algorithm_of
-    from specsim.decide.sweep import Sweep, product_of
+    from specsim.decide.sweep import Sweep
     from specsim.decide.sweep_run import append_rows, read_done, run_sweep
     from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
@@ -70,7 +71,7 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
         profile,
         tuple(dict.fromkeys((SpecSetting.none(), *wanted))),
         how.concurrency or CONCURRENCY,
-        product_of([_overrides(text) for text in how.vary]),
+        tuple(product(*map(_overrides, how.vary))),
         how.solver,
         how.seed,
         how.what_if,

@@ -248,12 +248,11 @@ class _Lab:
         outcomes = [outcome_of(c, runs[c], runs[static]) for c in ways]
         table = next(o for o in outcomes if o.role == "table")
         noise = 0.0 if math.isnan(table.gain_se) else 2.0 * table.gain_se
-        label = self.load.label if isinstance(self.load, VaryingLoad) else _trace_label(self.load)
         return LoadAnswer(
             profile=self.profile.name,
             seed=self.wish.seed,
             repeats=len(table.runs),
-            load=label,
+            load=self.load.label,
             score=self.score,
             targets=self.wish.targets,
             engine=schedule.engine,
@@ -285,11 +284,6 @@ class _Lab:
                 f"only {today.num_steps} steps ran on this server as far as its profile tells: "
                 "other depths are the model's word, measure one before you rely on a table"
             )
-
-
-def _trace_label(trace: Trace) -> str:
-    span = float(trace.arrival_s[-1] - trace.arrival_s[0])
-    return f"trace of {len(trace.arrival_s)} requests over {span:.0f} s"
 
 
 def _always(setting: SpecSetting) -> str:
