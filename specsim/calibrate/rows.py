@@ -51,14 +51,6 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
     )
 
 
-def load_of(observation: Observation) -> Load:
-    """Return the load of a row; a steady decode without a context starts empty."""
-    load = observation.load
-    if load.kind == "steady_decode" and load.context_len is None:
-        return Load("steady_decode", load.concurrency, context_len=0.0, window_s=load.window_s)
-    return load
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Observations with what does not depend on the parameters worked out."""
@@ -138,7 +130,7 @@ def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
             max_running_requests=row.max_running_requests,
             what_if=True,
         )
-        workload, load = workload_of(row, setup), load_of(row)
+        workload, load = workload_of(row, setup), row.load
         key = (plan, workload, load.kind, load.context_len)
         if key not in kinds:
             kinds[key] = len(firsts)

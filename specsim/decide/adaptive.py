@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -176,7 +177,7 @@ class _Lab:
         adaptation, plan = None, contender.plan
         if contender.policy is not None:
             acceptance = self.profile.acceptance(self.wish.dataset, self.wish.temperature)
-            adaptation = Adaptation.of(contender.policy, self._chain_like(plan), acceptance)
+            adaptation = Adaptation.of(contender.policy, partial(self._chain, plan), acceptance)
             plan = adaptation.head
         one = Grid.of(self.profile, self.wish, (plan,), (Load(concurrency=1),))
         cost, cases = one.cases(self.profile)
@@ -190,24 +191,18 @@ class _Lab:
         )
         return self._measured(result, contender.policy or fixed(plan.setting.num_steps))
 
-    def _chain_like(self, plan: RunPlan) -> Callable[[int], RunPlan]:
-        """Return what plans a chain of so many steps under the scheduler of a plan."""
-        drafts = plan.setting
-
-        def plan_of(steps: int) -> RunPlan:
-            setting = SpecSetting.of(
-                1, steps, algorithm=drafts.algorithm, scheduler=drafts.scheduler
+    def _chain(self, like: RunPlan, steps: int) -> RunPlan:
+        """Plan a chain of so many steps under the scheduler of another plan."""
+        drafts = like.setting
+        setting = SpecSetting(drafts.algorithm, 1, steps, steps + 1, drafts.scheduler)
+        try:
+            return self.profile.system().plan(
+                setting,
+                engine_version=like.version,
+                max_running_requests=self.wish.max_running_requests,
             )
-            try:
-                return self.profile.system().plan(
-                    setting,
-                    engine_version=plan.version,
-                    max_running_requests=self.wish.max_running_requests,
-                )
-            except EngineRefusal:  # a rule on depth would hold for the engine's table too
-                return replace(plan, setting=setting)
-
-        return plan_of
+        except EngineRefusal:  # a rule on depth would hold for the engine's table too
+            return replace(like, setting=setting)
 
     def _measured(self, result: SimulationResult, policy: Policy) -> Run:
         rounds = result.rounds
