@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specsim.decide.sweep import COLUMNS, Sweep, SweepRow
+from specsim.decide.sweep import COLUMNS, Sweep, SweepRow, scenarios
 from specsim.decide.sweep_run import append_rows, read_done, run_sweep
 from specsim.errors import FormatError, InputError
 from specsim.predict import predict
@@ -122,7 +122,9 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert read_done(tmp_path / "none.csv") == frozenset()
 
 
-def test_axes_must_not_be_empty() -> None:
+def test_axes_multiply_and_must_not_be_empty() -> None:
+    assert scenarios([]) == ((),)
+    assert len(scenarios(["tp=4,8", "allreduce.latency=*1,*2,*3"])) == 6
     with pytest.raises(InputError):
         Sweep(load_profile(), (), (1,))
     with pytest.raises(InputError):
