@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import ORDER, Evidence
 from specsim.setting import SpecSetting
 from specsim.tree import Beam, beam_tree
+from specsim.uncertainty import ORDER, Evidence
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints

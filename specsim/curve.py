@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from specsim.evidence import Evidence
 from specsim.setting import Algorithm, SpecSetting
+from specsim.uncertainty import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd

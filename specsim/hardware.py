@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence
 from specsim.library import (
     Sourced,
     Table,
@@ -29,6 +28,7 @@ from specsim.library import (
     read_library,
     text,
 )
+from specsim.uncertainty import Evidence
 
 GENERIC_BANDWIDTH = 0.8
 """Share of the specified bandwidth that kernels reach: aiconfigurator's generic factor

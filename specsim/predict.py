@@ -13,17 +13,15 @@ import numpy as np
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel, cost_parameters
 from specsim.curve import Curve, CurvePoint, Role, Solver
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal
-from specsim.evidence import Evidence, weakest
-from specsim.parameters import cost_parameters
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Interval, Parameter, Spread, normal_cdf
+from specsim.uncertainty import Evidence, Interval, Parameter, Spread, normal_cdf, weakest
 from specsim.workload import Workload
 
 if TYPE_CHECKING:

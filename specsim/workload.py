@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import InputError
-from specsim.evidence import Evidence
+from specsim.uncertainty import Evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,9 +354,7 @@ def test_case_break_even_in_closed_form() -> None:
 
 def uniform(accept_prob: float) -> Acceptance:
     """Every draft is accepted with this probability, at any depth and of any request."""
-    return Acceptance(
-        accept_prob=(accept_prob,), decay=1.0, context_spread=0.0, request_spread=0.0
-    )
+    return Acceptance(accept_prob=(accept_prob,), decay=1.0, context_spread=0.0, request_spread=0.0)
 
 
 def test_case_eight_drafts_at_64_clients() -> None:

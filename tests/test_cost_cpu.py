@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from specsim.architecture import load_draft, load_model
-from specsim.cost import CostModel, draft_forward_s, target_time
-from specsim.cost.forward import OVERHEAD_S, overhead_s
-from specsim.cost.model import MATRIX_READS
+from specsim.cost.forward import OVERHEAD_S, draft_forward_s, overhead_s, target_time
+from specsim.cost.model import MATRIX_READS, CostModel
 from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import COST, cost_priors
 from specsim.server import Setup, setup_from_mapping

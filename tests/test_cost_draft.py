@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama
 
-from specsim.cost import AllReduce, draft_forward_s, draft_time
-from specsim.cost.forward import DRAFT_FORWARD_S, EXTEND_S, OVERHEAD_S, TREE_PER_TOKEN_S, TREE_S
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.forward import (
+    DRAFT_FORWARD_S,
+    EXTEND_S,
+    OVERHEAD_S,
+    TREE_PER_TOKEN_S,
+    TREE_S,
+    draft_forward_s,
+    draft_time,
+)
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi
 
-from specsim.cost import host_s
+from specsim.cost.rounds import host_s
 
 # A sum and a product of doubles.
 ROUNDING = 1e-12

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama
 
-from specsim.cost import AllReduce, draft_forward_s, host_s, prefill_s
-from specsim.cost.rounds import PREFILL_EFFICIENCY
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.forward import draft_forward_s
+from specsim.cost.rounds import PREFILL_EFFICIENCY, host_s, prefill_s
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12

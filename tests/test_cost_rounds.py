@@ -8,18 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi
 
-from specsim.cost import (
+from specsim.cost.forward import draft_time, target_time
+from specsim.cost.model import CostModel
+from specsim.cost.rounds import (
     OVERLAP,
     RUN_AHEAD,
     SCHEDULE_SHARE,
     SEQUENTIAL,
-    CostModel,
     RoundTime,
     compose_s,
-    draft_time,
     host_s,
     round_time,
-    target_time,
 )
 
 # Sums of five doubles.

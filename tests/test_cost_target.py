@@ -14,17 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
-from specsim.cost import (
-    AllReduce,
-    CostModel,
-    active_experts,
-    attention_s,
-    correction_factor,
-    roofline_s,
-    target_time,
-)
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.forward import attention_s, target_time
+from specsim.cost.model import CostModel, active_experts, correction_factor, cost_values, roofline_s
 from specsim.errors import InputError
-from specsim.parameters import CORRECTION_KNOTS, COST, cost_values
+from specsim.parameters import CORRECTION_KNOTS, COST
 from specsim.server.system import assemble
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_moe.py"))

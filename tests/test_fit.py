@@ -13,7 +13,8 @@ from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.fit import FitResult, fingerprint, fit_profile
 from specsim.calibrate.problem import measured
 from specsim.calibrate.rows import Rows
-from specsim.cost import CostModel, draft_time
+from specsim.cost.forward import draft_time
+from specsim.cost.model import CostModel
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
 from specsim.parameters import acceptance_priors, cost_priors

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 from specsim.architecture.model import ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence
 from specsim.library import (
     Table,
     as_evidence,
@@ -19,6 +18,7 @@ from specsim.library import (
     text,
     whole,
 )
+from specsim.uncertainty import Evidence
 
 DraftKind = Literal["eagle3", "eagle", "mtp", "standalone", "ngram"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specsim.errors import InputError
-from specsim.evidence import Evidence
 from specsim.library import (
     Table,
     as_evidence,
@@ -20,6 +19,7 @@ from specsim.library import (
     whole,
 )
 from specsim.quantisation import load_quantisation
+from specsim.uncertainty import Evidence
 
 Attention = Literal["gqa", "mla"]
 

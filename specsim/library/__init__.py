@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from specsim.errors import FormatError, InputError, UnknownNameError
-from specsim.evidence import ORDER, Evidence
 from specsim.textfile import read_toml
+from specsim.uncertainty import ORDER, Evidence
 
 Text = TypeVar("Text", bound=str)
 Table = Mapping[str, object]

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specsim.acceptance import Acceptance
+from specsim.cost.model import CostParameters, cost_parameters
 from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence, weakest
-from specsim.parameters import KNOT, CostParameters, cost_parameters
+from specsim.parameters import KNOT
 from specsim.predict import predict
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
-from specsim.uncertainty import Parameter, Spread, spread
+from specsim.uncertainty import Evidence, Parameter, Spread, spread, weakest
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
