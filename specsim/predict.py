@@ -71,8 +71,7 @@ class Server(Protocol):
         """Return what its drafter gets accepted."""
 
 
-Lane = tuple[Role, RunPlan]
-"""One line of the plot."""
+Lane = tuple[Role, RunPlan]  # one line of the plot
 
 
 def predict(
@@ -215,19 +214,15 @@ def _rows(
     for i, case in enumerate(cases):
         role, same_load = lanes[i // loads][0], i % loads
         output = Interval.of_log(tps[i], sd[i])
-        ratio_sd = errors.ratio_sd(i, same_load)
-        ratio = Interval.of_log(tps[i] / tps[same_load], ratio_sd)
-        probability = _above_one(ratio.value, ratio_sd)
-        if role == "baseline":
-            ratio, probability = Interval(1.0, 1.0, 1.0), 0.0
+        ratio, probability = Interval(1.0, 1.0, 1.0), 0.0
+        if role != "baseline":
+            ratio_sd = errors.ratio_sd(i, same_load)
+            ratio = Interval.of_log(tps[i] / tps[same_load], ratio_sd)
+            certain = float(ratio.value > 1)
+            probability = normal_cdf(math.log(ratio.value) / ratio_sd) if ratio_sd > 0 else certain
         evidence = _evidence(profile, errors, i, case.workload)
         rows.append(_point(role, case, solution, i, output, ratio, probability, evidence))
     return tuple(rows)
-
-
-def _above_one(ratio: float, sd: float) -> float:
-    """P(a ratio is above 1) with that standard deviation of its logarithm."""
-    return normal_cdf(math.log(ratio) / sd) if sd > 0 else float(ratio > 1)
 
 
 def _point(
@@ -299,11 +294,7 @@ def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[
         for plan in asked
         for note in (*plan.notes, *([plan.reason] if plan.reason else []))
     ]
-    if workload.evidence == "assumed":
-        notes.append(
-            f"prompt and answer lengths are assumed: {workload.input_len.mean:g} "
-            f"({workload.input_cached:g} cached) and {workload.output_len.mean:g} tokens"
-        )
+    notes += [workload.assumed_lengths] if workload.evidence == "assumed" else []
     assumed = [p.name for p in profile.parameters if p.fitted and p.driven == "prior"]
     if assumed:
         notes.append("fitted but prior-driven: " + ", ".join(assumed))

@@ -51,6 +51,14 @@ class Workload:
                 "give the mean number of prompt tokens found in the prefix cache",
             )
 
+    @property
+    def assumed_lengths(self) -> str:
+        """What to say of the lengths where they are assumed."""
+        return (
+            f"prompt and answer lengths are assumed: {self.input_len.mean:g} "
+            f"({self.input_cached:g} cached) and {self.output_len.mean:g} tokens"
+        )
+
 
 LoadKind = Literal["closed_loop", "open_loop", "steady_decode"]
 
