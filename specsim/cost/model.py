@@ -153,6 +153,13 @@ class CostModel:
         return self.gpu.compute(dtype) * self.parameters["compute"]
 
     @property
+    def layers_s(self) -> float | Floats:
+        """What the target's layers cost besides bytes and tokens, seconds."""
+        layers, moe = self.target.model.layers, self.target.moe_layers
+        floor = (layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S
+        return floor * self.parameters["target_fixed"]
+
+    @property
     def launch_share(self) -> float:
         """Kernel launches and small kernels, as a share of a GPU's."""
         return CPU_LAUNCH_SHARE if self.gpu.is_cpu else 1.0
