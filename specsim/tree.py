@@ -97,13 +97,8 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
         k after. Clipped to 0..1.
     p_steps
         True probability that this child is accepted given its parent; same shapes.
-
-    Raises
-    ------
-    InputError
-        If shapes do not match, or a number is no probability.
     """
-    contexts, k = _check_steps(q_steps, p_steps)
+    contexts, _, k = q_steps[0].shape
     steps, pool = len(q_steps), tree_capacity(k, len(q_steps)) - 1
     q, p = np.empty((contexts, pool)), np.empty((contexts, pool))
     parent = np.full((contexts, pool), -1, dtype=np.int64)
@@ -135,24 +130,6 @@ def _best(score: Floats, count: int) -> Ints:
         best[:, place] = rest.argmax(axis=1)
         rest[rows, best[:, place]] = -1.0
     return best
-
-
-def _check_steps(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> tuple[int, int]:
-    """Return (contexts, topk), or raise InputError."""
-    if not q_steps or q_steps[0].ndim != 3:
-        raise InputError(
-            f"{len(q_steps)} beam steps", "need arrays (contexts, 1 or k, k)", "give one per step"
-        )
-    contexts, _, k = q_steps[0].shape
-    shapes = [(contexts, 1 if step == 0 else k, k) for step in range(len(q_steps))]
-    given = [[a.shape for a in steps] for steps in (q_steps, p_steps)]
-    if given != [shapes, shapes]:
-        raise InputError(f"beam steps of shapes {given}", f"must be {shapes}", "fix the shapes")
-    if not all(np.isfinite(q).all() for q in q_steps):
-        raise InputError("beam confidences", "are not all finite", "give probabilities")
-    if not all(((p >= 0) & (p <= 1)).all() for p in p_steps):
-        raise InputError("accept probabilities", "must lie in 0..1", "give probabilities")
-    return contexts, k
 
 
 def _check_size(size: int, most: int) -> None:

@@ -265,22 +265,11 @@ def test_confidence_above_one_is_clipped() -> None:
     assert closed_under_ancestors(beam_tree(q, beam_steps(rng, 16, 3, 4)), 9)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda q, p: (q, p, 8), "1..7 nodes"),  # "selected index k out of range", issue 5160
-        (lambda q, p: (q, p[:1], 3), "shapes"),
-        (lambda q, p: ([], [], 1), "beam steps"),
-        (lambda q, p: ([q[0] * np.nan, q[1]], p, 3), "not all finite"),
-        (lambda q, p: (q, [p[0] + 1, p[1]], 3), "0..1"),
-    ],
-)
-def test_beam_refuses_what_it_cannot_build(change: object, reason: str) -> None:
-    assert callable(change)
-    rng = np.random.default_rng(3)
-    q, p, n = change(beam_steps(rng, 2, 2, 2), beam_steps(rng, 2, 2, 2))
-    with pytest.raises(InputError, match=reason):
-        beam_tree(q, p).survival([n])
+def test_beam_refuses_more_nodes_than_it_has() -> None:
+    """The engine dies with "selected index k out of range" (SGLang issue 5160)."""
+    steps = beam_steps(np.random.default_rng(3), 2, 2, 2)
+    with pytest.raises(InputError, match=r"1\.\.7 nodes"):
+        beam_tree(steps, steps).survival([8])
 
 
 # --- the best tree

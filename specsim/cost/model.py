@@ -52,21 +52,8 @@ CostParameters = Mapping[str, "float | Floats"]
 knots, a row of them, or a row per point."""
 
 
-def cost_values(
-    base: CostParameters | None = None,
-    correction: Iterable[float] | None = None,
-    **values: float,
-) -> CostParameters:
-    """Return cost parameters that differ from others in the named ones.
-
-    Parameters
-    ----------
-    base
-        The others; None for the defaults.
-    correction
-        Its knots, as many as there are or none.
-    values
-        Numbers by name.
+def cost_values(correction: Iterable[float] = (), **values: float) -> CostParameters:
+    """Return the defaults but for the knots and for the parameters that are named.
 
     Raises
     ------
@@ -80,19 +67,16 @@ def cost_values(
     """
     for name, value in values.items():
         _check(name, value)
-    result = {name: row.default for name, row in COST.items()} | {"correction": np.empty(0)}
-    result |= {**(base or {}), **values}
-    if correction is not None:
-        knots = result["correction"] = np.array([*correction])
-        if not np.isfinite(knots).all():
-            raise InputError(f"correction {knots.tolist()}", "must be finite", "fit it again")
-        if len(knots) not in (0, CORRECTION_KNOTS):
-            raise InputError(
-                f"correction of {len(knots)} knots",
-                f"must have {CORRECTION_KNOTS} or none",
-                "fit the profile again",
-            )
-    return result
+    knots = np.array([*correction])
+    if not np.isfinite(knots).all():
+        raise InputError(f"correction {knots.tolist()}", "must be finite", "fit it again")
+    if len(knots) not in (0, CORRECTION_KNOTS):
+        raise InputError(
+            f"correction of {len(knots)} knots",
+            f"must have {CORRECTION_KNOTS} or none",
+            "fit the profile again",
+        )
+    return {name: row.default for name, row in COST.items()} | {"correction": knots} | values
 
 
 def _check(name: str, value: float) -> None:
@@ -113,7 +97,7 @@ def cost_parameters(parameters: Sequence[Parameter], coordinates: Floats) -> Cos
     values = {p.name: p.at(z) for p, z in zip(parameters, coordinates.tolist(), strict=True)}
     corrected = any(name.startswith(KNOT) for name in values)
     knots = [values.get(f"{KNOT}{j}", 0.0) for j in range(CORRECTION_KNOTS)] if corrected else []
-    return cost_values(None, knots, **{name: values[name] for name in COST if name in values})
+    return cost_values(knots, **{name: values[name] for name in COST if name in values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +111,6 @@ class CostModel:
     parameters: CostParameters = field(default_factory=cost_values)
     draft_eager: bool = False  # the drafter's kernels are launched one by one, not as a graph
     kv_unified: bool = False  # every row walks over one cache of all sequences; matters on a CPU
-
-    def with_parameters(
-        self, correction: Iterable[float] | None = None, **changes: float
-    ) -> CostModel:
-        """Return the same model with some parameters replaced, see `cost_values`."""
-        return replace(self, parameters=cost_values(self.parameters, correction, **changes))
 
     def stacked(self, sets: Sequence[CostParameters], points: int) -> CostModel:
         """Return a model for `points` points under each of several parameter sets in turn.
