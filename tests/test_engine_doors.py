@@ -125,7 +125,7 @@ def test_files_stand_wherever_an_id_does(folder: Path) -> None:
     setup = read_setup(folder / "setup.toml")
     system = assemble(setup)
     assert (system.gpu.id, system.gpu.name) == ("my-gpu", "My card")
-    assert system.gpu.source_of("mem_bytes") == "my-gpu.toml"
+    assert {s.source for s in system.gpu.sources} == {"my-gpu.toml"}
     assert (system.link.id, system.link.kind) == ("my-link", "ethernet")
     assert system.cost.target.model.id == "my-model"
     assert system.cost.draft is not None

@@ -4,7 +4,6 @@ from specsim.server.reading import (
     SCHEMA,
     read_setup,
     setup_from_mapping,
-    setup_from_shipped,
     setup_to_mapping,
 )
 from specsim.server.spec import (
@@ -26,6 +25,5 @@ __all__ = [
     "SourceSpec",
     "read_setup",
     "setup_from_mapping",
-    "setup_from_shipped",
     "setup_to_mapping",
 ]

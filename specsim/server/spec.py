@@ -1,7 +1,7 @@
 """What a setup.toml says: one frozen dataclass per section.
 
-Their annotations are the schema that pydantic checks at the boundary (``reading``); their ranges
-they check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay strings: what they
+Their annotations are the schema that is checked at the boundary (``reading``); their ranges they
+check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay strings: what they
 stand for is the business of the hardware and architecture modules.
 """
 
