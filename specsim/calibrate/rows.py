@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import solve
 from specsim.case import Case
+from specsim.cost.model import cost_parameters, cost_values
 from specsim.engine import RunPlan
 from specsim.observations import Observation
-from specsim.parameters import COST, KNOT, cost_parameters, cost_values
+from specsim.parameters import COST, KNOT
 from specsim.profile import acceptance_name, assembled, moved_acceptance
 from specsim.server import Setup
 from specsim.uncertainty import Parameter

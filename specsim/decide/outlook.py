@@ -33,7 +33,8 @@ import numpy as np
 from specsim.acceptance import accept_tables
 from specsim.analytic import solve
 from specsim.case import Case
-from specsim.cost import CostModel, RoundTime
+from specsim.cost.model import CostModel
+from specsim.cost.rounds import RoundTime
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.question import Question

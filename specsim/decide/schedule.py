@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel
 from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.outlook import Grid
 from specsim.decide.wish import Wish

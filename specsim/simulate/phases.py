@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
+from specsim.cost.rounds import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
 from specsim.metrics import Records
 from specsim.simulate.pricing import RoundPricer, extend_tokens
 

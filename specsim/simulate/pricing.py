@@ -23,18 +23,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.case import TIMELINES
-from specsim.cost import (
+from specsim.cost.forward import attention_s, draft_forward_s, overhead_s
+from specsim.cost.model import CostModel
+from specsim.cost.rounds import (
     OVERLAP,
     SCHEDULE_SHARE,
     SEQUENTIAL,
-    CostModel,
     RoundTime,
-    attention_s,
-    draft_forward_s,
     prefill_s,
     round_time,
 )
-from specsim.cost.forward import overhead_s
 from specsim.engine import RunPlan, padded_batch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 import simpy
 
 from specsim.case import Case
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel
 from specsim.errors import InputError
 from specsim.metrics import Records
 from specsim.simulate.adaptation import Adaptation, Gear, GearChoice
