@@ -188,14 +188,7 @@ class Outlook:
 def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) -> Outlook:
     """Return the joint Gaussian of all cells under a profile.
 
-    Parameters
-    ----------
-    profile
-        The server.
-    grid
-        Cells.
-    measured
-        Settings that the profile was fitted to, besides what runs today, as far as is known.
+    `measured` are settings that the profile was fitted to, besides what runs today.
     """
 
     def log_output(coordinates: Floats) -> Floats:

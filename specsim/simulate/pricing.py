@@ -69,16 +69,7 @@ def planned_time(
 ) -> RoundTime:
     """Price rounds of a plan: `cost.round_time`, or with an idle drafter (ZERO-STEPS).
 
-    Parameters
-    ----------
-    cost
-        The system.
-    plan
-        What runs.
-    accept_length
-        Mean tokens per request and round, bonus included.
-    batch, context_tokens
-        Running requests, and tokens in the KV cache, all requests together.
+    `accept_length` counts the bonus token; `context_tokens` those of all requests of the batch.
     """
     b = np.asarray(batch, dtype=np.float64)
     padded, eager = padded_batch(plan, b)
