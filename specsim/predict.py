@@ -210,6 +210,7 @@ def _rows(
     """Join the solver's numbers with intervals; the baseline's points come first."""
     loads = len(cases) // len(lanes)
     tps, sd = solution.output_tps.tolist(), errors.sd.tolist()
+    server: Evidence = "fitted" if profile.measured else "assumed"
     rows = []
     for i, case in enumerate(cases):
         role, same_load = lanes[i // loads][0], i % loads
@@ -220,7 +221,9 @@ def _rows(
             ratio = Interval.of_log(tps[i] / tps[same_load], ratio_sd)
             certain = float(ratio.value > 1)
             probability = normal_cdf(math.log(ratio.value) / ratio_sd) if ratio_sd > 0 else certain
-        evidence = _evidence(profile, errors, i, case.workload)
+        shares = zip(profile.parameters, errors.shares(i), strict=True)
+        heavy = [parameter.evidence for parameter, share in shares if share > HEAVY_SHARE]
+        evidence = weakest([case.workload.evidence, server, *heavy])
         rows.append(_point(role, case, solution, i, output, ratio, probability, evidence))
     return tuple(rows)
 
@@ -277,13 +280,6 @@ def _point(
         gain_high=ratio.high - 1,
         probability=probability,
     )
-
-
-def _evidence(profile: Server, errors: Spread, row: int, workload: Workload) -> Evidence:
-    """Return the weakest of the lengths and of the parameters that matter to a row."""
-    shares = zip(profile.parameters, errors.shares(row), strict=True)
-    heavy = [parameter.evidence for parameter, share in shares if share > HEAVY_SHARE]
-    return weakest([workload.evidence, "fitted" if profile.measured else "assumed", *heavy])
 
 
 def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[str, ...]:
