@@ -11,6 +11,9 @@ from specsim.tree import tree_capacity
 Algorithm = Literal["none", "EAGLE", "EAGLE3", "MTP", "STANDALONE", "NGRAM"]
 Scheduler = Literal["auto", "sequential", "overlap"]
 
+MOST_DRAFT_TOKENS = 512
+"""No engine verifies a larger tree."""
+
 ALIASES: dict[str, Algorithm] = {"NEXTN": "MTP", "DRAFT_MODEL": "STANDALONE"}
 
 

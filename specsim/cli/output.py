@@ -105,12 +105,11 @@ def print_notes(out: Console, notes: Iterable[str]) -> None:
         out.print(lines, soft_wrap=True)
 
 
-def print_document(schema: str, content: Any, digits: int | None = None) -> None:
-    """Print a result as JSON; `digits` are significant ones."""
+def print_document(schema: str, content: Any, **form: int) -> None:
+    """Print a result as JSON."""
     from specsim.documents import document
 
-    more = {} if digits is None else {"digits": digits}
-    sys.stdout.write(document(schema, content, **more))
+    sys.stdout.write(document(schema, content, **form))
 
 
 def percent(gain: Interval, wide: bool = True) -> str:

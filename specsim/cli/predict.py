@@ -153,8 +153,7 @@ def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None
     from specsim.report.tables import batch_tables, throughput_tables
     from specsim.report.words import curve_title
 
-    out = output.console(WIDTH)
-    out.print(curve_title(curve), style="bold")
+    out = output.titled(curve_title(curve), WIDTH)
     out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
     for table in throughput_tables(curve, out.width, request_rate):
         out.print(table)

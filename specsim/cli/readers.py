@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Read = Callable[[str], Any]
 """From text to value: raises `InputError`, or `ValueError` with reason and remedy."""
 
-MOST_TOPK, MOST_STEPS, MOST_TOKENS, MOST_POOL = 64, 64, 512, 4096
+MOST_TOPK, MOST_STEPS, MOST_POOL = 64, 64, 4096
 """Beyond these a tree takes gigabytes to price, and no engine verifies it."""
 
 MOST_SETTINGS = 200
@@ -202,7 +202,7 @@ def triple(text: str, defaults: Defaults) -> Noted:
 
 def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
     """Fill what was not said, and replace what the engine does: a chain verifies S + 1 tokens."""
-    from specsim.setting import SpecSetting
+    from specsim.setting import MOST_DRAFT_TOKENS, SpecSetting
 
     topk, steps, tokens = numbers
     algorithm, scheduler = defaults
@@ -217,7 +217,7 @@ def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
                 "drop the numbers or name an algorithm",
             )
         return SpecSetting.none(scheduler), None
-    bounds = {"topk": MOST_TOPK, "steps": MOST_STEPS, "draft tokens": MOST_TOKENS}
+    bounds = {"topk": MOST_TOPK, "steps": MOST_STEPS, "draft tokens": MOST_DRAFT_TOKENS}
     for value, (name, most) in zip(numbers, bounds.items(), strict=True):
         if value is not None and value > most:
             raise InputError(f"{name} {value}", f"is more than {most}", f"use at most {most}")
@@ -228,25 +228,18 @@ def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
         )
         return SpecSetting.of(1, steps, steps + 1, algorithm, scheduler), note
     setting = SpecSetting.of(topk, steps, tokens, algorithm, scheduler)
-    _affordable(setting)
-    return setting, None
-
-
-def _affordable(setting: SpecSetting) -> None:
-    """Refuse trees that nobody verifies, before memory does."""
+    shape = f"topk {setting.topk}, steps {setting.num_steps}"
     n, pool = setting.num_draft_tokens, setting.num_steps * setting.topk**2
-    if n > MOST_TOKENS:
+    if n > MOST_DRAFT_TOKENS:
         raise InputError(
-            f"draft tokens {n} (all that topk {setting.topk}, steps {setting.num_steps} offer)",
-            f"are more than {MOST_TOKENS}",
+            f"draft tokens {n} (all that {shape} offer)",
+            f"are more than {MOST_DRAFT_TOKENS}",
             "give fewer with --draft-tokens",
         )
     if pool > MOST_POOL:
-        raise InputError(
-            f"topk {setting.topk}, steps {setting.num_steps}",
-            f"draft {pool} candidates per round, more than {MOST_POOL}",
-            "use a smaller topk or fewer steps",
-        )
+        reason = f"draft {pool} candidates per round, more than {MOST_POOL}"
+        raise InputError(shape, reason, "use a smaller topk or fewer steps")
+    return setting, None
 
 
 def read_settings(path: str, defaults: Defaults) -> list[Noted]:

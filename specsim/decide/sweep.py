@@ -21,7 +21,7 @@ from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_override, parse_overrides
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import MOST_DRAFT_TOKENS, Algorithm, SpecSetting
 from specsim.tree import tree_capacity
 
 CHUNK = 250
@@ -29,9 +29,6 @@ CHUNK = 250
 
 AXES = ("topk", "steps", "tokens")
 """Of a grid of settings."""
-
-MOST_TOKENS = 512
-"""No engine verifies a larger tree."""
 
 FAILURES = (SpecsimError, ArithmeticError, ValueError)
 
@@ -250,7 +247,7 @@ def grid_settings(texts: Sequence[str], algorithm: Algorithm) -> list[SpecSettin
         whole = tree_capacity(k, s)
         budgets = axes.get("tokens", [*TREE_TOKENS, None]) if k > 1 else [None]
         sizes = {whole if n is None else n for n in budgets}
-        chosen = sorted(n for n in sizes if s < n <= min(whole, MOST_TOKENS))
+        chosen = sorted(n for n in sizes if s < n <= min(whole, MOST_DRAFT_TOKENS))
         result += [SpecSetting(algorithm, k, s, n) for n in chosen]
     return result
 
