@@ -6,23 +6,32 @@ A cell that fails is a row with its error, and costs no other cell.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import numpy as np
 
 from specsim.curve import Solver
+from specsim.decide.candidates import TREE_TOKENS
 from specsim.decide.outlook import Cells, Grid
 from specsim.engine import RunPlan
-from specsim.errors import InputError, SpecsimError
+from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.profile import Profile
 from specsim.question import Question
-from specsim.scenario import apply_overrides, parse_overrides
-from specsim.setting import SpecSetting
+from specsim.scenario import apply_overrides, parse_override, parse_overrides
+from specsim.setting import Algorithm, SpecSetting
+from specsim.tree import tree_capacity
 
 CHUNK = 250
 """Settings per task of a closed-form sweep; a simulated task is one setting."""
+
+AXES = ("topk", "steps", "tokens")
+"""Of a grid of settings."""
+
+MOST_TOKENS = 512
+"""No engine verifies a larger tree."""
 
 FAILURES = (SpecsimError, ArithmeticError, ValueError)
 
@@ -198,13 +207,71 @@ def _grid(task: Sweep, profile: Profile, plans: tuple[RunPlan, ...]) -> Grid:
     return Grid.of(profile, Question(concurrency=task.concurrency), plans)
 
 
-def product_of(axes: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Return every combination of one override per axis; one empty combination for no axis.
 
-    >>> product_of([["tp=4", "tp=8"], ["link=nvlink4"]])
-    (('tp=4', 'link=nvlink4'), ('tp=8', 'link=nvlink4'))
+    >>> scenarios(["tp=4,8", "allreduce.latency=*0.5"])
+    (('tp=4', 'allreduce.latency=*0.5'), ('tp=8', 'allreduce.latency=*0.5'))
     """
-    return tuple(itertools.product(*axes))
+    return tuple(itertools.product(*map(_overrides, axes)))
+
+
+def _overrides(text: str) -> list[str]:
+    """Return the overrides of one axis: ``tp=4,8`` is ``tp=4`` and ``tp=8``."""
+    key, equals, said = text.partition("=")
+    parts = [v.strip() for v in said.split(",") if v.strip()]
+    if not equals or not parts:
+        raise InputError(f"--vary {text}", "is not KEY=VALUE,...", "write e.g. tp=4,8")
+    return [parse_override(f"{key}={value}").label for value in parts]
+
+
+def grid_settings(texts: Sequence[str], algorithm: Algorithm) -> list[SpecSetting]:
+    """Return every setting of axes like ``topk=1,2 steps=1-6 tokens=8,all`` that a tree can have.
+
+    A chain verifies S + 1 tokens.
+
+    Raises
+    ------
+    InputError
+        If an axis is unknown or empty, or there are no steps.
+
+    Examples
+    --------
+    >>> [s.label for s in grid_settings(["topk=1,2 steps=2"], "EAGLE3")][:2]
+    ['topk=1 steps=2 tokens=3', 'topk=2 steps=2 tokens=4']
+    """
+    axes: dict[str, list[int | None]] = {}
+    for part in " ".join(texts).split():
+        axis, equals, said = part.partition("=")
+        if axis not in AXES:
+            raise UnknownNameError("--grid axis", axis, AXES)
+        numbers = [n for v in said.split(",") for n in _numbers(f"{axis}={v}", v)]
+        if not equals or not numbers:
+            raise InputError(f"--grid {part}", "has no values", "write e.g. topk=1,2,4")
+        axes[axis] = numbers
+    if texts and "steps" not in axes:
+        raise InputError("--grid", "has no steps", "add --grid steps=1-6")
+    result = []
+    for k, s in itertools.product(axes.get("topk", [1]), axes.get("steps", ())):
+        if k is None or s is None or k < 1 or s < 1:
+            raise InputError("--grid topk, steps", "must be at least 1", "write e.g. 1-6")
+        whole = tree_capacity(k, s)
+        budgets = axes.get("tokens", [*TREE_TOKENS, None]) if k > 1 else [None]
+        sizes = {whole if n is None else n for n in budgets}
+        chosen = sorted(n for n in sizes if s < n <= min(whole, MOST_TOKENS))
+        result += [SpecSetting(algorithm, k, s, n) for n in chosen]
+    return result
+
+
+def _numbers(where: str, text: str) -> list[int | None]:
+    """Return the numbers of ``4``, ``1-6`` or ``all`` (None: the whole tree)."""
+    if text.strip() == "all":
+        return [None]
+    match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text.strip())
+    if match is None:
+        raise InputError(f"--grid {where}", "is not a number or a range", "write e.g. 1-6")
+    first, last = int(match[1]), int(match[2] or match[1])
+    return list(range(first, last + 1))
 
 
 def _text(value: object) -> str:

@@ -7,7 +7,6 @@ from specsim.server.reading import (
     setup_to_mapping,
 )
 from specsim.server.spec import (
-    CurrentSetting,
     DraftSpec,
     HardwareSpec,
     ModelSpec,
@@ -17,7 +16,6 @@ from specsim.server.spec import (
 
 __all__ = [
     "SCHEMA",
-    "CurrentSetting",
     "DraftSpec",
     "HardwareSpec",
     "ModelSpec",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from datetime import date
 from functools import cache
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -15,7 +15,7 @@ from specsim.engine import ENGINES
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import Gpu, gpu_from_table, load_gpu
 from specsim.library import Kind, checked, is_file
-from specsim.server.spec import REQUIRED, SECTIONS, CurrentSetting, Setup, WorkloadSpec
+from specsim.server.spec import REQUIRED, SECTIONS, Setup, workload_table
 from specsim.textfile import read_toml, shown
 
 SCHEMA = "specsim.setup/1"
@@ -83,10 +83,14 @@ def setup_to_mapping(setup: Setup) -> dict[str, Any]:
     """Return the plain mapping that :func:`setup_from_mapping` reads back to the same Setup."""
     mapping: dict[str, Any] = {"schema": SCHEMA}
     for name in SECTIONS:
-        section = WorkloadSpec.of(setup.workload) if name == "workload" else getattr(setup, name)
-        if section is not None:
-            values = ((f.name, getattr(section, f.name)) for f in fields(section))
-            mapping[name] = {k: _plain(v) for k, v in values if v is not None and v != ""}
+        section = getattr(setup, name)
+        if name == "workload":
+            values = workload_table(section)
+        elif section is not None:
+            values = {key: getattr(section, key) for key in _kinds(name)}
+        else:
+            continue
+        mapping[name] = {k: _plain(v) for k, v in values.items() if v is not None and v != ""}
     return mapping
 
 
@@ -115,22 +119,20 @@ def _section(name: str, raw: object, origin: str | Path) -> Any:
     for key in table:
         if key not in kinds:
             raise _unknown_key(origin, name, key)
-    for f in fields(SECTIONS[name]):
-        if f.default is MISSING and f.name not in table:
-            raise FormatError(f"{where} {f.name}", "is missing", f"add {f.name} to [{name}]")
+    for key, argument in signature(SECTIONS[name]).parameters.items():
+        if argument.default is Parameter.empty and key not in table:
+            raise FormatError(f"{where} {key}", "is missing", f"add {key} to [{name}]")
     try:
-        section = SECTIONS[name](**{k: _value(k, v, kinds[k]) for k, v in table.items()})
-        if isinstance(section, CurrentSetting):
-            return section.setting
-        return section.workload if isinstance(section, WorkloadSpec) else section
+        return SECTIONS[name](**{k: _value(k, v, kinds[k]) for k, v in table.items()})
     except InputError as error:
         raise _in_file(where, error) from None
 
 
 @cache
 def _kinds(name: str) -> dict[str, Kind]:
-    """Return what each key of a section may hold: the types of its dataclass."""
-    return {key: _kind(hint) for key, hint in get_type_hints(SECTIONS[name]).items()}
+    """Return what each key of a section may hold: the types of its arguments."""
+    hints = get_type_hints(SECTIONS[name])
+    return {key: _kind(hint) for key, hint in hints.items() if key != "return"}
 
 
 def _kind(hint: Any) -> Any:
@@ -190,7 +192,7 @@ def _in_file(where: str, error: SpecsimError) -> InputError:
 
 def _unknown_key(origin: str | Path, section: str, key: str | None) -> UnknownNameError:
     """Return the error of a key that its section, or a section that the file, does not have."""
-    known = {name: [f.name for f in fields(cls)] for name, cls in SECTIONS.items()}
+    known = {name: list(_kinds(name)) for name in SECTIONS}
     name = section if key is None else key
     homes = [other for other, keys in known.items() if name in keys]
     remedy = f"it belongs in [{homes[0]}]" if homes else None
