@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 
 from specsim.curve import Solver
 from specsim.decide.candidates import TREE_TOKENS
-from specsim.decide.outlook import Cells, Grid
+from specsim.decide.outlook import Grid
 from specsim.engine import RunPlan
 from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.profile import Profile
@@ -34,6 +34,12 @@ MOST_TOKENS = 512
 """No engine verifies a larger tree."""
 
 FAILURES = (SpecsimError, ArithmeticError, ValueError)
+
+NUMBERS = {
+    **{name: name for name in ("output_tps", "accept_length", "batch_size", "tpot_s", "ttft_s")},
+    "round_s": "round_time_s",
+}
+"""Column of each number that both solvers give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ def _solved(task: Sweep, profile: Profile, plans: dict[SpecSetting, RunPlan]) ->
     """Solve all at once; if that fails, setting by setting."""
     if not plans:
         return []
-    grid = _grid(task, profile, tuple(plans.values()))
+    grid = Grid.of(profile, Question(concurrency=task.concurrency), tuple(plans.values()))
     try:
         cells = grid.solve(profile, with_limit=True)
     except FAILURES as error:
@@ -157,7 +163,7 @@ def _solved(task: Sweep, profile: Profile, plans: dict[SpecSetting, RunPlan]) ->
             return task.failed(next(iter(plans)), error)
         return [row for s, plan in plans.items() for row in _solved(task, profile, {s: plan})]
     return [
-        _filled(row, plan, partial(_of_cell, cells, i, j), cells.limit(i, j))
+        _filled(row, plan, {n: float(getattr(cells, n)[i, j]) for n in NUMBERS}, cells.limit(i, j))
         for i, (setting, plan) in enumerate(plans.items())
         for j, row in enumerate(task.blank(setting))
     ]
@@ -171,40 +177,26 @@ def _simulated(
     rows = []
     for j, blank in enumerate(task.blank(setting)):
         try:
-            cost, cases = _grid(task, profile, (plan,)).cases(profile)
+            grid = Grid.of(profile, Question(concurrency=task.concurrency), (plan,))
+            cost, cases = grid.cases(profile)
             rng = np.random.default_rng(task.seed)
             result = simulate(cost, cases[j], rng=rng, record_rounds=False)
-            rows.append(_filled(blank, plan, partial(getattr, result)))
+            rows.append(_filled(blank, plan, {n: getattr(result, n) for n in NUMBERS}))
         except FAILURES as error:
             rows.append(task.failed(setting, error)[j])
     return rows
 
 
-def _of_cell(cells: Cells, i: int, j: int, name: str) -> float:
-    return float(getattr(cells, name)[i, j])
-
-
-def _filled(
-    row: SweepRow, plan: RunPlan, number: Callable[[str], float], limit: str = ""
-) -> SweepRow:
-    """Fill in what runs, and what a solver says of it by name."""
+def _filled(row: SweepRow, plan: RunPlan, numbers: Mapping[str, Any], limit: str = "") -> SweepRow:
+    """Fill in what runs, and what a solver says of it."""
     return replace(
         row,
         scheduler=plan.setting.scheduler,
         engine=plan.engine,
         engine_version=plan.version,
-        output_tps=number("output_tps"),
-        accept_length=number("accept_length"),
-        batch_size=number("batch_size"),
-        round_time_s=number("round_s"),
-        tpot_s=number("tpot_s"),
-        ttft_s=number("ttft_s"),
         limit=limit,
+        **{NUMBERS[name]: number for name, number in numbers.items()},
     )
-
-
-def _grid(task: Sweep, profile: Profile, plans: tuple[RunPlan, ...]) -> Grid:
-    return Grid.of(profile, Question(concurrency=task.concurrency), plans)
 
 
 def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:

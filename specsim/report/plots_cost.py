@@ -12,7 +12,7 @@ from specsim.acceptance import accept_table
 from specsim.analytic import solve
 from specsim.calibrate.validate import Validation
 from specsim.case import Case
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel
 from specsim.decide.breakeven import blended
 from specsim.engine import RunPlan
 from specsim.errors import InputError
