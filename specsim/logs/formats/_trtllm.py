@@ -144,7 +144,6 @@ class Server:
         )
 
     def _timings(self) -> tuple[Timing, ...]:
-        """Return the time of a prompt alone: that of one client."""
         count = self.prompts.count
         if count < LEAST_PROMPTS:
             return ()

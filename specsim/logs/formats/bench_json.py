@@ -61,7 +61,6 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
 
 
 def _records(source: Source) -> Iterator[Any]:
-    """Yield records, out of lists of records too."""
     for value in json_values(source.lines(), _DETAILS):
         if isinstance(value, list):
             yield from (v for v in value if isinstance(v, dict))

@@ -41,8 +41,6 @@ RATIO_SLACK = 0.02
 
 
 class _Row(NamedTuple):
-    """One message size."""
-
     size: int  # bytes per rank
     seconds: float  # out of place
     algbw: float  # GB/s
@@ -50,15 +48,13 @@ class _Row(NamedTuple):
     in_place: bool  # whether the other half is there
 
     @property
-    def scale(self) -> float:
-        """Bandwidth by size and time over the printed one."""
-        return self.size / self.seconds / 1e9 / self.algbw
+    def counted(self) -> float:
+        """Bandwidth by size and time, GB/s."""
+        return self.size / self.seconds / 1e9
 
 
 @dataclass(slots=True)
 class _Run:
-    """One test run."""
-
     ranks: int | None = None
     test: str = "all_reduce"
     device: str = ""
@@ -135,7 +131,7 @@ def _entry(run: _Run, path: str) -> LogEntry:
 
 def _consistent(run: _Run) -> tuple[list[_Row], float]:
     """Rows whose size, time and algbw agree, up to one factor common to all rows of the run."""
-    scales = [row.scale for row in run.rows if row.algbw > 0.5]
+    scales = [row.counted / row.algbw for row in run.rows if row.algbw > 0.5]
     common = median(scales) if len(scales) >= MIN_ROWS else 1.0
     alike = sum(abs(s / common - 1) < 0.02 for s in scales)
     power = abs(math.log2(common) - round(math.log2(common))) < 0.03
@@ -143,12 +139,11 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
     both = any(row.in_place for row in run.rows)
     kept = []
     for row in run.rows:
-        expected = row.size / row.seconds / 1e9 / scale
+        expected = row.counted / scale
+        agree = abs(expected - row.algbw) <= 0.0051 + 0.006 * expected
         if both and not row.in_place:
             run.unread[DAMAGED_ROW] += 1
-        elif abs(expected - row.algbw) > 0.0051 + 0.006 * expected or (
-            row.busbw > 2 * row.algbw + 0.02
-        ):
+        elif not agree or row.busbw > 2 * row.algbw + 0.02:
             run.unread[CONTRADICTION] += 1
         else:
             kept.append(row)

@@ -107,8 +107,6 @@ class _Replica(dict[tuple[str, bytes], _Series]):
 
 @dataclass(slots=True)
 class _Dump:
-    """What has been read of a file."""
-
     replicas: dict[bytes, _Replica] = field(default_factory=dict)
     engines: Counter[str] = field(default_factory=Counter)
     models: set[str] = field(default_factory=set)

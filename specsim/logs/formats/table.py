@@ -153,7 +153,6 @@ class _Tables:
             target[key] = _value(value)
 
     def _cells(self, cells: list[str]) -> None:
-        """Take one row of a grid."""
         if cells == ["Key", "Value"]:
             self.close(ended=False)
             self.summary, self.complete = {}, False

@@ -201,7 +201,6 @@ def _agrees(found: re.Match[bytes], tokens: int) -> bool:
 
 
 def _accept(found: re.Match[bytes] | None, request: Request | None) -> None:
-    """Give a request its drafts."""
     if not found:
         raise Unread(DAMAGED)
     rate, accepted, drafted = float(found[1]), int(found[2]), int(found[3])

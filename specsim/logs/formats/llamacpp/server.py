@@ -168,7 +168,6 @@ def _untimed_row(slots: Slots, known: Sequence[Request], common: LogRow) -> LogR
 def _request_row(
     requests: Sequence[Request], common: LogRow, steps: bool, level: int | None
 ) -> LogRow:
-    """Return the means over requests."""
     tokens = sum(r.decoded if steps else r.tokens or 0 for r in requests)
     tpot_s = sum(r.eval_s for r in requests) / tokens if tokens else None
     accept = common.accept_length
