@@ -15,7 +15,7 @@ from specsim.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-    from specsim.probe.document import ProbeDocument
+    from specsim.probe.document import Dtype, ProbeDocument
     from specsim.probe.run import Request
 
 
@@ -31,7 +31,13 @@ class Options:
     gpu: str | None = file("--gpu", "GPU to check the device's name against.", "ID")
     tp: int = option("--tp", "N", "Measure one GPU's share of so many.", opt.whole(1), default="1")
     device: str = option("--device", "auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
-    dtype: str = option("--dtype", "bf16|fp16|fp32", "Of weights and cache.", default="bf16")
+    dtype: Dtype = option(
+        "--dtype",
+        "bf16|fp16|fp32",
+        "Of weights and cache.",
+        opt.one_of("dtype", "specsim.probe.document", "Dtype"),
+        default="bf16",
+    )
     max_seconds: float = option(
         "--max-seconds", "S", "Stop after so long.", opt.number(1), default="300"
     )
@@ -93,7 +99,6 @@ def probe_command(how: Options) -> None:
 def _request(how: Options) -> Request:
     """Resolve names and lists."""
     from specsim.architecture import load_draft, load_model
-    from specsim.probe.device import parse_dtype
     from specsim.probe.grid import CONTEXTS, TOKENS
     from specsim.probe.run import Request
     from specsim.probe.shapes import draft_shapes, target_shape
@@ -113,7 +118,7 @@ def _request(how: Options) -> Request:
         draft=shapes[0] if shapes else None,
         extend=shapes[1] if shapes else None,
         tp=how.tp,
-        dtype=parse_dtype(how.dtype),
+        dtype=how.dtype,
         seconds=how.max_seconds,
         memory_bytes=None if how.max_memory_gb is None else how.max_memory_gb * 1e9,
         layers=how.layers,
