@@ -15,8 +15,9 @@ from servers import kimi, llama
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import SEQUENTIAL, CostModel, round_time
-from specsim.parameters import CORRECTION_KNOTS, COST, cost_values
+from specsim.cost.model import CostModel, cost_values
+from specsim.cost.rounds import SEQUENTIAL, round_time
+from specsim.parameters import CORRECTION_KNOTS, COST
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.workload import Lengths, Load, Workload

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specsim.curve import Curve, CurvePoint, Role, Series
-from specsim.evidence import weakest
 from specsim.report.words import (
     LoadAxis,
     amount,
@@ -24,6 +23,7 @@ from specsim.report.words import (
     sure,
     sureness,
 )
+from specsim.uncertainty import weakest
 
 EVEN_GAIN = 0.005  # a gain that rounds to nothing is even
 EVEN_SURENESS = 0.65  # and so is one whose sign is less sure than this
