@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, flag, option
+from specsim.cli.options import command, file, filled, flag, option
 from specsim.cli.readers import number, one_of, parse_concurrency, whole
 from specsim.errors import InputError
 
@@ -115,19 +115,16 @@ def _request(how: Options) -> Request:
     for name, numbers, most in (("--tokens", tokens, 1 << 14), ("--contexts", contexts, 1 << 20)):
         if min(numbers) < 1 or max(numbers) > most:
             raise InputError(f"{name} {min(numbers)}..{max(numbers)}", f"leave 1..{most}", "fewer")
-    return Request(
+    return filled(
+        Request,
+        how,
         target=target_shape(model, how.tp),
         draft=shapes[0] if shapes else None,
         extend=shapes[1] if shapes else None,
-        tp=how.tp,
-        dtype=how.dtype,
         seconds=how.max_seconds,
         memory_bytes=None if how.max_memory_gb is None else how.max_memory_gb * 1e9,
-        layers=how.layers,
         tokens=tokens,
-        context_len=how.context_len,
         contexts=contexts,
-        seed=how.seed,
     )
 
 

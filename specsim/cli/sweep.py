@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Server, command, file, option
+from specsim.cli.options import Server, command, file, filled, option
 from specsim.cli.readers import whole
 from specsim.errors import InputError
 
@@ -61,14 +61,13 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
         raise InputError(
             "no setting", "is asked for", "add S,K,N or --grid topk=1,2 --grid steps=1-4"
         )
-    sweep = Sweep(
-        profile,
-        tuple(dict.fromkeys((SpecSetting.none(), *wanted))),
-        how.concurrency or CONCURRENCY,
-        scenarios(how.vary),
-        how.solver,
-        how.seed,
-        how.what_if,
+    sweep = filled(
+        Sweep,
+        how,
+        profile=profile,
+        settings=tuple(dict.fromkeys((SpecSetting.none(), *wanted))),
+        concurrency=how.concurrency or CONCURRENCY,
+        scenarios=scenarios(how.vary),
     )
     table = path if path.suffix == ".csv" else path.with_suffix(".partial.csv")
     done = read_done(table)

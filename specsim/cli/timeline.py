@@ -98,21 +98,20 @@ def _show(
     out = output.titled(f"{name}: simulated rounds", WIDTH)
     out.print()
     out.print(sketch(sketched, out.width), soft_wrap=True)
-    count = len(shown[0].rounds)
-    schedulers = [t.title.split(", ")[1] for t in shown]
     means = [t.mean_ms() for t in shown]
-    rows = [
-        (words, [m.get(phase, 0.0) for m in means])
+    rows = {
+        words: [m.get(phase, 0.0) for m in means]
         for phase, (_, words) in PHASES.items()
         if any(phase in m for m in means)
-    ]
+    }
     whole = [t.rounds for t in shown]
-    lengths = [float((r["end_ns"] - r["start_ns"]).mean()) / 1e6 for r in whole]
-    rows.append(("a round, start to end", lengths))
-    accepted = [float(1 + r["accepted"].sum() / max(1, r["batch"].sum())) for r in whole]
-    rows.append(("tokens per request and round", accepted))
-    cells = [(words, *(f"{value:.2f}" for value in values)) for words, values in rows]
-    headings = (f"ms per round, {count} rounds", *schedulers)
+    rows["a round, start to end"] = [(r["end_ns"] - r["start_ns"]).mean() / 1e6 for r in whole]
+    rows["tokens per request and round"] = [
+        1 + r["accepted"].sum() / max(1, r["batch"].sum()) for r in whole
+    ]
+    cells = [(words, *(f"{value:.2f}" for value in values)) for words, values in rows.items()]
+    schedulers = [t.title.split(", ")[1] for t in shown]
+    columns = output.headed(f"ms per round, {len(whole[0])} rounds", *schedulers)
     out.print()
-    out.print(output.table(output.headed(*headings), cells))
+    out.print(output.table(columns, cells))
     output.print_notes(out, notes)
