@@ -52,7 +52,8 @@ COMMANDS = (
     "calibrate k26 --json -o k26.toml",
     "calibrate f16 --json -o f16.toml",
     f"calibrate sglang_none.log sglang_spec.log {STATED} --json -o sglang.toml",
-    "calibrate p0-f16-chain1-high-c1.log.gz p0-f16-chain1-high-c8.log.gz --setup f16/setup.toml --json -o l.toml",
+    "calibrate p0-f16-chain1-high-c1.log.gz p0-f16-chain1-high-c8.log.gz --setup f16/setup.toml "
+    "--json -o llama.toml",
     f"calibrate vllm_none.log vllm_spec.log {STATED} --json -o vllm.toml",
     "validate founding/observations.csv --json",
     f"validate k26/observations.csv {K26} --json",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -34,6 +35,16 @@ class Lengths:
             raise InputError(f"length {self.mean}", "must be finite and >= 0", "give tokens")
         if not (math.isfinite(self.cv) and 0 <= self.cv <= 10):
             raise InputError(f"length cv {self.cv}", "must lie in 0..10", "0 is a fixed length")
+
+    def quantiles(self, count: int) -> NDArray[np.float64]:
+        """Equally likely lengths, in tokens, whose mean is the mean."""
+        if self.cv == 0 or self.mean == 0:
+            return np.array([self.mean])
+        sigma = math.sqrt(math.log1p(self.cv**2))
+        normal = NormalDist()
+        z = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
+        lengths = np.exp(sigma * z)
+        return np.asarray(lengths * (self.mean / lengths.mean()))
 
     def sample(self, rng: np.random.Generator, size: int, minimum: int = 1) -> NDArray[np.int64]:
         """Draw `size` whole lengths of at least `minimum` tokens."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
 """Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
 
-FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length", "draft_s")
+FIELDS = ("output_tps", "tpot_s", "round_s", "itl_s", "ttft_s", "accept_length", "draft_s")
 """Fields of a solution that observations can be compared with."""
 
 TTFT_SIGMA, TTFT_SIGMA_ALONE = 0.3, 0.1
@@ -244,7 +244,7 @@ def measured(observations: Sequence[Observation]) -> Measured:
         if row.round_time_s is not None:
             values.append((row.round_time_s, "round_s", i, spread, True))
         elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:
-            values.append((row.itl_s, "round_s", i, spread, True))
+            values.append((row.itl_s, "itl_s", i, spread, True))
         if row.ttft_s is not None and row.kind == "closed_loop":
             error = TTFT_SIGMA_ALONE if row.concurrency == 1 else TTFT_SIGMA
             values.append((row.ttft_s, "ttft_s", i, error * spread, False))
