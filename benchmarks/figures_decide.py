@@ -18,7 +18,7 @@ from random_systems import ORDERS, calibration_error, cells_needed, prior_profil
 from specsim.calibrate.fit import fit_profile
 from specsim.decide.breakeven import break_even
 from specsim.decide.recommend import recommend
-from specsim.decide.recommendation import plan_name
+from specsim.decide.wish import Wish
 from specsim.observations import Observation
 from specsim.predict import predict
 from specsim.profile import Profile, load_profile
@@ -97,7 +97,7 @@ def _speedups(profile: Profile, setting: SpecSetting | None, batches: list[int])
 def show_founding() -> None:
     """The founding server: choices, and topk=2 in both engine generations."""
     profile = load_profile()
-    answer = recommend(profile, (1, 30, 100))
+    answer = recommend(profile, Wish(concurrency=(1, 30, 100)))
     print("Founding server (measured: none at 1, topk=1 overlap at 30, a tie at 100):")
     for choice in answer.loads:
         tied = {o.plan.setting.speculates for o in (choice.choice, *choice.tied)}
@@ -117,11 +117,11 @@ def show_founding() -> None:
         )
         print(f"  topk=2 steps=2 on {version or '0.5.9'}, {asked.points[0].scheduler}: {cells}")
     chain = profile.system().plan(SpecSetting.of(1, 2, scheduler="overlap"))
-    curve = break_even(profile, chain, (1, 2, 5, 10, 20, 30, 50, 100))
+    curve = break_even(profile, chain, Question(concurrency=(1, 2, 5, 10, 20, 30, 50, 100)))
     print(
-        f"  break-even of {plan_name(chain)}: "
-        + ", ".join(f"C={p.concurrency} {p.accept_length:.2f}" for p in curve.points)
-        + f" (expected {curve.points[0].expected:.2f})"
+        f"  break-even of {chain.setting.name}: "
+        + ", ".join(f"C={p.concurrency} {p.breakeven_accept_length:.2f}" for p in curve.points)
+        + f" (expected {curve.points[0].expected_accept_length:.2f})"
     )
 
 

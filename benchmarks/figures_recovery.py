@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import Acceptance, accept_table, at_accept_length
 from specsim.analytic import solve
 from specsim.calibrate.fit import FitResult, fit_profile
 from specsim.calibrate.log_setup import Sources, Stated
@@ -31,12 +31,13 @@ from specsim.calibrate.logs import gather
 from specsim.case import Case
 from specsim.logs import read_file
 from specsim.parameters import acceptance_priors, cost_parameters, cost_priors
-from specsim.profile import Z90, Profile, at_accept_length, default_acceptance, moved_acceptance
+from specsim.profile import Profile, moved_acceptance
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate
-from specsim.uncertainty import Parameter
+from specsim.uncertainty import Z90, Parameter
 from specsim.workload import Lengths, Load, Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

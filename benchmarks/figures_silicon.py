@@ -18,7 +18,8 @@ from statistics import mean, median
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.residuals import Rows
 from specsim.observations import Observation, observations_from_rows
-from specsim.profile import Profile, uncalibrated_profile
+from specsim.profile import Profile
+from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import Setup, setup_from_mapping
 
 MODELS = {

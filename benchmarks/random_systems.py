@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.candidates import Limits, with_current
 from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_likeness
-from specsim.decide.recommend import Wish, possible_plans, promising, recommend
+from specsim.decide.recommend import recommend
+from specsim.decide.wish import Wish, possible_plans, promising
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors
-from specsim.profile import FitRecord, Profile, acceptance_name, default_acceptance
+from specsim.profile import FitRecord, Profile, acceptance_name
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.uncertainty import each
@@ -35,7 +37,7 @@ EXTRA_AT = (1, 32)
 NOISE, ACCEPT_NOISE = 0.03, 0.02
 PLANNED_AT, SWEEP_NOISE = (1, 8, 32, 128), 0.015
 """Loads and noise of the sweeps that a plan orders."""
-WISH = Wish(limits=Limits(max_draft_tokens=16, max_steps=6, max_topk=4))
+WISH = Wish(concurrency=LOADS, limits=Limits(max_draft_tokens=16, max_steps=6, max_topk=4))
 FINALISTS = 12
 FAR = 2.5  # prior standard deviations at which draws are cut
 
@@ -229,14 +231,14 @@ def trial(seed: int, model_error: float, stated_error: float) -> list[Outcome]:
     _, logged = _cells(w, extra=True)
     wish = replace(WISH, measured=tuple(w.grid.plans[i].setting for i in logged))
     result = []
-    for choice in recommend(profile, LOADS, wish).loads:
+    for choice in recommend(profile, wish).loads:
         truth = w.log_tps[:, w.column(choice.concurrency)]
-        i, best = w.row(choice.choice.plan), w.row(choice.best.plan)
+        i, best = w.row(choice.choice.plan), w.row(choice.fastest.plan)
         result.append(
             Outcome(
                 float(1 - np.exp(truth[i] - truth.max())),
                 float(1 - np.exp(truth[best] - truth.max())),
-                choice.choice.probability,
+                choice.choice.probability_fastest,
                 bool(truth[i] >= truth.max() - 1e-9),
                 choice.choice.regret,
             )
@@ -309,7 +311,20 @@ def _swept(
 ) -> Belief:
     noise = np.full(len(loads), SWEEP_NOISE)
     values = truth[k, loads] - now.base[k, loads] + SWEEP_NOISE * rng.standard_normal(len(loads))
-    return now.updated(now.cell_rows(k, loads), values, noise)
+    return updated(now, now.cell_rows(k, loads), values, noise)
+
+
+def updated(now: Belief, rows: Floats, values: Floats, noise: Floats) -> Belief:
+    """Return the belief after a measurement (UPDATE).
+
+    `rows` (m, state) and `noise` (m,) as `Belief.foreseen` takes them; `values` (m,): what was
+    measured, less what it is at state zero.
+    """
+    gain = now.covariance @ rows.T
+    total = rows @ gain + np.diag(noise**2)
+    mean = now.mean + gain @ np.linalg.solve(total, values - rows @ now.mean)
+    covariance = now.covariance - gain @ np.linalg.solve(total, gain.T)
+    return replace(now, mean=mean, covariance=(covariance + covariance.T) / 2)
 
 
 def _decided(now: Belief, truth: Floats) -> bool:

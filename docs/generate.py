@@ -10,9 +10,10 @@ import dataclasses
 import importlib
 import inspect
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,6 +30,7 @@ MODULES = (
     "specsim.calibrate.fit",
     "specsim.calibrate.validate",
     "specsim.calibrate.sources",
+    "specsim.decide.wish",
     "specsim.decide.recommend",
     "specsim.decide.breakeven",
     "specsim.decide.adaptive",
@@ -51,11 +53,18 @@ MODULES = (
 
 DOCUMENTS = (
     ("specsim.curve", "Curve", "predict --json"),
-    ("specsim.documents", "LogDocument", "read --json"),
-    ("specsim.decide.document", "RecommendationDocument", "recommend --json"),
-    ("specsim.decide.schedule_document", "ScheduleDocument", "schedule --json"),
+    ("specsim.logs.document", "LogDocument", "read --json"),
     ("specsim.probe.document", "ProbeDocument", "probe"),
 )
+
+ANSWERS = (
+    ("specsim.recommendation/1", "specsim.decide.recommendation.Recommendation", "recommend"),
+    ("specsim.breakeven/1", "specsim.decide.breakeven.BreakEvens", "breakeven"),
+    ("specsim.comparison/1", "specsim.decide.compare.ServerComparison", "compare"),
+    ("specsim.plan/1", "specsim.decide.plan.MeasurementPlan", "plan"),
+    ("specsim.schedule/1", "specsim.decide.load_answer.LoadAnswer", "schedule"),
+)
+"""Documents that are dataclasses, written as they are."""
 
 
 def cli_page() -> str:
@@ -102,7 +111,43 @@ def json_page() -> str:
             if "properties" in part:
                 text = " ".join(part.get("description", "").split())
                 parts.append(f"### {key} ({title})\n\n{text}\n\n{_fields(part)}")
+    for title, path, command in ANSWERS:
+        parts += _dataclass_parts(title, path, command)
     return "\n".join([*parts, *_validation_fields()])
+
+
+def _dataclass_parts(title: str, path: str, command: str) -> list[str]:
+    """Return the fields of a dataclass and of every dataclass in it."""
+    module, _, name = path.rpartition(".")
+    classes = [getattr(importlib.import_module(module), name)]
+    parts = [f"## {title}\n\n`specsim {command} --json`.\n"]
+    for part in classes:  # grows
+        hints = get_type_hints(part)
+        shown = [f.name for f in fields(part) if f.metadata.get("json", True)]
+        rows = [f"| `{name}` | {_words(hints[name], classes)} |" for name in shown]
+        text = " ".join((inspect.getdoc(part) or "").split())
+        heading = [] if part is classes[0] else [f"### {part.__name__} ({title})\n"]
+        parts += [*heading, f"{text}\n", "| field | type |", "|---|---|", *rows, ""]
+    return parts
+
+
+def _words(hint: Any, classes: list[type]) -> str:
+    """Write a type in words, and note the dataclasses in it."""
+    inner = get_args(hint)
+    if hint is type(None):
+        return "null"
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if get_origin(hint) is tuple:
+        return f"list of {_words(inner[0], classes)}"
+    if get_origin(hint) is dict:
+        return f"table of {_words(inner[1], classes)}"
+    if inner:
+        return " or ".join(_words(one, classes) for one in inner)
+    if is_dataclass(hint) and hint not in classes:
+        classes.append(hint)
+    names = {str: "text", float: "number", int: "whole number", bool: "true or false"}
+    return names.get(hint, hint.__name__)
 
 
 def json_schema(place: str, name: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from founding import EVIDENCE, Rows, founding, save
 from matplotlib.figure import Figure
 
-from specsim.cost import AllReduce, CostModel, CostParameters, fit_allreduce
+from specsim.cost import AllReduce, CostModel, fit_allreduce
+from specsim.parameters import cost_values
 from specsim.report.figure import new_figure
 from specsim.report.plots_cost import plot_allreduce
 
@@ -37,7 +38,7 @@ def rows() -> Rows:
 def figure() -> Figure:
     """Draw it."""
     cost: CostModel = founding().system().cost
-    cost = replace(cost, allreduce=fitted(), parameters=CostParameters())
+    cost = replace(cost, allreduce=fitted(), parameters=cost_values())
     sizes = [size for size, _ in measured()]
     result, axes = new_figure(
         "Eight RTX PRO 6000, NCCL over PCIe 5 (aiconfigurator; calibration/tables). Evidence: "

@@ -10,9 +10,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from specsim.engine import RunPlan
-from specsim.profile import Profile, load_profile, write_bytes, write_text
+from specsim.profile import Profile, load_profile
 from specsim.report.figure import drawn
 from specsim.setting import SpecSetting
+from specsim.textfile import write_bytes, write_text
 
 FOLDER = Path(__file__).resolve().parent
 EVIDENCE = FOLDER.parent / "calibration"

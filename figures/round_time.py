@@ -3,16 +3,17 @@
 from founding import Rows, founding, founding_plans, save
 from matplotlib.figure import Figure
 
+from specsim.analytic import Solution
 from specsim.report.figure import new_figure, profile_caption
-from specsim.report.plots_round import PARTS, RoundParts, plot_round_parts, round_parts
+from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, rounds_at
 
 HEADER = ("setting", "clients", "part", "ms")
 CLIENTS = (1, 30)
 
 
-def parts(clients: int) -> RoundParts:
+def rounds(clients: int) -> Solution:
     """Solve the founding settings at one load."""
-    return round_parts(founding(), list(founding_plans().values()), clients)
+    return rounds_at(founding(), list(founding_plans().values()), clients)
 
 
 def rows() -> Rows:
@@ -20,7 +21,7 @@ def rows() -> Rows:
     return [
         (name, clients, part, 1e3 * float(seconds))
         for clients in CLIENTS
-        for name, row in zip(founding_plans(), parts(clients).seconds, strict=True)
+        for name, row in zip(founding_plans(), parts_of(rounds(clients)), strict=True)
         for part, seconds in zip(PARTS, row, strict=True)
     ]
 
@@ -28,7 +29,7 @@ def rows() -> Rows:
 def figure() -> Figure:
     """Draw it."""
     result, axes = new_figure(profile_caption(founding(), "Closed form, 30 clients."), (9.5, 5.0))
-    plot_round_parts(axes, parts(30), list(founding_plans()), "One round at 30 clients")
+    plot_round_parts(axes, rounds(30), list(founding_plans()), "One round at 30 clients")
     return result
 
 

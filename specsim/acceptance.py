@@ -52,6 +52,9 @@ RANK_MASS = (0.28, 0.13, 0.08)
 MOST_MASS = 0.85
 """Most that all siblings take of what the first choice leaves; times at most 1.11 of (ACC-6)."""
 
+MOST_LEVEL = 15.0
+"""Log-odds within which a level is sought."""
+
 CONTEXTS = 127
 """Lattice points per request quantile; prime, so that every lattice coordinate is a permutation."""
 
@@ -130,6 +133,13 @@ class AcceptTable:
         emitted = self.survival.copy()
         emitted[:, :-1] -= self.survival[:, 1:]
         return emitted
+
+    @property
+    def pooled_survival(self) -> Floats:
+        """P(at least d drafts accepted), d = 1..S, over all rounds, as an engine counts them."""
+        rounds = 1.0 / self.per_request
+        survival: Floats = rounds @ self.survival[:, 1:] / rounds.sum()
+        return survival
 
     def mean_rounds(self, tokens: float) -> float:
         """Mean rounds until a request has emitted `tokens`, the last round's surplus included."""
@@ -308,6 +318,46 @@ def sibling_share(accept_prob: Floats) -> Floats:
     return share
 
 
+def at_accept_length(
+    acceptance: Acceptance, setting: SpecSetting, accept_length: float
+) -> Acceptance:
+    """Move the level until `setting` has the given accept length (bisection).
+
+    >>> chain = SpecSetting.of(1, 3)
+    >>> moved = at_accept_length(Acceptance(), chain, 2.4)
+    >>> round(accept_table(moved, chain).accept_length, 6)
+    2.4
+
+    Raises
+    ------
+    InputError
+        If no level gives it: it must lie strictly between 1 and min(S, n - 1) + 1.
+    """
+    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
+    if not 1.0 < accept_length < most:
+        raise InputError(
+            f"accept length {accept_length:g}",
+            f"cannot be had: {setting.label} emits between 1 and {most} tokens per round",
+            "give the mean tokens per round, bonus included",
+        )
+
+    def reached(level: float) -> float:
+        return accept_table(replace(acceptance, level=level), setting).accept_length
+
+    low, high = -MOST_LEVEL, MOST_LEVEL
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reached(middle) < accept_length else (low, middle)
+    level = (low + high) / 2
+    if abs(reached(level) - accept_length) > 1e-3:
+        raise InputError(
+            f"accept length {accept_length:g}",
+            f"cannot be had by {setting.label} (nearest {reached(level):.2f})",
+            "give another setting or length",
+        )
+    return replace(acceptance, level=level, source="accept length as stated")
+
+
 def rank_mass(topk: int, scale: float = 1.0) -> Floats:
     """h_2 .. h_topk, scaled; the sum stays below 1 with (ACC-6) at any topk.
 
@@ -315,7 +365,7 @@ def rank_mass(topk: int, scale: float = 1.0) -> Floats:
     [0.28, 0.13, 0.08]
     """
     beyond = [RANK_MASS[-1] * (4.0 / r) ** 1.5 for r in range(5, topk + 1)]
-    mass = scale * np.array([*RANK_MASS, *beyond], dtype=np.float64)[: topk - 1]
+    mass = scale * np.array([*RANK_MASS, *beyond], np.float64)[: topk - 1]
     capped: Floats = mass * (MOST_MASS / max(float(mass.sum()), MOST_MASS))
     return capped
 
@@ -328,7 +378,7 @@ def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:
         last * acceptance.decay ** (d - len(acceptance.accept_prob))
         for d in range(len(given) + 1, num_steps + 1)
     ]
-    return np.minimum(np.array([*given, *beyond], dtype=np.float64), 1.0)
+    return np.minimum(np.array([*given, *beyond], np.float64), 1.0)
 
 
 def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
@@ -346,7 +396,7 @@ def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
         if np.abs(step).max() < 1e-13:
             break
     mu[alpha <= 1e-9], mu[alpha >= 1 - 1e-9] = -_LARGE, _LARGE
-    return np.asarray(mu, dtype=np.float64)
+    return mu
 
 
 @lru_cache(maxsize=8)

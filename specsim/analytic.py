@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.case import Case
+from specsim.case import Case, Points, points_of
 from specsim.cost import (
     CostModel,
     RoundTime,
@@ -35,7 +35,6 @@ from specsim.cost import (
 from specsim.curve import Limit
 from specsim.drain import NODES, finite_run
 from specsim.engine import padded_batch
-from specsim.points import Points, points_of
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -246,7 +245,7 @@ def _evaluate(
 
 def _cycle(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
     rounds = points.rounds + points.lag + _joined_rounds(points, batch)
-    return np.asarray(rounds * round_s + batch * prefill)
+    return rounds * round_s + batch * prefill
 
 
 def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
@@ -275,7 +274,7 @@ def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTi
     """Prefill of the prompts that share a step with a request, and the rounds it joins."""
     together = 1.0 + np.minimum(_per_round(points, batch), batch - 1.0).clip(0.0)
     step_s = _prefill_step_s(cost, points, batch, together)
-    return np.asarray(step_s + _joined_rounds(points, batch) * time.round_s)
+    return step_s + _joined_rounds(points, batch) * time.round_s
 
 
 def _limits(

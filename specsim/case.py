@@ -1,8 +1,16 @@
-"""One point for a solver: how the engine runs a setting, what a round buys, and the load."""
+"""Points for the solvers: how the engine runs a setting, what a round buys, and the load.
+
+Cases of one setting differ only in their load, so as arrays what belongs to the setting is worked
+out once and spread over its rows; that is what makes large grids cheap.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from specsim.acceptance import AcceptTable
 from specsim.cost import OVERLAP, RUN_AHEAD, SEQUENTIAL
@@ -10,32 +18,23 @@ from specsim.engine import RunPlan, with_draft_share
 from specsim.server.system import System
 from specsim.workload import Load, Workload
 
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats, Ints
+
 TIMELINES = {"sequential": SEQUENTIAL, "overlap": OVERLAP, "run_ahead": RUN_AHEAD}
 """The engine's timelines as the cost module numbers them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One point to solve: how the engine runs it, what a round buys, and the load.
+    """One point to solve: how the engine runs it, what a round buys, and the load."""
 
-    Parameters
-    ----------
-    plan
-        Setting and engine rules.
-    table
-        Distribution of accepted tokens.
-    workload, load
-        Requests, and how they come.
-    request_kv_tokens, pool_tokens
-        KV tokens that a mean running request holds, and that all ranks have.
-    """
-
-    plan: RunPlan
-    table: AcceptTable
+    plan: RunPlan  # setting and engine rules
+    table: AcceptTable  # distribution of accepted tokens
     workload: Workload
     load: Load
-    request_kv_tokens: float
-    pool_tokens: float
+    request_kv_tokens: float  # that a mean running request holds
+    pool_tokens: float  # KV tokens that all ranks have
 
     @classmethod
     def of(
@@ -56,11 +55,152 @@ class Case:
 
     def at(self, load: Load) -> Case:
         """Return the same case under another load of the same kind and context."""
-        return Case(
-            self.plan,
-            self.table,
-            self.workload,
-            load,
-            self.request_kv_tokens,
-            self.pool_tokens,
-        )
+        need, pool = self.request_kv_tokens, self.pool_tokens
+        return Case(self.plan, self.table, self.workload, load, need, pool)
+
+
+LENGTHS = 16
+"""Equally likely answer lengths that a run of a known number of requests is played with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Cases as arrays of one length, and their plans with the rows that each runs."""
+
+    width: Floats
+    draft_share: Floats
+    topk: Floats
+    forwards: Floats
+    timeline: Ints
+    speculates: Flags
+    extend: Floats  # tokens per request in the draft extend
+    extend_eager: Floats  # the same past the largest captured size
+    accept: Floats
+    rounds: Floats  # rounds per request, lag excluded
+    lag: Floats
+    running_cap: Floats
+    pool_cap: Floats
+    clients: Floats
+    input_new: Floats
+    input_len: Floats
+    output: Floats
+    context: Floats  # mean KV tokens of a running request
+    chunk: Floats
+    mixed: Flags
+    steady: Flags
+    open_rate: Floats
+    window_s: Floats
+    requests: Floats  # NaN: steady state
+    lives: tuple[tuple[float, ...], ...]  # rounds of a request, equally likely; () in steady state
+    plans: tuple[tuple[RunPlan, Ints], ...]
+
+
+def points_of(cases: Sequence[Case]) -> Points:
+    """Collect cases into arrays.
+
+    >>> points_of([]).width.size
+    0
+    """
+    first: dict[tuple[int, int, int, float, float], int] = {}
+    unlike: list[Case] = []
+    place = np.empty(len(cases), dtype=np.int64)
+    for i, c in enumerate(cases):
+        key = (id(c.plan), id(c.table), id(c.workload), c.request_kv_tokens, c.pool_tokens)
+        found = first.get(key)
+        if found is None:
+            found = first[key] = len(unlike)
+            unlike.append(c)
+        place[i] = found
+    loads = [c.load for c in cases]
+
+    def of_case(value: Callable[[Case], float]) -> Floats:
+        return np.array([value(c) for c in unlike], np.float64)[place]
+
+    steady = np.array([load.kind == "steady_decode" for load in loads], dtype=np.bool_)
+    requests = np.array([load.num_requests or np.nan for load in loads], np.float64)
+    output = of_case(lambda c: c.workload.output_len.mean)
+    output_cv = of_case(lambda c: c.workload.output_len.cv)
+    input_len = of_case(lambda c: c.workload.input_len.mean)
+    context = np.where(
+        steady,
+        np.array([load.context_len or 0.0 for load in loads]),
+        input_len + output * (1 + output_cv**2) / 2,
+    )
+    pool_cap = of_case(lambda c: c.pool_tokens / max(c.request_kv_tokens, 1.0))
+    return Points(
+        width=of_case(lambda c: c.plan.verified_per_request),
+        draft_share=of_case(lambda c: c.plan.draft_share),
+        topk=of_case(lambda c: c.plan.setting.topk),
+        forwards=of_case(lambda c: c.plan.draft_forwards),
+        timeline=of_case(lambda c: TIMELINES[c.plan.timeline]).astype(np.int64),
+        speculates=of_case(lambda c: c.plan.setting.speculates).astype(np.bool_),
+        extend=of_case(lambda c: c.plan.extend_tokens_per_request(c.table.accept_length)),
+        extend_eager=of_case(
+            lambda c: c.plan.extend_tokens_per_request(c.table.accept_length, True)
+        ),
+        accept=of_case(lambda c: c.table.accept_length),
+        rounds=of_case(lambda c: c.table.mean_rounds(c.workload.output_len.mean - 1.0)),
+        lag=of_case(lambda c: c.plan.finish_lag_rounds),
+        running_cap=of_case(lambda c: c.plan.running_cap),
+        pool_cap=_admitted(pool_cap, output_cv, steady),
+        # clients that never send a request are none
+        clients=np.fmin(np.array([load.concurrency for load in loads], np.float64), requests),
+        input_new=input_len - of_case(lambda c: c.workload.input_cached),
+        input_len=input_len,
+        output=output,
+        context=context,
+        chunk=of_case(lambda c: c.plan.chunked_prefill_size),
+        mixed=of_case(lambda c: c.plan.prefill == "mixed").astype(np.bool_),
+        steady=steady,
+        open_rate=np.array(
+            [load.request_rate or np.nan if load.kind == "open_loop" else np.nan for load in loads]
+        ),
+        window_s=np.array([load.window_s or 0.0 for load in loads]),
+        requests=requests,
+        lives=_lives(unlike, place, np.isfinite(requests) & ~steady),
+        plans=_rows_of_plans(unlike, place),
+    )
+
+
+def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[float, ...], ...]:
+    """Return the rounds that a request may take, where the number of requests matters."""
+    known: dict[int, tuple[float, ...]] = {}
+    for kind in set(place[finite].tolist()):
+        case = unlike[kind]
+        lengths = case.workload.output_len.quantiles(LENGTHS)
+        rounds = [case.table.rounds_by_request(float(length) - 1.0) for length in lengths]
+        known[kind] = tuple(np.round(np.sort(np.concatenate(rounds)), 3).tolist())
+    return tuple(
+        known[kind] if counts else ()
+        for kind, counts in zip(place.tolist(), finite.tolist(), strict=True)
+    )
+
+
+def _rows_of_plans(unlike: Sequence[Case], place: Ints) -> tuple[tuple[RunPlan, Ints], ...]:
+    """Each plan with the rows that it runs."""
+    number: dict[int, int] = {}
+    plans: list[RunPlan] = []
+    of_unlike = np.empty(len(unlike), dtype=np.int64)
+    for i, c in enumerate(unlike):
+        if id(c.plan) not in number:
+            number[id(c.plan)] = len(plans)
+            plans.append(c.plan)
+        of_unlike[i] = number[id(c.plan)]
+    plan_of_row = of_unlike[place]
+    order = np.argsort(plan_of_row, kind="stable")
+    bounds = np.searchsorted(plan_of_row[order], np.arange(len(plans) + 1))
+    return tuple(
+        (plan, order[bounds[k] : bounds[k + 1]].astype(np.int64)) for k, plan in enumerate(plans)
+    )
+
+
+def _admitted(fitting: Floats, output_cv: Floats, steady: Flags) -> Floats:
+    """Mean requests in a pool that `fitting` mean requests would fill.
+
+    Whole requests only: the pool is left with half a request's room on average where lengths
+    vary, with the fraction where they do not (a steep stair, so that a fit sees a slope).
+    """
+    whole = np.floor(fitting)
+    stair = whole + (fitting - whole) ** 4
+    mean = np.where(output_cv > 0, fitting - 0.5, stair)
+    return np.maximum(np.where(steady, fitting, mean), 1.0)

@@ -1,9 +1,4 @@
-"""The JSON documents of the command line: curve and log; their fields and their bytes.
-
-These models are the schemas ``specsim.curve/1`` and ``specsim.log/1``: the
-fields in the order in which they are written, with strict types. SI units, as the names say;
-fractions are fractions. A number that could not be had is null, never NaN.
-"""
+"""Results as JSON documents: the same bytes for the same content."""
 
 from __future__ import annotations
 
@@ -11,121 +6,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from typing import Any
 
 SIGNIFICANT_DIGITS = 10
 """Of a float in a document: beyond them the order of a sum shows, and bytes must be stable."""
-
-
-def _nan_is_null(value: object) -> object:
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Number = Annotated[Finite | None, BeforeValidator(_nan_is_null)]
-Amount = Annotated[
-    Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, BeforeValidator(_nan_is_null)
-]
-Count = Annotated[int, Field(ge=0)]
-
-
-class Record(BaseModel):
-    """What all parts of a document share: strict, frozen, no unknown keys, built on first use."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
-
-
-class LogWindows(Record):
-    """The log lines (or records) that measured something: read, used, and dropped by reason."""
-
-    read: Count = 0
-    used: Count = 0
-    dropped: dict[str, Count] = {}
-
-
-class _Measured(Record):
-    concurrency: Count | None = None
-    batch_size: Amount = None
-    output_tps: Amount = None
-    accept_length: Amount = None
-    survival: tuple[Amount, ...] | None = None
-    tpot_s: Amount = None
-    ttft_s: Amount = None
-    round_time_s: Amount = None
-    windows: LogWindows = LogWindows()
-
-
-class LogRow(_Measured):
-    """What a log says of one load level.
-
-    `prefill_mixed`: prefill ran within the windows, so the throughput is not pure decoding.
-    """
-
-    cuda_graph: bool | None = None
-    prefill_mixed: bool = False
-
-
-class LogTiming(Record):
-    """A duration that a profiler or a collective benchmark measured."""
-
-    phase: str
-    batch_size: Count | None
-    size_bytes: Count | None
-    seconds: Amount
-    count: Count | None
-    rank: Count | None
-    ranks: Count | None
-    name: str
-    prompt_tokens: Amount = None
-
-
-class LogSettings(BaseModel):
-    """The launch settings that a log shows; further ones may follow the named ones."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
-    __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
-
-    algorithm: str | None = None
-    topk: Count | None = None
-    num_steps: Count | None = None
-    num_draft_tokens: Count | None = None
-
-
-class Diagnosis(Record):
-    """Something in the log that bends the curve or spoils the numbers."""
-
-    code: str
-    message: str
-
-
-class _LogIdentity(Record):
-    path: str
-    format: str
-    engine: str | None = None
-    engine_version: str | None = None
-    settings: LogSettings = LogSettings()
-
-
-class LogFile(_Measured, _LogIdentity):
-    """What was read from one file: its main load level, then all of them.
-
-    `unread_lines` look like measurements and could not be read; `timings` is there only if the
-    file holds some.
-    """
-
-    rows: tuple[LogRow, ...] = ()
-    diagnoses: tuple[Diagnosis, ...] = ()
-    unread_lines: Count = 0
-    timings: tuple[LogTiming, ...] = Field(default=(), exclude_if=lambda timings: not timings)
-
-
-class LogDocument(Record):
-    """``read --json``."""
-
-    schema_: Literal["specsim.log/1"] = Field(default="specsim.log/1", alias="schema")
-    files: tuple[LogFile, ...]
 
 
 def document(
@@ -169,16 +53,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return value
-
-
-def to_json(document: LogDocument) -> str:
-    """Return the document as JSON, the same bytes for the same content.
-
-    Keys stand in the order of the models; floats are rounded to 10 significant digits; the text
-    is ASCII, so that no locale changes it, and ends with a newline.
-    """
-    content = _rounded(document.model_dump(by_alias=True))
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def _rounded(value: Any, digits: int = SIGNIFICANT_DIGITS) -> Any:

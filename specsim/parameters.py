@@ -73,8 +73,13 @@ class Row:
     bounds: tuple[float, float] | None = None  # None: five standard deviations about the median
     default: float = 1.0  # where a profile does not have it
     unit: str = "factor"
-    set_as: tuple[str, ...] = ()  # its keys of --set beside its name; the first is the written one
+    set_as: tuple[str, ...] = ()  # its keys of --set beside its name
     of_software: bool = False  # keeps its value on other hardware, with the prior's error
+
+    @property
+    def reset_by(self) -> set[str]:
+        """The parts of the setup that reset it."""
+        return set(self.resets.split())
 
     def on(self, facts: Facts) -> Prior | None:
         """Return the prior on a server; None where it has no such parameter."""
@@ -104,8 +109,8 @@ COST: dict[str, Row] = {
     # on the memory bandwidth that weights and caches are read with
     "bandwidth": Row(
         lambda s: (1.0, 0.10 if s.bandwidth_measured else 0.15),
-        resets="gpu",
-        source="read bandwidth of the GPU [@rtx6kpro-wiki]",
+        "gpu",
+        "read bandwidth of the GPU [@rtx6kpro-wiki]",
         set_as=("gpu.bandwidth",),
     ),
     # on the FLOP rate of decode-sized matrix products. One rate stands for all of a CPU's kernels,
@@ -113,40 +118,34 @@ COST: dict[str, Row] = {
     # SmolLM2-135M in F16 on two cores takes 5 ms, one of a prompt 2.4 (llama-batched-bench)
     "compute": Row(
         lambda s: (1.0, 0.60 if s.is_cpu else 0.30),
-        resets="gpu",
-        source="GEMM rate at decode sizes [@aiconfigurator]",
+        "gpu",
+        "GEMM rate at decode sizes [@aiconfigurator]",
         set_as=("gpu.compute",),
     ),
     # on the time per layer that depends on neither bytes nor tokens (launches, small kernels)
-    "target_fixed": Row(
-        (1.0, 0.5), resets="gpu model", source="launch floor per layer [@launch-cost]"
-    ),
+    "target_fixed": Row((1.0, 0.5), "gpu model", "launch floor per layer [@launch-cost]"),
     # on the time to read the KV cache
     "attention": Row(
-        (1.0, 0.6),
-        resets="gpu model backend kv_dtype",
-        source="KV read efficiency, shared prefixes [@kv-reads]",
+        (1.0, 0.6), "gpu model backend kv_dtype", "KV read efficiency, shared prefixes [@kv-reads]"
     ),
     # rows times sequences below which attention cannot use the whole GPU: measured 2.7 for MLA
     # decode with few heads per rank
     "attention_fill": Row(
         lambda s: (2.5 if s.latent_attention else 1.0, 0.5),
-        resets="gpu model backend",
-        source="82 ns per KV token at one row, 30 at 8 [@kv-reads]",
+        "gpu model backend",
+        "82 ns per KV token at one row, 30 at 8 [@kv-reads]",
         unit="query rows",
     ),
     # on `attention_fill` in a verification: kernels that do not split the cache of one sequence
     # leave most of the GPU idle until many sequences run
     "verify_fill": Row(
-        (1.0, 1.2),
-        resets="gpu model backend",
-        source="verify kernels that do not split the KV cache [@kv-reads]",
+        (1.0, 1.2), "gpu model backend", "verify kernels that do not split the KV cache [@kv-reads]"
     ),
     # KV reads per request are 1 + (n - 1) kv_reads: the backend's doing
     "kv_reads": Row(
         _kv_reads,
-        resets="backend engine",
-        source="attention backend [@kv-reads]",
+        "backend engine",
+        "attention backend [@kv-reads]",
         scale="linear",
         bounds=(0.0, 1.2),
         default=0.0,
@@ -154,60 +153,52 @@ COST: dict[str, Row] = {
     ),
     # on the time per running request and round (sampling, metadata)
     "per_request": Row(
-        (1.0, 0.8),
-        resets="gpu engine",
-        source="sampling per request [@host-time]",
-        of_software=True,
+        (1.0, 0.8), "gpu engine", "sampling per request [@host-time]", of_software=True
     ),
     # on the CPU time of a round
     "host": Row(
-        (1.0, 0.7),
-        resets="gpu engine",
-        source="CPU 1-3 ms + 10-50 us per request [@host-time]",
-        of_software=True,
+        (1.0, 0.7), "gpu engine", "CPU 1-3 ms + 10-50 us per request [@host-time]", of_software=True
     ),
     # on the prefill time
     "prefill": Row(
         lambda s: (1.0, 0.60 if s.is_cpu else 0.35),
-        resets="gpu model quantisation",
-        source="prefill efficiency [@aiconfigurator]",
+        "gpu model quantisation",
+        "prefill efficiency [@aiconfigurator]",
     ),
     # on the tokens that the KV cache holds
     "kv_pool": Row(
         lambda s: (1.0, 0.03 if s.pool_logged else 0.3),
-        resets="gpu count model quantisation kv_dtype draft engine kv_tokens",
-        source="KV tokens: start-up log, or derived from memory",
+        "gpu count model quantisation kv_dtype draft engine kv_tokens",
+        "KV tokens: start-up log, or derived from memory",
     ),
     # on what a CPU's matrix kernels cost beyond its matrix-vector ones
     "matrix": Row(
         lambda s: (1.0, 0.7) if s.is_cpu else None,
-        resets="gpu quantisation",
-        source="other kernels from two tokens on [@smollm2-live]",
+        "gpu quantisation",
+        "other kernels from two tokens on [@smollm2-live]",
     ),
     # on every piece of the all-reduce
     "allreduce_latency": Row(
         _allreduce(0),
-        resets="link count allreduce",
-        source="host spread 10x [@rtx6kpro-allreduce]",
-        set_as=("allreduce.latency", "allreduce.alpha"),
+        "link count allreduce",
+        "host spread 10x [@rtx6kpro-allreduce]",
+        set_as=("allreduce.latency",),
     ),
     "allreduce_bandwidth": Row(
         _allreduce(1),
-        resets="link count allreduce",
-        source="host spread 10x [@rtx6kpro-allreduce]",
+        "link count allreduce",
+        "host spread 10x [@rtx6kpro-allreduce]",
         set_as=("allreduce.bandwidth",),
     ),
     # on the experts that t tokens activate
     "coverage": Row(
-        lambda s: (1.0, 0.15) if s.has_experts else None,
-        resets="model",
-        source="routing skew [@aiconfigurator]",
+        lambda s: (1.0, 0.15) if s.has_experts else None, "model", "routing skew [@aiconfigurator]"
     ),
     # e: n tokens of one request count as n^e independent ones
     "expert_sharing": Row(
         lambda s: (0.75, 0.12) if s.has_experts else None,
-        resets="model",
-        source="tokens of one request share experts [@expert-sharing]",
+        "model",
+        "tokens of one request share experts [@expert-sharing]",
         scale="linear",
         bounds=(0.2, 1.2),
         default=0.75,
@@ -216,16 +207,16 @@ COST: dict[str, Row] = {
     # on what a speculating round pays whatever it drafts
     "round_overhead": Row(
         (1.0, 1.0),
-        resets="gpu model engine",
-        source="factor 3 [@draft-cost]",
+        "gpu model engine",
+        "factor 3 [@draft-cost]",
         set_as=("overhead",),
         of_software=True,
     ),
     # on draft steps, tree building and draft extend (--set draft=NAME is the drafter)
     "draft": Row(
         lambda s: (1.0, 0.5) if s.has_draft else None,
-        resets="gpu model draft",
-        source="draft bytes and launches [@draft-cost]",
+        "gpu model draft",
+        "draft bytes and launches [@draft-cost]",
         set_as=("draft.cost",),
     ),
 }
@@ -236,8 +227,8 @@ ACCEPTANCE: dict[str, Row] = {
     # to it where the accept probabilities by depth were measured
     "accept_level": Row(
         lambda s: (0.0, 0.1 if s.depths_measured else 0.45),
-        resets="model draft",
-        source="spread between domains [@specbundle]",
+        "model draft",
+        "spread between domains [@specbundle]",
         scale="linear",
         bounds=(-6.0, 6.0),
         unit="log-odds",
@@ -246,8 +237,8 @@ ACCEPTANCE: dict[str, Row] = {
     # its own features, and so does not get worse with depth
     "accept_decay": Row(
         lambda s: (1.0 if s.standalone else 0.97, 0.05),
-        resets="model draft",
-        source="63 chains of nine EAGLE-3 drafters [@specbundle]; "
+        "model draft",
+        "63 chains of nine EAGLE-3 drafters [@specbundle]; "
         "SmolLM2-135M for itself, 1266 rounds [@smollm2-live]",
         scale="linear",
         bounds=(0.5, 1.3),
@@ -255,16 +246,13 @@ ACCEPTANCE: dict[str, Row] = {
     ),
     # on the rank masses of siblings
     "rank_scale": Row(
-        (1.0, 0.25),
-        resets="model draft",
-        source="mass of siblings [@rank-identifiability]",
-        bounds=(0.05, 2.0),
+        (1.0, 0.25), "model draft", "mass of siblings [@rank-identifiability]", bounds=(0.05, 2.0)
     ),
     # by which the drafter is less sure than it should be
     "confidence_shift": Row(
         (0.9, 0.35),
-        resets="model draft",
-        source="nine EAGLE-3 drafters [@confidence-shift]",
+        "model draft",
+        "nine EAGLE-3 drafters [@confidence-shift]",
         scale="linear",
         bounds=(-2.0, 6.0),
         unit="log-odds per depth",

@@ -1,7 +1,9 @@
-"""Reading a small text file that a person gave, and showing what stands in it."""
+"""Reading a small text file that a person gave, showing what stands in it; writing files."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -83,3 +85,36 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, ValueError) else "nested too deep"
         raise FormatError(path, f"is not TOML: {reason}", "correct that line") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text as :func:`write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write through a temporary file in the same folder, then rename.
+
+    Raises
+    ------
+    InputError
+        If the folder does not exist or cannot be written to.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be written ({error.strerror})", "choose another path"
+        ) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise InputError(
+            str(path), f"cannot be written ({error.strerror})", "choose another path"
+        ) from error

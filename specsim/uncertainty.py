@@ -49,6 +49,18 @@ class Interval:
         """
         return cls(value, value * math.exp(-Z90 * sd), value * math.exp(Z90 * sd))
 
+    @classmethod
+    def of_change(cls, log_ratio: float, sd: float) -> Interval:
+        """Return a ratio less 1 from its logarithm.
+
+        >>> Interval.of_change(0.0, 0.0)
+        Interval(value=0.0, low=0.0, high=0.0)
+        """
+        half = Z90 * sd
+        return cls(
+            math.expm1(log_ratio), math.expm1(log_ratio - half), math.expm1(log_ratio + half)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -137,6 +149,19 @@ class Parameter:
         return self.at(place - half), self.at(place + half)
 
     @property
+    def texts(self) -> tuple[str, str]:
+        """The value and the prior's median, each with its central 90 %.
+
+        >>> Parameter("host", "log", 1.0, 0.5, 0.9, 0.02).texts
+        ('0.9 (0.871 to 0.93)', '1 (0.439 to 2.28)')
+        """
+        (least, most), (low, high) = self.stated, self.prior_interval
+        return (
+            f"{self.value:.3g} ({least:.3g} to {most:.3g})",
+            f"{self.prior_median:.3g} ({low:.3g} to {high:.3g})",
+        )
+
+    @property
     def driven(self) -> Literal["data", "prior"]:
         """``data`` if the observations at least halved the prior's variance."""
         return "data" if self.sd < 0.71 * self.prior_sd else "prior"
@@ -188,8 +213,9 @@ class Spread:
     @property
     def sd(self) -> Floats:
         """Standard deviation of ln X per row."""
-        variance = np.einsum("ij,jk,ik->i", self.jacobian, self.covariance, self.jacobian)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.model_error**2))
+        variance: Floats = np.einsum("ij,jk,ik->i", self.jacobian, self.covariance, self.jacobian)
+        total: Floats = np.sqrt(np.maximum(variance, 0.0) + self.model_error**2)
+        return total
 
     def ratio_sd(self, first: int, second: int) -> float:
         """Return the standard deviation of ln(X_first / X_second)."""
@@ -200,7 +226,7 @@ class Spread:
         """Share of each parameter in the parameters' variance of a row (correlations split)."""
         parts = self.jacobian[row] * (self.covariance @ self.jacobian[row])
         total = float(parts.sum())
-        return np.asarray(parts / total if total > 0 else np.zeros_like(parts))
+        return parts / total if total > 0 else np.zeros_like(parts)
 
 
 def spread(

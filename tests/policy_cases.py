@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from specsim.acceptance import Acceptance, accept_table
 from specsim.case import Case
 from specsim.engine import RunPlan
+from specsim.profile import Profile
+from specsim.server.spec import WorkloadSpec
 from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import Adaptation, Policy, SimulationResult, by_batch, simulate
@@ -29,6 +33,18 @@ def adaptation(
         return system.plan(setting, max_running_requests=cap, what_if=True)
 
     return Adaptation.of(policy, plan_of, Acceptance(), captured)
+
+
+def with_workload(profile: Profile, workload: Workload) -> Profile:
+    """Return a server that gets other requests."""
+    stated = WorkloadSpec(
+        workload.input_len.mean,
+        workload.output_len.mean,
+        input_len_cv=workload.input_len.cv,
+        output_len_cv=workload.output_len.cv,
+        evidence=workload.evidence,
+    )
+    return replace(profile, setup=replace(profile.setup, workload=stated))
 
 
 def run(

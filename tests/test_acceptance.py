@@ -214,6 +214,7 @@ def test_bounds_and_distribution(acceptance: Acceptance, key: Key) -> None:
     np.testing.assert_allclose(result.per_round.sum(axis=1), 1, rtol=ROUNDING)
     means = result.per_round @ np.arange(1, steps + 2)
     np.testing.assert_allclose(means, result.per_request, rtol=1e-10)
+    assert 1 + result.pooled_survival.sum() == pytest.approx(result.accept_length, rel=1e-10)
 
 
 @settings(max_examples=30)
@@ -294,6 +295,7 @@ def test_no_speculation_is_one_token_a_round() -> None:
     result = accept_table(Acceptance(), SpecSetting.none())
     assert result.accept_length == 1
     assert result.per_round.tolist() == [[1.0]]
+    assert result.pooled_survival.size == 0
     assert result.mean_rounds(100) == 100
 
 

@@ -131,7 +131,7 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_engines_own_rule_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
-    """SGLang 0.5.7-0.5.10 refuses trees under overlap (DESIGN 1)."""
+    """SGLang 0.5.7-0.5.10 refuses trees under overlap [@founding-case]."""
     argv = ("--topk", "2", "--steps", "2", "--scheduler", "overlap")
     told = refused(capsys, *ANALYTIC, *argv)
     for fragment in (

@@ -9,7 +9,7 @@ import pytest
 
 from specsim.architecture import load_draft, load_model
 from specsim.cost import CostModel, draft_forward_s, target_time
-from specsim.cost.draft import OVERHEAD_S, overhead_s
+from specsim.cost.forward import OVERHEAD_S, overhead_s
 from specsim.cost.model import MATRIX_READS
 from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import COST, cost_priors

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from servers import kimi, llama
 
 from specsim.cost import AllReduce, draft_forward_s, draft_time
-from specsim.cost.draft import DRAFT_FORWARD_S, EXTEND_S, OVERHEAD_S, TREE_PER_TOKEN_S, TREE_S
+from specsim.cost.forward import DRAFT_FORWARD_S, EXTEND_S, OVERHEAD_S, TREE_PER_TOKEN_S, TREE_S
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12
@@ -25,7 +25,7 @@ def phases(parts: tuple[np.ndarray, ...]) -> tuple[float, ...]:
 
 
 def test_a_draft_step_reads_the_drafter_once() -> None:
-    """Kimi-K2.5's EAGLE-3: 2.07 GB per step, 173 us over eight GPUs (PHYSICS 4), and launches.
+    """Kimi-K2.5's EAGLE-3: 2.07 GB per step, 173 us over eight GPUs [@draft-cost], and launches.
 
     2 %: the page rounds 1.04 B parameters; two all-reduces of 14 KB, 48 us, come on top.
     """
@@ -40,7 +40,7 @@ def test_a_draft_step_reads_the_drafter_once() -> None:
 
 
 def test_the_extend_projects_the_features_once() -> None:
-    """EAGLE-3's fc, 154 M parameters (PHYSICS 4), whole on every rank."""
+    """EAGLE-3's fc, 154 M parameters [@draft-cost], whole on every rank."""
     cost = kimi().cost
     step, extend = (float(draft_forward_s(cost, 1, 0.0, 1, extend=e)) for e in (False, True))
     projection = 154e6 * 2 / cost.bandwidth
@@ -49,7 +49,7 @@ def test_the_extend_projects_the_features_once() -> None:
 
 
 def test_all_drafting_of_a_small_batch_is_launches_and_weights() -> None:
-    """Three drafts for Kimi-K2.5 cost about 1.9 ms at batch 1 (PHYSICS 4), a guess to 30 %.
+    """Three drafts for Kimi-K2.5 cost about 1.9 ms at batch 1 [@draft-cost], a guess to 30 %.
 
     The round's overhead, which is waiting and not drafting, is not in that number.
     """
@@ -62,7 +62,7 @@ def test_without_speculation_there_is_nothing() -> None:
 
 
 def test_one_step_is_drafted_by_the_extend() -> None:
-    """S = 1: the extend gives the first tokens, so no draft step is left (ENGINES A1)."""
+    """S = 1: the extend gives the first tokens, so no draft step is left [@sglang-wheels]."""
     draft, tree, overhead, extend = phases(draft_time(kimi().cost, 4, 2, 3, 0, 12, 1e4))
     assert draft == 0
     assert min(tree, overhead, extend) > 0

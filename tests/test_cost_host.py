@@ -14,7 +14,7 @@ ROUNDING = 1e-12
 
 
 def test_host_time_lies_where_it_was_published() -> None:
-    """1-3 ms and 10-50 us per running request (PHYSICS 5)."""
+    """1-3 ms and 10-50 us per running request [@host-time]."""
     none, some = host_s(kimi().cost, [0.0, 100.0])
     assert 1e-3 <= none <= 3e-3
     assert 10e-6 <= (some - none) / 100 <= 50e-6

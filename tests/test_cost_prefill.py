@@ -22,7 +22,7 @@ MODELS = pytest.mark.parametrize("server", [kimi, llama])
 
 
 def test_rate_of_kimi_on_the_founding_box() -> None:
-    """7.2-7.9 thousand tok/s at prompts of 5-20 thousand tokens (Kimi-K2.6, PHYSICS 6).
+    """7.2-7.9 thousand tok/s at prompts of 5-20 thousand tokens (Kimi-K2.6, [@rtx6kpro-wiki]).
 
     Nothing is fitted; the prior on the prefill multiplier is 0.35 in log, one sd here.
     """

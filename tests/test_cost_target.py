@@ -74,8 +74,8 @@ def test_without_coverage_the_same_rows_are_not_explained() -> None:
 def test_derived_moe_layer_against_the_measured_one() -> None:
     """Nothing fitted: bytes of INT4 experts over the GPU's bandwidth, and 18 us of fixed time.
 
-    18 us is PHYSICS 2.2's on balanced routing. The rows' synthetic skew moves N(t) by up to
-    20 % at 48 tokens (PHYSICS 2.3), hence 25 %.
+    18 us is [@moesd2025]'s on balanced routing. The rows' synthetic skew moves N(t) by up to
+    20 % at 48 tokens [@aiconfigurator], hence 25 %.
     """
     _, tokens, seconds = next(FIGURES["measured"]())
     experts = target_time(kimi().cost, tokens, 1, 0.0).experts_s / kimi().cost.target.moe_layers
@@ -92,7 +92,7 @@ def test_coverage_of_kimi(tokens: int, touched: float) -> None:
 
 @pytest.mark.parametrize(("tokens", "touched"), [(4, 22), (8, 36), (16, 56)])
 def test_tokens_of_one_request_share_experts(tokens: int, touched: int) -> None:
-    """Qwen3.6-35B-A3B, 256 experts, 8 per token: counts of a community measurement (PHYSICS 2.4).
+    """Qwen3.6-35B-A3B, 256 experts, 8 per token: counts of a community [@expert-sharing].
 
     With the default exponent 0.75 within 3 %; independent tokens would touch 30, 57 and 102.
     """
@@ -128,7 +128,7 @@ def test_roofline_lies_above_the_larger_by_at_most_19_percent(
 
 
 def test_roofline_of_a_measured_gemm() -> None:
-    """65536 x 7168 on RTX PRO 6000 (PHYSICS 2.1): 623-650 us to 64 rows, 737 at 256, 1278 at 512.
+    """65536 x 7168, RTX PRO 6000 [@rtx6kpro-wiki]: 623-650 us to 64 rows, 737 at 256, 1278 at 512.
 
     Memory 1.878 GB / 1.509 TB/s = 623 us, 512 rows at 398 TFLOP/s = 1208 us; within 5 %.
     """
@@ -209,7 +209,7 @@ def test_a_single_gpu_sends_nothing() -> None:
 
 
 def test_all_reduces_are_two_per_layer_of_hidden_states() -> None:
-    """14,336 bytes per token of Kimi-K2.5, 122 messages (PHYSICS 3), and the logits' gather."""
+    """14,336 bytes per token of Kimi-K2.5, 122 messages, and the logits' gather."""
     cost = kimi().cost
     expected = 122 * cost.allreduce.time_s(14_336 * 5) + cost.gather_s(5, cost.target.model.vocab)
     parts = target_time(cost, 5, 1, 0.0)
@@ -221,7 +221,7 @@ def test_all_reduces_are_two_per_layer_of_hidden_states() -> None:
 
 @pytest.mark.parametrize("width", [1, 4, 16])
 def test_attention_reads_the_cache_once_or_once_per_row(width: int) -> None:
-    """PHYSICS 2.5: reads per request between 1 (shared) and n (each row a sequence of its own)."""
+    """[@kv-reads]: reads per request between 1 (shared) and n (each row a sequence of its own)."""
     shared, each = (
         float(attention_s(kimi().cost.with_parameters(kv_reads=r, compute=100.0), 32, width, 1e6))
         for r in (0.0, 1.0)
@@ -287,7 +287,7 @@ def test_eager_is_never_faster_and_bounded_by_launches(
     graph, eager = (
         float(target_time(cost, batch, width, 0.0, None, mode).target_s) for mode in (False, True)
     )
-    launches = cost.target.model.layers * 15 * 6e-6  # PHYSICS 2.7
+    launches = cost.target.model.layers * 15 * 6e-6  # [@launch-cost]
     assert eager >= graph
     assert eager == pytest.approx(max(graph, launches), rel=0.02)  # attention is not in the floor
 

@@ -10,51 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.acceptance import AcceptTable
-from specsim.decide.breakeven import (
-    best_chain,
-    blended,
-    break_even,
-    breakeven_accept_length,
-    breakeven_accept_prob,
-    chain_accept_length,
-    most_accept_length,
-)
+from specsim.acceptance import AcceptTable, at_accept_length
+from specsim.decide.breakeven import blended, break_even, breakeven_accept_length
 from specsim.errors import InputError
 from specsim.predict import predict
 from specsim.profile import load_profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
-from specsim.scenario.apply import solve_level
 from specsim.setting import SpecSetting
 
 
-@given(steps=st.integers(1, 8), cost=st.floats(0.0, 0.99))
-def test_the_break_even_probability_breaks_even(steps: int, cost: float) -> None:
-    p = breakeven_accept_prob(steps, cost)
-    assert p is not None
-    assert chain_accept_length(p, steps) == pytest.approx(1 + steps * cost, rel=1e-9)
-
-
-@given(steps=st.integers(1, 8), cost=st.floats(1.01, 10.0))
-def test_a_draft_step_dearer_than_a_plain_one_never_pays(steps: int, cost: float) -> None:
-    assert breakeven_accept_prob(steps, cost) is None
-    assert best_chain(1.0, cost, steps) == (0, 1.0)
-
-
-def test_bounds_of_the_closed_forms() -> None:
-    assert chain_accept_length(1.0, 4) == most_accept_length(4) == 5
-    assert chain_accept_length(0.0, 4) == 1.0
+def test_bounds_of_the_closed_form() -> None:
     assert breakeven_accept_length(2.0, 1.0) == 2.0
     for bad in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(InputError):
             breakeven_accept_length(bad, 1.0)
-    with pytest.raises(InputError):
-        breakeven_accept_prob(0, 0.1)
-    with pytest.raises(InputError):
-        breakeven_accept_prob(2, math.nan)
-    with pytest.raises(InputError):
-        chain_accept_length(1.2, 2)
+
+
+def at(*concurrency: int) -> Question:
+    return Question(concurrency=concurrency)
 
 
 @given(share=st.floats(-1.0, 1.0))
@@ -72,9 +46,10 @@ def test_at_the_break_even_length_the_gain_is_zero() -> None:
     """
     profile = load_profile()
     plan = profile.system().plan(SpecSetting.of(1, 3, scheduler="overlap"))
-    point = break_even(profile, plan, [30]).points[0]
+    point = break_even(profile, plan, at(30)).points[0]
     assert point.reachable
-    level = solve_level(profile.acceptance(), plan.setting, point.accept_length)
+    needed = point.breakeven_accept_length
+    level = at_accept_length(profile.acceptance(), plan.setting, needed).level
     shift = level - profile.acceptance().level
     first = profile.acceptances[0]
     moved = replace(
@@ -90,17 +65,17 @@ def test_at_the_break_even_length_the_gain_is_zero() -> None:
 def test_gain_and_break_even_agree_in_sign() -> None:
     profile = load_profile()
     for setting in (SpecSetting.of(1, 2, scheduler="overlap"), SpecSetting.of(2, 2)):
-        curve = break_even(profile, profile.system().plan(setting), [1, 8, 30, 100])
+        curve = break_even(profile, profile.system().plan(setting), at(1, 8, 30, 100))
         for p in curve.points:
-            assert p.most == 3.0
-            assert (p.accept_length < p.expected) == (p.gain > 0)
+            assert p.most_accept_length == 3.0
+            assert (p.breakeven_accept_length < p.expected_accept_length) == (p.gain > 0)
 
 
 def test_unreachable_is_infinite_and_said() -> None:
     """Topk 4 with 16 tokens on the founding box: 354 of 773 tok/s measured at saturation."""
     profile = load_profile()
-    curve = break_even(profile, profile.system().plan(SpecSetting.of(4, 2, 16)), [1, 100])
-    assert math.isinf(curve.points[1].accept_length)
+    curve = break_even(profile, profile.system().plan(SpecSetting.of(4, 2, 16)), at(1, 100))
+    assert math.isinf(curve.points[1].breakeven_accept_length)
     assert not curve.points[1].reachable
     assert curve.points[1].limit == "kv"
 
@@ -111,7 +86,7 @@ def test_where_speculation_stops_paying() -> None:
         load_profile("kimi-k2.6-8x-rtx-pro-6000"), parse_overrides(["draft.cost=*1"])
     ).profile
     plan = good.system().plan(SpecSetting.of(1, 8))
-    curve = break_even(good, plan, [1, 4, 16, 64, 128])
+    curve = break_even(good, plan, at(1, 4, 16, 64, 128))
     gains = [p.gain for p in curve.points]
     assert gains[0] > 0 > gains[-1]
     (crossing,) = curve.crossovers
@@ -124,6 +99,6 @@ def test_where_speculation_stops_paying() -> None:
 def test_what_does_not_draft_has_no_break_even() -> None:
     profile = load_profile()
     with pytest.raises(InputError):
-        break_even(profile, profile.system().plan(SpecSetting.none()), [1])
+        break_even(profile, profile.system().plan(SpecSetting.none()), at(1))
     with pytest.raises(InputError):
-        break_even(profile, profile.system().plan(SpecSetting.of(1, 2)), [])
+        at()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +14,17 @@ from hypothesis import strategies as st
 
 from specsim.decide.belief import Belief, worth
 from specsim.decide.candidates import Limits
-from specsim.decide.plan import STOP, MeasurementPlan, plan_measurements
-from specsim.decide.recommend import Wish
+from specsim.decide.plan import NCCL_MIN, RESTART_MIN, STOP, MeasurementPlan, plan_measurements
+from specsim.decide.wish import Wish
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.scenario import apply_overrides, parse_overrides
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from random_systems import cells_needed
+from random_systems import cells_needed, updated
 
-SMALL = Wish(limits=Limits(max_draft_tokens=8, max_steps=4, max_topk=2))
+SMALL = Wish(concurrency=(1, 30, 100), limits=Limits(max_draft_tokens=8, max_steps=4, max_topk=2))
 
 
 def two_settings(gap: float, sd: float) -> Belief:
@@ -41,7 +42,7 @@ def two_settings(gap: float, sd: float) -> Belief:
 @given(gap=st.floats(-0.1, 0.1), sd=st.floats(0.005, 0.1), noise=st.floats(0.005, 0.1))
 def test_the_update_of_one_cell_is_the_textbook_one(gap: float, sd: float, noise: float) -> None:
     now = two_settings(gap, sd)
-    after = now.updated(np.array([[1.0, 0.0]]), np.array([0.02]), np.array([noise]))
+    after = updated(now, np.array([[1.0, 0.0]]), np.array([0.02]), np.array([noise]))
     weight = sd**2 / (sd**2 + noise**2)
     assert after.cells[0, 0] == pytest.approx(gap + weight * 0.02)
     assert after.cells[1, 0] == 0.0
@@ -87,26 +88,27 @@ def test_what_does_not_touch_the_comparison_is_worth_nothing() -> None:
 
 @functools.cache
 def founding() -> MeasurementPlan:
-    return plan_measurements(load_profile(), (1, 30, 100), SMALL)
+    return plan_measurements(load_profile(), SMALL)
 
 
 def test_a_founding_plan() -> None:
     """Deeper chains promise something at few clients, and were never measured."""
     plan = founding()
     assert plan.worthwhile
-    worths = [round(m.worth, 4) for m in plan.ranked]
+    worths = [round(m.regret_cut, 4) for m in plan.measurements]
     assert worths == sorted(worths, reverse=True)
-    assert all(m.worth <= plan.regret + 0.001 for m in plan.ranked)
-    kinds = {m.measurement.kind for m in plan.ranked}
+    assert all(m.regret_cut <= plan.regret + 0.001 for m in plan.measurements)
+    kinds = {m.kind for m in plan.measurements}
     assert kinds == {"sweep", "accept-log", "pinned-timing", "nccl-tests", "trace"}
-    first = plan.ranked[0].measurement
-    assert first.plan is not None
-    assert first.plan.setting.num_steps > 2
-    assert all(m.gpu_minutes == 8 * m.measurement.minutes for m in plan.ranked)
+    first = plan.measurements[0].setting
+    assert first is not None
+    assert first.num_steps > 2
+    nccl = next(m for m in plan.measurements if m.kind == "nccl-tests")
+    assert nccl.gpu_minutes == 8 * (RESTART_MIN + NCCL_MIN)
 
 
 def test_pinning_the_acceptance_tells_less_than_a_sweep() -> None:
-    by_label = {m.label: m.worth for m in founding().ranked}
+    by_label = {m.label: m.regret_cut for m in founding().measurements}
     pinned = [label for label in by_label if label.startswith("pinned-timing")]
     assert pinned
     for label in pinned:
@@ -115,18 +117,18 @@ def test_pinning_the_acceptance_tells_less_than_a_sweep() -> None:
 
 def test_no_measurement_changes_a_clear_choice() -> None:
     hopeless = apply_overrides(load_profile(), parse_overrides(["accept_length=1.02"])).profile
-    plan = plan_measurements(hopeless, (30,), SMALL)
+    plan = plan_measurements(hopeless, replace(SMALL, concurrency=(30,)))
     assert not plan.worthwhile
-    assert all(m.worth < STOP for m in plan.ranked)
+    assert all(m.regret_cut < STOP for m in plan.measurements)
 
 
 def test_the_same_seed_gives_the_same_plan_and_loads_are_checked() -> None:
-    again = plan_measurements(load_profile(), (1, 30, 100), SMALL)
-    assert [(m.label, m.worth) for m in again.ranked] == [
-        (m.label, m.worth) for m in founding().ranked
+    again = plan_measurements(load_profile(), SMALL)
+    assert [(m.label, m.regret_cut) for m in again.measurements] == [
+        (m.label, m.regret_cut) for m in founding().measurements
     ]
     with pytest.raises(InputError):
-        plan_measurements(load_profile(), ())
+        replace(SMALL, concurrency=())
 
 
 def test_following_the_plan_needs_fewer_cells_than_other_orders() -> None:

@@ -14,9 +14,11 @@ import pytest
 from specsim.decide.candidates import Limits
 from specsim.decide.contest import SURE, beats, wins
 from specsim.decide.outlook import Grid, outlook, root
-from specsim.decide.recommend import Wish, recommend
+from specsim.decide.recommend import recommend
 from specsim.decide.recommendation import Recommendation
 from specsim.decide.slo import parse_slo
+from specsim.decide.wish import Wish
+from specsim.documents import document
 from specsim.errors import InputError, UnknownNameError
 from specsim.predict import predict
 from specsim.profile import load_profile
@@ -31,12 +33,12 @@ SMALL = Limits(max_draft_tokens=8, max_steps=3, max_topk=2)
 
 @functools.cache
 def founding() -> Recommendation:
-    return recommend(load_profile(), (1, 30, 100))
+    return recommend(load_profile(), Wish(concurrency=(1, 30, 100)))
 
 
 @functools.cache
 def small(concurrency: tuple[int, ...] = (1, 30, 100)) -> Recommendation:
-    return recommend(load_profile(), concurrency, Wish(limits=SMALL))
+    return recommend(load_profile(), Wish(concurrency=concurrency, limits=SMALL))
 
 
 def test_founding_case_as_measured() -> None:
@@ -53,9 +55,9 @@ def test_founding_case_as_measured() -> None:
 
 
 def test_no_tree_pays_on_the_founding_server_at_any_load() -> None:
-    answer = recommend(load_profile(), (1, 5, 20, 50, 200))
+    answer = recommend(load_profile(), Wish(concurrency=(1, 5, 20, 50, 200)))
     assert all(c.choice.plan.setting.topk == 1 for c in answer.loads)
-    assert all(c.best.plan.setting.topk == 1 for c in answer.loads)
+    assert all(c.fastest.plan.setting.topk == 1 for c in answer.loads)
 
 
 @pytest.mark.parametrize("version", [None, "0.5.13"])
@@ -83,12 +85,12 @@ def test_bands_cover_the_loads_in_order() -> None:
 
 def test_probabilities_and_regrets_are_of_one_contest() -> None:
     for choice in small().loads:
-        options = {o.label: o for o in (choice.choice, choice.best, *choice.tied)}
-        assert sum(o.probability for o in options.values()) <= 1.0 + 1e-9
+        options = {o.label: o for o in (choice.choice, choice.fastest, *choice.tied)}
+        assert sum(o.probability_fastest for o in options.values()) <= 1.0 + 1e-9
         for option in options.values():
             assert 0 <= option.regret < 1
-            assert option.regret <= option.regret_if_wrong + 1e-12
-        assert choice.best.output_tps.value >= choice.choice.output_tps.value
+            assert option.regret <= option.regret_if_not_fastest + 1e-12
+        assert choice.fastest.output_tps.value >= choice.choice.output_tps.value
 
 
 def test_gains_are_those_of_predict() -> None:
@@ -107,15 +109,16 @@ def test_gains_are_those_of_predict() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_the_document_is_complete() -> None:
-    again = recommend(load_profile(), (1, 30, 100), Wish(limits=SMALL))
-    assert again.to_json() == small().to_json()
-    document = json.loads(small().to_json())
-    assert document["schema"] == "specsim.recommendation/1"
-    assert [row["concurrency"] for row in document["loads"]] == [1, 30, 100]
-    assert document["loads"][0]["choice"]["output_tps_per_gpu"] == pytest.approx(
-        document["loads"][0]["choice"]["output_tps"]["value"] / 8, rel=1e-9
-    )
-    assert set(document["loads"][0]["choice"]) == set(document["loads"][0]["baseline"])
+    again = recommend(load_profile(), Wish(concurrency=(1, 30, 100), limits=SMALL))
+    text = document("specsim.recommendation/1", small())
+    assert document("specsim.recommendation/1", again) == text
+    content = json.loads(text)
+    assert content["schema"] == "specsim.recommendation/1"
+    assert [row["concurrency"] for row in content["loads"]] == [1, 30, 100]
+    choice = content["loads"][0]["choice"]
+    assert choice["output_tps_per_gpu"] == pytest.approx(choice["output_tps"]["value"] / 8)
+    assert set(choice) == set(content["loads"][0]["baseline"])
+    assert list(choice)[:3] == ["algorithm", "topk", "num_steps"]
 
 
 def test_flags_are_those_of_the_engine() -> None:
@@ -123,14 +126,13 @@ def test_flags_are_those_of_the_engine() -> None:
     chain = by_topk["topk=1 steps=2 tokens=3"]
     text = " ".join(chain.flags)
     assert "--speculative-algorithm EAGLE3 --speculative-num-steps 2" in text
-    assert ("SGLANG_ENABLE_SPEC_V2", "True") in chain.env
-    assert by_topk["none"].env == ()
+    assert chain.env == {"SGLANG_ENABLE_SPEC_V2": "True"}
+    assert by_topk["none"].env == {}
 
 
 def test_vllm_gets_a_speculative_config() -> None:
-    answer = recommend(
-        load_profile("kimi-k2.6-8x-rtx-pro-6000"), (2,), Wish(limits=SMALL, draft_model="drafter")
-    )
+    wish = Wish(concurrency=(2,), limits=SMALL, draft_model="drafter")
+    answer = recommend(load_profile("kimi-k2.6-8x-rtx-pro-6000"), wish)
     (launch,) = answer.launch
     config = json.loads(launch.flags[launch.flags.index("--speculative-config") + 1])
     assert config["method"] == "eagle3"
@@ -140,7 +142,7 @@ def test_vllm_gets_a_speculative_config() -> None:
 
 def test_do_not_speculate_where_the_drafter_is_of_no_use() -> None:
     bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.05"])).profile
-    answer = recommend(bad, (1, 30), Wish(limits=SMALL))
+    answer = recommend(bad, Wish(concurrency=(1, 30), limits=SMALL))
     assert all(not c.choice.plan.setting.speculates for c in answer.loads)
     assert answer.advice[0].kind == "do-not-speculate"
     assert "every setting is expected to be slower" in answer.advice[0].text
@@ -148,14 +150,14 @@ def test_do_not_speculate_where_the_drafter_is_of_no_use() -> None:
 
 def test_speculate_where_the_drafter_is_perfect() -> None:
     good = apply_overrides(load_profile(), parse_overrides(["accept_length=2.98"])).profile
-    answer = recommend(good, (1,), Wish(limits=SMALL))
+    answer = recommend(good, Wish(concurrency=(1,), limits=SMALL))
     assert answer.loads[0].choice.plan.setting.speculates
     assert answer.loads[0].choice.gain.low > 0
 
 
 def test_raise_the_cap_where_it_binds_and_the_pool_has_room() -> None:
     roomy = apply_overrides(load_profile(), parse_overrides(["kv_tokens=900000"])).profile
-    answer = recommend(roomy, (100,), Wish(limits=SMALL))
+    answer = recommend(roomy, Wish(concurrency=(100,), limits=SMALL))
     advice = [a for a in answer.advice if a.kind == "raise-max-running-requests"]
     assert advice
     assert "--max-running-requests 96" in advice[0].text  # SGLang's default is 48 when speculating
@@ -164,30 +166,35 @@ def test_raise_the_cap_where_it_binds_and_the_pool_has_room() -> None:
 
 def test_latency_targets_by_the_mean_and_by_a_percentile() -> None:
     profile = load_profile()
-    loose = recommend(profile, (1, 30), Wish(limits=SMALL, targets=parse_slo("tpot=10s")))
+
+    def meeting(slo: str, *concurrency: int) -> Recommendation:
+        return recommend(
+            profile, Wish(concurrency=concurrency, limits=SMALL, targets=parse_slo(slo))
+        )
+
+    loose = meeting("tpot=10s", 1, 30)
     assert [c.choice.plan for c in loose.loads] == [c.choice.plan for c in small((1, 30)).loads]
-    tight = recommend(profile, (1, 30), Wish(limits=SMALL, targets=parse_slo("tpot=1us")))
+    tight = meeting("tpot=1us", 1, 30)
     assert [c.meets_targets for c in tight.loads] == [False, False]
     assert any(a.kind == "target-missed" for a in tight.advice)
     # at C=30 a token takes about 40 ms with the chain and 43 ms without: only the chain passes
     current = small((1, 30)).loads[1].current
     assert current is not None
     between = (current.tpot_s + small((1, 30)).loads[1].baseline.tpot_s) / 2
-    targets = parse_slo(f"tpot={1e3 * between:.3f}ms")
-    only = recommend(profile, (30,), Wish(limits=SMALL, targets=targets)).loads[0]
+    only = meeting(f"tpot={1e3 * between:.3f}ms", 30).loads[0]
     assert only.choice.plan.setting.speculates
     assert only.meets_targets
-    tail = recommend(profile, (1,), Wish(limits=SMALL, targets=parse_slo("tpot=50ms@p99")))
+    tail = meeting("tpot=50ms@p99", 1)
     assert tail.loads[0].meets_targets
     assert any("simulated" in note for note in tail.notes)
 
 
 def test_one_setting_for_a_mix() -> None:
-    wish = Wish(limits=SMALL, mix=((1, 0.1), (30, 0.9)))
-    mix = recommend(load_profile(), (1, 30), wish).mix
+    wish = Wish(concurrency=(1, 30), limits=SMALL, mix=((1, 0.1), (30, 0.9)))
+    mix = recommend(load_profile(), wish).mix
     assert mix is not None
     assert mix.plan.setting.topk == 1
-    one = recommend(load_profile(), (30,), Wish(limits=SMALL, mix=((30, 1.0),)))
+    one = recommend(load_profile(), replace(wish, concurrency=(30,), mix=((30, 1.0),)))
     assert one.mix is not None
     assert one.mix.output_tps == pytest.approx(
         next(
@@ -199,7 +206,8 @@ def test_one_setting_for_a_mix() -> None:
 
 
 def test_another_release_is_another_question() -> None:
-    answer = recommend(load_profile(), (1, 30), Wish(limits=SMALL, engine_version="0.5.13"))
+    wish = Wish(concurrency=(1, 30), limits=SMALL, engine_version="0.5.13")
+    answer = recommend(load_profile(), wish)
     assert all(launch.plan.version == "0.5.13" for launch in answer.launch)
     assert all(not launch.env for launch in answer.launch)
     assert any("other releases" in note for note in answer.notes)
@@ -208,7 +216,7 @@ def test_another_release_is_another_question() -> None:
 def test_what_the_engine_refuses_is_shown_and_never_chosen() -> None:
     """EAGLE3 came with 0.4.4.post1: what runs today cannot run on 0.4.4."""
     older = apply_overrides(load_profile(), parse_overrides(["engine.version=0.4.4"])).profile
-    answer = recommend(older, (1, 30), Wish(limits=SMALL))
+    answer = recommend(older, Wish(concurrency=(1, 30), limits=SMALL))
     assert all(not c.choice.plan.setting.speculates for c in answer.loads)
     assert all(c.current is not None and not c.current.plan.allowed for c in answer.loads)
     assert all(not option.plan.what_if for c in answer.loads for option in c.tied)
@@ -217,17 +225,17 @@ def test_what_the_engine_refuses_is_shown_and_never_chosen() -> None:
 def test_a_server_without_a_drafter() -> None:
     profile = load_profile()
     bare = replace(profile, setup=replace(profile.setup, draft=None, current=None))
-    answer = recommend(bare, (1,))
-    assert answer.considered == (1, 1)
+    answer = recommend(bare, Wish(concurrency=(1,), mix=((1, 1.0),)))
+    assert (answer.settings_considered, answer.settings_compared) == (1, 1)
+    assert answer.mix is not None
     assert "no setting of this server drafts" in answer.advice[0].text
 
 
 def test_money_and_gpus() -> None:
-    answer = replace(small(), gpu_hour_price=2.0)
-    option = answer.loads[0].choice
-    tokens = answer.tokens_per_money(option)
-    assert tokens == pytest.approx(option.output_tps.value * 3600 / 16)
-    assert small().tokens_per_money(option) is None
+    wish = Wish(concurrency=(1,), limits=SMALL, gpu_hour_price=2.0)
+    option = recommend(load_profile(), wish).loads[0].choice
+    assert option.tokens_per_money == pytest.approx(option.output_tps.value * 3600 / 16)
+    assert small().loads[0].choice.tokens_per_money is None
 
 
 @pytest.mark.parametrize(
@@ -248,9 +256,9 @@ def test_targets_that_cannot_be_read(text: str, error: type[Exception]) -> None:
 
 def test_loads_and_wishes_are_checked() -> None:
     with pytest.raises(InputError):
-        recommend(load_profile(), ())
+        Wish(concurrency=())
     with pytest.raises(InputError):
-        recommend(load_profile(), (0,))
+        Wish(concurrency=(0,))
     with pytest.raises(InputError):
         Wish(mix=((1, 0.0),))
     with pytest.raises(InputError):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from specsim.decide.candidates import Limits
-from specsim.decide.recommend import Wish
 from specsim.decide.schedule import (
     Schedule,
     Step,
@@ -17,6 +16,7 @@ from specsim.decide.schedule import (
     steady_choice,
     zero_steps_tps,
 )
+from specsim.decide.wish import Wish
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.scenario import apply_overrides, parse_overrides
@@ -25,14 +25,14 @@ from specsim.setting import SpecSetting
 CHAINS = Wish(limits=Limits(max_draft_tokens=8, max_steps=5))
 
 
-def schedule(*steps: tuple[int, int], version: str = "0.5.23") -> Schedule:
+def schedule(*steps: tuple[int, int], engine: str = "sglang") -> Schedule:
     rows = tuple(Step(b, s, 0.1, -0.1) for b, s in steps)
-    return Schedule("sglang", version, "EAGLE3", rows, 48, 0.08, ())
+    return Schedule(engine, "1", "EAGLE3", rows, 48, 0.08, ())
 
 
 def test_sglang_reads_its_table() -> None:
     """Keys are batch sizes as texts, candidate_steps a list (adaptive_spec_params.py, 0.5.23)."""
-    table = json.loads(schedule((1, 5), (8, 3), (32, 0)).sglang_table())
+    table = json.loads(schedule((1, 5), (8, 3), (32, 0)).engine_config or "")
     assert table == {
         "1": {"candidate_steps": [5]},
         "8": {"candidate_steps": [3]},
@@ -41,18 +41,21 @@ def test_sglang_reads_its_table() -> None:
 
 
 def test_vllm_reads_ranges_without_gaps() -> None:
-    ranges = json.loads(schedule((1, 5), (8, 3), (32, 0)).vllm_table())
-    assert ranges == [[1, 7, 5], [8, 31, 3], [32, 48, 0]]
+    config = json.loads(schedule((1, 5), (8, 3), (32, 0), engine="vllm").engine_config or "")
+    assert config == {
+        "num_speculative_tokens": 5,
+        "num_speculative_tokens_per_batch_size": [[1, 7, 5], [8, 31, 3], [32, 48, 0]],
+    }
 
 
 def test_a_founding_schedule() -> None:
     result = best_schedule(load_profile(), CHAINS)
-    assert result.steps[0].batch == 1
-    batches = [s.batch for s in result.steps]
-    depths = [s.num_steps for s in result.steps]
+    assert result.table[0].from_batch_size == 1
+    batches = [s.from_batch_size for s in result.table]
+    depths = [s.num_steps for s in result.table]
     assert batches == sorted(set(batches))
     assert depths == sorted(depths, reverse=True)  # more requests, less to gain from depth
-    assert 0 < result.pool_lost < 0.2
+    assert 0 < result.kv_pool_share_of_drafter < 0.2
     assert any("needs 0.5.1" in note for note in result.notes)  # 0.5.9 has no such table
     assert "adaptive.json" in "\n".join(schedule_lines(result))
 
@@ -67,13 +70,13 @@ def test_a_drafter_that_is_loaded_costs_even_if_it_drafts_nothing() -> None:
         system.cost.with_parameters(round_overhead=1e-3, draft=1e-3), plan, [1, 8, 32], 4608
     )
     assert np.all(zero < free)
-    assert all(step.zero_steps_gain < 0 for step in best_schedule(profile, CHAINS).steps)
+    assert all(row.gain_idle_drafter < 0 for row in best_schedule(profile, CHAINS).table)
 
 
 def test_no_depth_pays_for_a_useless_drafter() -> None:
     bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.02"])).profile
     result = best_schedule(bad, Wish(limits=Limits(8, 3), engine_version="0.5.23"))
-    assert [s.num_steps for s in result.steps] == [0]
+    assert [s.num_steps for s in result.table] == [0]
     assert any("without speculation" in note for note in result.notes)
 
 

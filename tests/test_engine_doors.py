@@ -9,69 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tinyserve
 
 import specsim
 from specsim import engine
 from specsim.cli.main import run
-from specsim.engine import Engine, EngineSpec, RunPlan, engine_named
-from specsim.engine.rules import Ruling, judge, mixed_plan
+from specsim.engine import engine_named, engine_names
 from specsim.errors import EngineRefusal
 from specsim.profile import load_profile
 from specsim.server import read_setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import assemble
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import SpecSetting
 
 PACKAGE = Path(specsim.__file__).parent
 
-# --- an engine: this is what its one file would hold
-
-
-def no_trees(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    if setting.topk == 1:
-        return Ruling("", setting.with_scheduler("sequential"))
-    return Ruling("tinyserve drafts no trees", remedy="use topk 1")
-
-
-def plan(setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool) -> RunPlan:
-    return mixed_plan(
-        judge(setting, engine, (no_trees,), what_if),
-        engine,
-        max_running_requests=engine.max_running_requests or 16,
-        chunked_prefill_size=512,
-        graph_sizes=(1, 2, 4, 8, 16),
-        graph_unit="requests",
-        overlapped="run_ahead",
-    )
-
-
-def kv_room_bytes(
-    engine: EngineSpec, gpu_mem_bytes: float, weight_bytes: float, algorithm: Algorithm
-) -> float:
-    return 0.9 * gpu_mem_bytes - weight_bytes
-
-
-def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
-    return ["--depth", str(plan.setting.num_steps)]
-
-
-TINYSERVE = Engine(
-    name="tinyserve",
-    newest="3.1.4",
-    plan=plan,
-    kv_room_bytes=kv_room_bytes,
-    launch_flags=launch_flags,
-    cap_flag="--slots",
-)
+# --- an engine: one file, and one entry
 
 
 @pytest.fixture
 def _tinyserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "ENGINES", (*engine.ENGINES, TINYSERVE))
+    monkeypatch.setitem(engine.ENGINES, "tinyserve", "tinyserve")
 
 
 @pytest.mark.usefixtures("_tinyserve")
 def test_an_engine_is_one_record() -> None:
-    assert engine_named("TinyServe") is TINYSERVE
+    assert engine_named("TinyServe") is tinyserve.ENGINE
     mapping = setup_to_mapping(load_profile().setup)
     mapping["engine"] = {"name": "tinyserve", "version": "3.1.4", "tp": 8}
     system = assemble(setup_from_mapping(mapping))
@@ -82,6 +44,14 @@ def test_an_engine_is_one_record() -> None:
     assert engine.launch_env(chain) == {}
     with pytest.raises(EngineRefusal, match="no trees"):
         system.plan(SpecSetting.of(2, 2))
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_a_record_is_filed_under_its_name(name: str) -> None:
+    record = engine_named(name)
+    assert record.name == name
+    for version in (record.newest, *record.other_rules):
+        assert engine.parse_version(version)
 
 
 @pytest.mark.usefixtures("_tinyserve")
@@ -167,7 +137,7 @@ def test_files_stand_wherever_an_id_does(folder: Path) -> None:
 
 
 def test_a_config_stands_for_a_model(folder: Path) -> None:
-    config = {
+    config: dict[str, object] = {
         "model_type": "llama",
         "hidden_size": 256,
         "num_hidden_layers": 4,
@@ -175,8 +145,9 @@ def test_a_config_stands_for_a_model(folder: Path) -> None:
         "vocab_size": 1000,
         "intermediate_size": 512,
     }
+    config["quantization_config"] = {"quant_method": "odd"}  # the setup says what it is
     (folder / "config.json").write_text(json.dumps(config))
-    text = SETUP.replace('id = "my-model.toml"', 'config = "config.json"')
+    text = SETUP.replace('id = "my-model.toml"', 'config = "config.json", quantisation = "bf16"')
     (folder / "other.toml").write_text(text)
     one, other = (read_setup(folder / name) for name in ("setup.toml", "other.toml"))
     target = assemble(other).cost.target.model

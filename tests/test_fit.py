@@ -16,7 +16,7 @@ from specsim.cost import CostModel, draft_time
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
 from specsim.parameters import acceptance_priors, cost_priors
-from specsim.profile import default_acceptance
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting

@@ -134,6 +134,31 @@ def test_links(name: str, gbs: float) -> None:
     assert link.source
 
 
+@pytest.mark.parametrize(
+    ("gpu", "link"),
+    [
+        ("h100-sxm", "nvlink4"),
+        ("h100-pcie", "pcie5-x16"),
+        ("b300-sxm", "nvlink5"),
+        ("a100-sxm", "nvlink3"),
+        ("a100-pcie", "pcie4-x16"),
+        ("v100-sxm", "nvlink2"),
+        ("rtx-pro-6000", "pcie5-x16"),
+        ("rtx-4090", "pcie4-x16"),
+        ("mi300x", "infinity-fabric"),
+    ],
+)
+def test_a_gpu_names_its_usual_link(gpu: str, link: str) -> None:
+    assert load_gpu(gpu).link == link
+    assert {load_gpu(name).link for name in gpu_names()} <= set(link_names())
+
+
+def test_a_gpu_writes_itself_as_a_table() -> None:
+    for name in gpu_names():
+        gpu = load_gpu(name)
+        assert gpu_from_table(gpu.table()) == gpu
+
+
 def _allreduce_us(name: str, path: str, gpus: int, size: int) -> float:
     rows = load_link(name).allreduce_pieces("custom" if path == "custom" else "nccl", gpus)
     row = next(r for r in rows if size <= r.max_bytes)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.architecture import ModelArchitecture, load_model, model_from_hf_config
+from specsim.architecture import ModelArchitecture, load_model
 from specsim.errors import FormatError, InputError
 
 LLAMA: dict[str, Any] = {
@@ -102,7 +102,7 @@ QWEN3_MOE: dict[str, Any] = {
 def _read(tmp_path: Path, config: dict[str, Any], **options: Any) -> ModelArchitecture:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config))
-    return model_from_hf_config(file, **options)
+    return load_model(str(file), **options)
 
 
 @pytest.mark.parametrize(
@@ -345,11 +345,10 @@ def test_files_and_names(tmp_path: Path) -> None:
     folder = tmp_path / "my-model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LLAMA))
-    assert model_from_hf_config(folder).id == "my-model"
-    assert model_from_hf_config(folder, id="mine").id == "mine"
+    assert load_model(str(folder)).id == "my-model"
     with pytest.raises(InputError, match="does not exist"):
-        model_from_hf_config(tmp_path / "none.json")
+        load_model(str(tmp_path / "none.json"))
     for text, message in (("{", "not JSON"), ("[1]", "not a JSON object")):
         (folder / "config.json").write_text(text)
         with pytest.raises(FormatError, match=message):
-            model_from_hf_config(folder)
+            load_model(str(folder))

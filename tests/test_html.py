@@ -17,7 +17,7 @@ from specsim.calibrate.validate import ValidatedRow, Validation
 from specsim.cli import main
 from specsim.curve import Curve
 from specsim.observations import Observation
-from specsim.profile import Profile, load_profile
+from specsim.profile import DEFAULT_PROFILE, Profile, load_profile
 from specsim.report.answer import answer
 from specsim.report.html import report_html
 from specsim.setting import SpecSetting
@@ -239,5 +239,5 @@ def test_report_of_a_changed_server_and_other_requests(
     assert all(a["output_tps"] > b["output_tps"] for a, b in zip(faster, rows, strict=True))
     again = unescape(changed[changed.index("Make it again") :])
     assert "--set 'allreduce.latency=*0.5'" in again
-    assert again.count("--set 'allreduce.latency=*0.5'") == 4
+    assert again.count(f"--profile {DEFAULT_PROFILE} --set 'allreduce.latency=*0.5'") == 4
     assert "Error of each measured cell" in changed

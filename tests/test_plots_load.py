@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
+from policy_cases import with_workload
 
 from specsim.decide.adaptive import schedule_under_load
 from specsim.decide.candidates import Limits
 from specsim.decide.load_answer import LoadAnswer
-from specsim.decide.recommend import Wish
 from specsim.decide.slo import parse_slo
+from specsim.decide.wish import Wish
 from specsim.profile import load_profile
 from specsim.report.figure import drawn
 from specsim.report.plots_load import PAINT, SHOWN, outcomes_figure, plot_outcomes
@@ -22,15 +23,17 @@ SHORT = Workload(Lengths(200, 0.3), Lengths(60, 0.5), evidence="measured")
 
 @pytest.fixture(scope="module")
 def answer() -> LoadAnswer:
-    wish = Wish(limits=Limits(5, 2, 2), engine_version="0.5.23", workload=SHORT)
-    return schedule_under_load(load_profile(), VaryingLoad.ramp((1, 8), 20), wish, repeats=2)
+    wish = Wish(limits=Limits(5, 2, 2), engine_version="0.5.23")
+    return schedule_under_load(
+        with_workload(load_profile(), SHORT), VaryingLoad.ramp((1, 8), 20), wish, repeats=2
+    )
 
 
 def test_a_bar_per_way_with_its_error(answer: LoadAnswer) -> None:
     figure = outcomes_figure(answer)
     (axes,) = figure.axes
     widths = [bar.get_width() for bar in axes.patches]
-    assert widths == [outcome.mean("output_tps") for outcome in answer.outcomes]
+    assert widths == [outcome.output_tps for outcome in answer.outcomes]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert len(labels) == len(answer.outcomes)
     assert sum(label.endswith("(best fixed)") for label in labels) == 1
@@ -46,7 +49,7 @@ def test_the_axis_is_what_they_are_compared_by(answer: LoadAnswer, score: str) -
     assert axes.get_xlabel() == SHOWN[asked.score][1]
     field = SHOWN[asked.score][0]
     widths = [bar.get_width() for bar in axes.patches]
-    assert widths == [outcome.mean(field) for outcome in answer.outcomes]
+    assert widths == [getattr(outcome, field) for outcome in answer.outcomes]
     assert "tpot <= 40 ms" in outcomes_figure(asked).get_supxlabel()
 
 

@@ -26,7 +26,7 @@ from specsim.report.plots_cost import (
     plot_residuals,
 )
 from specsim.report.plots_curve import plot_speedup
-from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, round_parts
+from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, rounds_at
 from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
 from specsim.report.timeline import scheduled_plans, timelines
 from specsim.setting import SpecSetting
@@ -73,24 +73,24 @@ def test_parts_add_up_to_the_round(profile: Profile) -> None:
         profile.system().plan(SpecSetting.none()),
         *scheduled_plans(profile, SpecSetting.of(2, 2)),
     ]
-    parts = round_parts(profile, plans, 30)
+    parts = parts_of(rounds_at(profile, plans, 30))
     point = profile.predict(SpecSetting.of(2, 2), concurrency=[30], solver="analytic")
     asked = point.of("asked")
     assert asked is not None
-    assert parts.round_s[1] == pytest.approx(asked.points[0].round_time_s, rel=1e-9)
-    assert (parts.seconds >= 0).all()
+    assert parts.sum(axis=1)[1] == pytest.approx(asked.points[0].round_time_s, rel=1e-9)
+    assert (parts >= 0).all()
     host = list(PARTS).index("host")
-    assert parts.seconds[1, host] > parts.seconds[2, host]  # overlap hides the CPU
+    assert parts[1, host] > parts[2, host]  # overlap hides the CPU
 
 
 def test_stack_shows_every_part_once(axes: Axes, profile: Profile) -> None:
     plans = scheduled_plans(profile, SpecSetting.of(2, 2))
-    parts = round_parts(profile, plans, 30)
-    plot_round_parts(axes, parts, ["topk=2, v1", "topk=2, v2"], "30 clients")
+    rounds = rounds_at(profile, plans, 30)
+    plot_round_parts(axes, rounds, ["topk=2, v1", "topk=2, v2"], "30 clients")
     units(axes)
     assert len(axes.get_legend_handles_labels()[1]) == len(PARTS)
     tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
-    assert max(tops) == pytest.approx(1e3 * parts.round_s.max(), rel=1e-12)
+    assert max(tops) == pytest.approx(1e3 * rounds.round_s.max(), rel=1e-12)
 
 
 @pytest.mark.parametrize("paints", [[p[1:] for p in PARTS.values()], list(PAINT.values())])

@@ -15,7 +15,7 @@ from simulation_cases import PLAIN, case_of, kimi, llama_sglang
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.cost import compose_s, draft_forward_s, round_time
-from specsim.cost.draft import OVERHEAD_S
+from specsim.cost.forward import OVERHEAD_S
 from specsim.engine import padded_batch
 from specsim.errors import InputError
 from specsim.server import setup_from_mapping
@@ -33,7 +33,7 @@ from specsim.simulate import (
     simulate,
     vllm_ranges,
 )
-from specsim.simulate.gears import idle_plan
+from specsim.simulate.adaptation import idle_plan
 from specsim.simulate.policy import NEVER
 from specsim.simulate.pricing import RoundPricer, drafter_idles, planned_time
 from specsim.workload import Load
@@ -265,7 +265,7 @@ def test_off_always_is_no_speculation_and_the_price_of_the_drafter() -> None:
     )
     lengths = [r.rounds["end_s"] - r.rounds["start_s"] for r in (off, none)]
     # captured sizes of a drafting server are finer, so padding may differ by less than the price
-    same = [off.pricers[0].plan.graph_batch_sizes, none.pricer.plan.graph_batch_sizes]
+    same = [off.pricers[0].plan.graph_batch_sizes, none.pricers[0].plan.graph_batch_sizes]
     in_both = np.isin(batch, sorted(set(same[0]) & set(same[1])))
     assert in_both.any()
     np.testing.assert_allclose(

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from policy_cases import BURSTS, MIXED, RAMP, adaptation, run
+from phase_machine import PhaseServer
+from policy_cases import BURSTS, MIXED, RAMP, adaptation, run, with_workload
 from simulation_cases import CHAIN, CHAIN_V1, case_of, kimi, llama, llama_sglang
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
 from specsim.decide.candidates import Limits
-from specsim.decide.recommend import Wish
 from specsim.decide.schedule import SWITCH_GAIN, best_schedule, chain_plans
+from specsim.decide.wish import Wish
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import load_profile
@@ -82,11 +83,15 @@ def test_tokens_are_conserved(system: System, policy: Policy, load: Load | Varyi
 
 
 @pytest.mark.parametrize("policy", POLICIES[:4], ids=lambda p: p.name)
-def test_stretches_give_the_records_of_single_rounds(policy: Policy) -> None:
+def test_stretches_give_the_records_of_single_rounds(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = replace(policy, switch_s=1e-3)
     system = llama_sglang("0.5.18")
     adapted = adaptation(system, policy, cap=32)
-    fast, slow = (run(system, adapted, RAMP, round_by_round=exact) for exact in (False, True))
+    fast = run(system, adapted, RAMP)
+    monkeypatch.setattr("specsim.simulate.run.Server", PhaseServer)
+    slow = run(system, adapted, RAMP)
     assert fast.switches == slow.switches
     for name in ("batch", "tokens", "gear", "kv_tokens"):
         np.testing.assert_array_equal(fast.rounds[name], slow.rounds[name])
@@ -147,10 +152,10 @@ def test_hysteresis_does_not_flap() -> None:
 @pytest.mark.parametrize("clients", [2, 8, 24])
 def test_on_a_stationary_load_the_table_is_as_good_as_the_best_fixed(clients: int) -> None:
     """Within the noise of both (two standard errors) and what is not told apart (SWITCH_GAIN)."""
-    profile = load_profile()
+    workload = Workload(Lengths(1000, 0.3), Lengths(300, 0.5))
+    profile = with_workload(load_profile(), workload)
     wish = Wish(limits=Limits(max_draft_tokens=6, max_steps=4), engine_version="0.5.23")
-    system, workload = profile.system(), Workload(Lengths(1000, 0.3), Lengths(300, 0.5))
-    wish = replace(wish, workload=workload)
+    system = profile.system()
     drafts = chain_plans(profile, wish)[1:]
     acceptance = profile.acceptance()
 

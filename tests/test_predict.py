@@ -55,7 +55,7 @@ def series(curve: Curve, role: str) -> Series:
 
 
 def test_the_founding_question(profile: Profile) -> None:
-    """topk=2 runs on v1 on the founding server, and with overlap from 0.5.13 (DESIGN 1)."""
+    """topk=2 runs on v1 on the founding server, and with overlap from 0.5.13 [@founding-case]."""
     curve = ask(profile, TREE)
     assert roles(curve) == ["baseline", "current", "asked", "alternative"]
     asked, other = series(curve, "asked"), series(curve, "alternative")

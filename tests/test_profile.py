@@ -30,7 +30,6 @@ from specsim.profile import (
     FitRecord,
     Profile,
     acceptance_name,
-    default_acceptance,
     load_profile,
     moved_acceptance,
     profile_from_toml,
@@ -38,6 +37,7 @@ from specsim.profile import (
     profile_to_toml,
     save_profile,
 )
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import System, assemble
 from specsim.uncertainty import Parameter

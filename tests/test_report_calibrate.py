@@ -61,7 +61,7 @@ def made(observations: tuple[Observation, ...], *pairs: tuple[int, int, float]) 
     """A profile made by hand: bandwidth driven by data, the draft by its prior."""
     parameters = (
         Parameter("bandwidth", "log", 1.0, 0.1, 0.9, 0.02, True, 0.1, 10.0, "datasheet"),
-        Parameter("draft", "log", 1.0, 0.6, 1.0, 0.55, False, 0.1, 10.0, "PHYSICS 4"),
+        Parameter("draft", "log", 1.0, 0.6, 1.0, 0.55, False, 0.1, 10.0, "[@draft-cost]"),
         Parameter("accept_level[default@0]", "linear", 0.0, 0.45, 0.0, 0.1, True, -6, 6, "domains"),
         Parameter("correction_0", "linear", 0.0, 0.1, 0.01, 0.05, True, -1.5, 1.5, "smooth"),
         Parameter("correction_1", "linear", 0.0, 0.1, 0.01, 0.05, True, -1.5, 1.5, "smooth"),

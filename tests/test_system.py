@@ -114,7 +114,7 @@ def test_one_gpu_needs_no_all_reduce() -> None:
 @pytest.mark.parametrize(
     ("path", "microseconds", "size"),
     [
-        ("nccl", 27.0, 16_384),  # PHYSICS 3: NCCL 2.29.2, eight RTX PRO 6000
+        ("nccl", 27.0, 16_384),  # [@rtx6kpro-allreduce]: NCCL 2.29.2, eight RTX PRO 6000
         ("nccl", 131.5, 2**20),
     ],
 )
@@ -136,7 +136,7 @@ def test_custom_over_nvlink_is_the_engine_kernel() -> None:
 
 
 def test_custom_over_pcie_hands_over_to_nccl() -> None:
-    """vLLM's patched kernel up to 56 KiB (DESIGN 6): 7.5 us at 256 B and 16.5 us at 32 KiB.
+    """vLLM's patched kernel up to 56 KiB [@founding-case]: 7.5 us at 256 B and 16.5 us at 32 KiB.
 
     15 %: one page, one host, read off at two sizes.
     """

@@ -24,8 +24,7 @@ from specsim.report.timeline import (
     timelines,
 )
 from specsim.setting import SpecSetting
-from specsim.simulate import simulate
-from specsim.simulate.result import SimulationResult
+from specsim.simulate import SimulationResult, simulate
 from specsim.workload import Load
 
 CASES = {
@@ -102,7 +101,7 @@ def test_each_round_is_tiled_by_its_own_spans(name: str) -> None:
         assert set(own["accepted"]) == {step["accepted"]}
     for lane in ("cpu", "gpu", "link"):  # a lane does one thing at a time
         spans = timeline.lane(lane)
-        if result.pricer.plan.timeline != "run_ahead":
+        if result.pricers[0].plan.timeline != "run_ahead":
             assert (spans["start_ns"][1:] >= spans["end_ns"][:-1]).all()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from specsim.acceptance import accept_table
+from specsim.acceptance import accept_table, at_accept_length
 from specsim.cli.main import run
 from specsim.errors import InputError
-from specsim.profile import at_accept_length, default_acceptance, uncalibrated_profile
+from specsim.profile.uncalibrated import default_acceptance, uncalibrated_profile
 from specsim.server import setup_from_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
@@ -85,3 +86,75 @@ def test_what_is_missing_is_named(
     assert captured.err.count("\n") == 1
     for word in words:
         assert word in captured.err
+
+
+# --- hardware and models of one's own, and the commands that take them
+
+FILES = {
+    "gpu": "mem_bytes = 64e9\nmem_bandwidth = 2e12\nflops_bf16 = 4e14\n",
+    "link": 'kind = "pcie"\nbytes_per_s = 5e10\n',
+    "draft": 'kind = "eagle3"\ndraft_vocab = 16000\nevidence = "assumed"\nsource = "made up"\n',
+    "model": "layers = 20\nhidden = 2048\nvocab = 32000\nheads = 16\nkv_heads = 4\nhead_dim = 128\n"
+    'ffn_inter = 5632\nevidence = "assumed"\nsource = "made up"\n',
+}
+LOADED = ("predict", "--steps", "2", "--solver", "analytic", "--concurrency", "1,8", "--json")
+COMMANDS = (
+    LOADED,
+    ("recommend", "--concurrency", "1", "--max-draft-tokens", "4", "--json"),
+    ("plan", "--concurrency", "1", "--json"),
+    ("breakeven", "2,1,3", "--concurrency", "1", "--json"),
+    ("schedule", "--load", "ramp:1..2@5s", "--repeats", "2", "--max-steps", "2", "--json"),
+)
+
+
+@pytest.fixture
+def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    words = ["--tp", "2"]
+    for what, text in FILES.items():
+        Path(f"my-{what}.toml").write_text(text)
+        words += [f"--{what}", f"my-{what}.toml"]
+    return words
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_every_command_takes_a_server_of_files(
+    described: list[str], command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, *described]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"] == "my-model.toml on 2x my-gpu.toml"
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_each_file_counts(
+    described: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another number in the file is another answer."""
+    assert run([*LOADED, *described]) == 0
+    before = json.loads(capsys.readouterr().out)["rows"]
+    text = FILES[what].replace("2e12", "1e12").replace("5e10", "1e10")
+    Path("other.toml").write_text(text.replace("16000", "32000").replace("= 20", "= 30"))
+    assert run([*LOADED, *described, f"--{what}", "other.toml"]) == 0
+    after = json.loads(capsys.readouterr().out)["rows"]
+    assert before[-1]["output_tps"] > after[-1]["output_tps"]
+
+
+def test_a_report_of_such_a_server_says_how_to_make_it_again(described: list[str]) -> None:
+    assert run(["report", "2,1,3", "--solver", "analytic", "--concurrency", "1,8", *described]) == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "specsim recommend --model my-model.toml --gpu my-gpu.toml --tp 2" in page
+
+
+def test_what_ifs_and_another_engine_on_any_server(
+    described: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tps(*words: str) -> float:
+        assert run([*LOADED, *words]) == 0
+        return float(json.loads(capsys.readouterr().out)["rows"][0]["output_tps"])
+
+    assert tps(*described, "--set", "bandwidth=*2") > tps(*described)
+    assert tps("--set", "allreduce.latency=*0.5") > tps()
+    assert run(["recommend", "--engine", "vllm", "--concurrency", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["choice"]["engine"] for row in found["loads"]} == {"vllm"}
+    assert "fitted under sglang 0.5.9" in found["notes"][0]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from specsim.architecture.draft import DraftArchitecture, DraftKind, draft_names, load_draft
-from specsim.architecture.hf_config import model_from_hf_config
-from specsim.architecture.loading import load_model, model_names
-from specsim.architecture.model import AttentionParams, ModelArchitecture, model_from_table
+from specsim.architecture.model import (
+    AttentionParams,
+    ModelArchitecture,
+    load_model,
+    model_from_table,
+    model_names,
+)
 
 __all__ = [
     "AttentionParams",
@@ -15,7 +19,6 @@ __all__ = [
     "draft_names",
     "load_draft",
     "load_model",
-    "model_from_hf_config",
     "model_from_table",
     "model_names",
 ]

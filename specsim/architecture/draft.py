@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from specsim.architecture.loading import load_model, model_names
-from specsim.architecture.model import ModelArchitecture
+from specsim.architecture.model import ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence
 from specsim.library import (

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specsim.architecture.model import ModelArchitecture, model_from_table
 from specsim.errors import FormatError, InputError
 from specsim.library import positive, whole
 from specsim.quantisation import load_quantisation
@@ -46,10 +45,10 @@ _NAMES = {
 _MAY_BE_ZERO = ("q_lora_rank", "experts", "shared_experts", "mtp_layers")
 
 
-def model_from_hf_config(
-    path: str | Path, id: str | None = None, quantisation: str | None = None
-) -> ModelArchitecture:
-    """Read the shape of a model from its config.json.
+def table_of_config(
+    path: str | Path, quantisation: str | None = None
+) -> tuple[str, dict[str, Any]]:
+    """Read the shape of a model from its config.json: name and table as the library has them.
 
     Knows Llama, Mistral, Mixtral, Qwen2/3 and their MoE, Qwen3-Next, DeepSeek-V2/V3, Kimi-K2/K2.5
     (nested ``text_config``), gpt-oss, GLM-4 MoE, MiniMax-M2 and Gemma; any other decoder whose
@@ -58,9 +57,7 @@ def model_from_hf_config(
     Parameters
     ----------
     path
-        The file, or the directory that holds it.
-    id
-        Name for the result; by default the config's own, or the directory's.
+        The file, or the folder that holds it, after which a model without a name is called.
     quantisation
         Scheme of the weights, where the config's `quantization_config` is not to be read.
 
@@ -73,8 +70,7 @@ def model_from_hf_config(
     """
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
-    outer = _read_json(file)
-    config = _Config(str(file), outer)
+    config = _Config(str(file), _read_json(file))
     config.refuse_other_kinds()
     table: dict[str, Any] = {key: config.number(key) for key in ("layers", "hidden", "vocab")}
     table |= config.attention()
@@ -82,10 +78,11 @@ def model_from_hf_config(
     table |= config.windows(table["layers"])
     table["mtp_layers"] = config.number("mtp_layers", 0)
     table["tied_embeddings"] = config.tied()
-    table["native_quantisation"] = config.quantisation() if quantisation is None else quantisation
+    stated = quantisation not in (None, "native")
+    table["native_quantisation"] = quantisation if stated else config.quantisation()
     table |= {"evidence": "published", "source": file.name}
-    name = id or config.text("_name_or_path").rsplit("/", 1)[-1] or file.resolve().parent.name
-    return model_from_table(table, name)
+    name = config.text("_name_or_path").rsplit("/", 1)[-1] or file.resolve().parent.name
+    return name, table
 
 
 def _read_json(file: Path) -> Mapping[str, Any]:

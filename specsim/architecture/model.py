@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from specsim.errors import InputError
 from specsim.evidence import Evidence
-from specsim.library import Table, as_evidence, check_keys, flag, look_up, positive, text, whole
+from specsim.library import (
+    Table,
+    as_evidence,
+    check_keys,
+    flag,
+    look_up,
+    positive,
+    read_library,
+    text,
+    whole,
+)
 from specsim.quantisation import load_quantisation
 
 Attention = Literal["gqa", "mla"]
@@ -162,7 +173,6 @@ class ModelArchitecture:
     def total_params(self) -> int:
         """All parameters; a tied embedding counts once; vision tower and MTP do not count.
 
-        >>> from specsim.architecture import load_model
         >>> round(load_model("kimi-k2.5").total_params / 1e9, 1)
         1026.4
         """
@@ -174,7 +184,6 @@ class ModelArchitecture:
     def active_params(self) -> int:
         """Parameters that one token is multiplied with, head included.
 
-        >>> from specsim.architecture import load_model
         >>> round(load_model("kimi-k2.5").active_params / 1e9, 1)
         31.7
         """
@@ -194,7 +203,6 @@ class ModelArchitecture:
     def kv_bytes_per_token(self, kv_dtype_bytes: float = 2.0) -> float:
         """KV bytes of one token over all layers, one copy; windows are not applied.
 
-        >>> from specsim.architecture import load_model
         >>> load_model("kimi-k2.5").kv_bytes_per_token()
         70272.0
         """
@@ -231,6 +239,44 @@ def _needed(model: ModelArchitecture) -> list[str]:
     if model.linear_layers:
         needed.append("linear_params")
     return needed
+
+
+def model_names() -> tuple[str, ...]:
+    """Ids of the models in the library."""
+    return tuple(sorted(read_library("models")))
+
+
+def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
+    """Return a model.
+
+    Parameters
+    ----------
+    name
+        A library id or Hugging Face name in any case, the path of a TOML file with the keys of a
+        library entry, or that of a config.json or its folder.
+    quantisation
+        Scheme of the weights, where a config's `quantization_config` is not to be read.
+
+    Raises
+    ------
+    UnknownNameError
+        Names the nearest id.
+    FormatError, InputError
+        If the file cannot be read, or does not describe a model that can be priced.
+
+    Examples
+    --------
+    >>> load_model("meta-llama/Llama-3.1-8B-Instruct").id
+    'llama-3.1-8b'
+    """
+    if name.endswith(".json") or ("/" in name and Path(name, "config.json").is_file()):
+        from specsim.architecture.hf_config import table_of_config  # the library needs none
+
+        id, config = table_of_config(name, quantisation)
+        return model_from_table(config, id)
+    remedy = "give the path of its config.json, or of a TOML table"
+    id, table = look_up("models", name, remedy)
+    return model_from_table(table, id)
 
 
 def model_from_table(table: Table, id: str) -> ModelArchitecture:

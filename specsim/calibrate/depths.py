@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from specsim.acceptance import Acceptance
+from specsim.acceptance import Acceptance, at_accept_length
 from specsim.calibrate.residuals import workload_of
 from specsim.observations import Observation
-from specsim.profile import assembled, at_accept_length, default_acceptance
+from specsim.profile import assembled
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup
 from specsim.setting import SpecSetting
 

@@ -102,7 +102,7 @@ def build_setup(
     settings = known.settings
     model = stated.model or library_id(settings.get("model"), model_names())
     gpu = stated.gpu or library_id(settings.get("gpu"), gpu_names())
-    tp = stated.tp or _count(settings, "tp")
+    tp = stated.tp or count_of(settings, "tp")
     probe = next((entry for entry in entries if entry.format == "probe"), None)
     said = f" (the log says {settings['model']!r})" if "model" in settings else ""
     flags = {
@@ -232,9 +232,9 @@ def setting_of(settings: Mapping[str, Any], stated: Stated, where: str) -> SpecS
 def stated_setting(settings: Mapping[str, Any], stated: Stated) -> dict[str, Any] | None:
     """Return what is said of a speculating setting; None where num_steps is nowhere said."""
     algorithm = str(stated.algorithm or settings.get("algorithm") or "EAGLE3")
-    steps = stated.num_steps or _count(settings, "num_steps")
-    topk = stated.topk or _count(settings, "topk") or 1
-    tokens = stated.num_draft_tokens or _count(settings, "num_draft_tokens")
+    steps = stated.num_steps or count_of(settings, "num_steps")
+    topk = stated.topk or count_of(settings, "topk") or 1
+    tokens = stated.num_draft_tokens or count_of(settings, "num_draft_tokens")
     if steps is None and tokens is not None and topk == 1:
         steps = tokens - 1
     if algorithm == "none" or steps is None or steps < 1:
@@ -251,6 +251,7 @@ def stated_setting(settings: Mapping[str, Any], stated: Stated) -> dict[str, Any
     }
 
 
-def _count(settings: Mapping[str, Any], key: str) -> int | None:
+def count_of(settings: Mapping[str, Any], key: str) -> int | None:
+    """Return a whole number of the settings, None if there is none."""
     value = settings.get(key)
     return value if isinstance(value, int) else None

@@ -11,11 +11,12 @@ from specsim.calibrate.log_setup import (
     Stated,
     build_setup,
     collect,
+    count_of,
     library_id,
     setting_of,
     speculates,
 )
-from specsim.calibrate.probed import foreign, probe_rows, with_measured_gpu
+from specsim.calibrate.probed import foreign, probe_rows, weight_of, with_measured_gpu
 from specsim.calibrate.residuals import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.hardware import gpu_names
@@ -24,9 +25,6 @@ from specsim.observations import SURVIVAL, Observation, checked
 from specsim.observations.schema import cell_text
 from specsim.server import Setup
 from specsim.setting import SpecSetting
-
-BASE_NOISE = 0.03
-"""Relative error of a cell beyond the standard error of its windows: what a fit starts from."""
 
 USAGE_STEP = {"vllm_log": 0.001, "trtllm_log": 0.001, "trtllm_stats": 0.0001}
 """Step of the printed share of the KV cache in use; SGLang prints hundredths."""
@@ -188,7 +186,7 @@ class _Observer:
             concurrency=max(1, round(load)),
             request_rate=row.request_rate if row.kind == "open_loop" else None,
             batch_size=_float(row.batch_size),
-            max_running_requests=_whole(entry.settings.get("max_running_requests")),
+            max_running_requests=count_of(entry.settings, "max_running_requests"),
             # llama-server's throughput is of a steady window, not of a run from start to drain
             num_requests=None if entry.format == "llamacpp" else row.num_requests,
             input_len=None if steady else _float(prompt_len or self.stated.input_len),
@@ -213,7 +211,7 @@ class _Observer:
 
         Of a few requests a printed share of a large pool says little.
         """
-        capacity = _whole(self.entry.settings.get("kv_tokens")) or self.setup.engine.kv_tokens
+        capacity = count_of(self.entry.settings, "kv_tokens") or self.setup.engine.kv_tokens
         usual = self.setup.workload.input_len + self.setup.workload.output_len / 2
         if not (row.kv_usage and capacity and row.batch_size):
             return round(usual, 1)
@@ -300,16 +298,11 @@ def _speeds(entry: LogEntry, row: LogRow) -> tuple[float | None, float | None, f
 
 
 def _weight(row: LogRow) -> float:
-    """Relative inverse variance: the windows' standard error on top of the base noise."""
+    """Relative inverse variance, of which the windows' standard error is a part."""
     if row.output_tps_sem is None or not row.output_tps:
         return 0.5 if row.windows <= 1 else 1.0
-    relative = row.output_tps_sem / row.output_tps
-    return round(BASE_NOISE**2 / (BASE_NOISE**2 + relative**2), 6)
+    return weight_of((row.output_tps_sem / row.output_tps) ** 2)
 
 
 def _float(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.architecture import load_model
+from specsim.cost.forward import PER_REQUEST_S
 from specsim.cost.rounds import HOST_PER_REQUEST_S, HOST_S
-from specsim.cost.target import PER_REQUEST_S
 from specsim.hardware import gpu_from_table, load_gpu
 from specsim.library import read_library
 from specsim.logs import LogEntry
@@ -22,22 +22,17 @@ are not fused as there): 10 % either way, of which its many points share most.""
 ASSUMED_ERROR = 0.8
 """Error (in log) of what is added to a step because the probe does not run it."""
 BASE_NOISE = 0.03
-"""Relative error that a weight of 1 stands for, as for logs."""
+"""Relative error that a weight of 1 stands for: of a cell beyond its windows' standard error."""
 LEAST_FLOPS = 1e9
 """A probe that had no time for more than one token has not measured a rate of products."""
 SIXTEEN_BITS = ("bf16", "fp16", "f16")
 
 
 def measured_gpu(entry: LogEntry, gpu: str | None) -> dict[str, object]:
-    """Return the GPU as a table of setup.toml: measured rates over those of the library.
+    """Return the GPU of a probe as a table of setup.toml: measured rates over the library's.
 
-    Parameters
-    ----------
-    entry
-        A probe.
-    gpu
-        Library id; None for a device that the library does not have: its specified rates are then
-        taken to be what was measured.
+    Of a device that the library does not have (`gpu` None) the specified rates are taken to be what
+    was measured.
     """
     facts = entry.settings
     name, source = str(facts["gpu"]), f"specsim probe, {facts['date']}"
@@ -65,12 +60,7 @@ def measured_gpu(entry: LogEntry, gpu: str | None) -> dict[str, object]:
 def foreign(entry: LogEntry, setup: Setup, own: str | None) -> str | None:
     """Why a probe was not run on this server's hardware; None if it may have been.
 
-    Parameters
-    ----------
-    entry, setup
-        The probe and the server.
-    own
-        Library id of the probed device; None if the library does not have it.
+    `own` is the probed device's id in the library, if it is there.
     """
     gpu = setup.hardware.gpu
     known = load_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -121,7 +111,11 @@ def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[Observation], list[s
                 concurrency=batch,
                 context_len=row.extra["context_len"],
                 round_time_s=step + added,
-                weight=_weight(row.extra["error"], added / (step + added)),
+                weight=weight_of(
+                    IMPLEMENTATION_ERROR**2
+                    + row.extra["error"] ** 2
+                    + (ASSUMED_ERROR * added / (step + added)) ** 2
+                ),
                 source=f"{entry.path} (probe, {entry.settings['gpu']})",
             )
         )
@@ -152,9 +146,12 @@ def _unlike(entry: LogEntry, setup: Setup) -> str | None:
     return None
 
 
-def _weight(error: float, added_share: float) -> float:
-    """Relative inverse variance of one step."""
-    variance = IMPLEMENTATION_ERROR**2 + error**2 + (ASSUMED_ERROR * added_share) ** 2
+def weight_of(variance: float) -> float:
+    """Return the weight of a row with this relative variance on top of the base noise.
+
+    >>> weight_of(BASE_NOISE**2)
+    0.5
+    """
     return round(BASE_NOISE**2 / (BASE_NOISE**2 + variance), 6)
 
 

@@ -11,7 +11,7 @@ from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
 from specsim.calibrate.residuals import workload_of
 from specsim.observations import Observation
-from specsim.profile import Profile, valued
+from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
 
@@ -99,7 +99,7 @@ def warnings(result: FitResult) -> list[str]:
 
 
 def poor_trees(result: FitResult) -> list[str]:
-    """Name trees that were accepted less than their drafter could give (PHYSICS 1.7).
+    """Name trees that were accepted less than their drafter could give [@specbundle].
 
     A tree holds the chain of its depth, so where an engine verifies it rightly and the drafter
     knows what it is sure of, its accept length is at least the chain's; a drafter whose confidence
@@ -140,7 +140,7 @@ def poor_trees(result: FitResult) -> list[str]:
 
 def described(parameter: Parameter) -> tuple[str, str, str, str, str]:
     """Name, value and prior with their 90 %, what drives it, source: one row of a table."""
-    value, prior = valued(parameter)
+    value, prior = parameter.texts
     driven = f"{parameter.driven}{'' if parameter.fitted else ', held'}"
     return parameter.name, value, prior, driven, parameter.source
 

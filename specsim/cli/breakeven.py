@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, option
 from specsim.cli.server import AnyServer
 from specsim.errors import InputError
@@ -26,10 +26,10 @@ class Options(opt.Requests):
     words: tuple[str, ...] = opt.words()
     concurrency: tuple[int, ...] | None = opt.concurrency()
     round_ms: float | None = option(
-        "--round-ms", "MS", "Without a profile: time of one round.", values.number()
+        "--round-ms", "MS", "Without a profile: time of one round.", opt.number()
     )
     step_ms: float | None = option(
-        "--step-ms", "MS", "And of one step without speculation.", values.number()
+        "--step-ms", "MS", "And of one step without speculation.", opt.number()
     )
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.breakeven/1")
@@ -45,9 +45,9 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
 
     Example: specsim breakeven --steps 1 --round-ms 98.7 --step-ms 37.7
     """
-    from specsim.decide.breakeven import break_even
+    from specsim.decide.breakeven import BreakEvens, break_even
     from specsim.decide.candidates import algorithm_of
-    from specsim.question import CONCURRENCY
+    from specsim.question import CONCURRENCY, Question
 
     output.check_plot(how.plot)
     if how.round_ms is not None or how.step_ms is not None:
@@ -63,22 +63,23 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     wanted = settings.asked or ((current,) if current is not None else ())
     if not wanted:
         raise InputError("no setting", "is asked about", "add e.g. --topk 1 --steps 3")
-    workload = how.workload(profile.setup.workload.workload)
-    curves = [
-        break_even(
-            profile,
-            profile.system().plan(setting, engine_version=server.engine_version),
-            how.concurrency or CONCURRENCY,
-            workload,
-            how.dataset,
-            how.temperature,
-        )
-        for setting in wanted
-    ]
+    question = Question(
+        concurrency=how.concurrency or CONCURRENCY,
+        input_len=how.input_len,
+        output_len=how.output_len,
+        dataset=how.dataset,
+        temperature=how.temperature,
+    )
+    version = server.engine_version
+    plans = [profile.system().plan(setting, engine_version=version) for setting in wanted]
+    curves = [break_even(profile, plan, question) for plan in plans]
     if how.plot is not None:
         _draw(profile, curves, how.plot, how)
     if how.as_json:
-        sys.stdout.write(_document(profile.name, curves))
+        from specsim.documents import document
+
+        found = BreakEvens(profile.name, tuple(curves))
+        sys.stdout.write(document("specsim.breakeven/1", found))
         return
     _show(profile.name, curves, (*notes, *settings.notes))
 
@@ -102,7 +103,7 @@ def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, of: opt.Req
 
 def _without_profile(round_ms: float | None, step_ms: float | None, steps: int | None) -> None:
     """Answer from two times alone."""
-    from specsim.decide.breakeven import breakeven_accept_length, most_accept_length
+    from specsim.decide.breakeven import breakeven_accept_length
 
     if round_ms is None or step_ms is None:
         raise InputError(
@@ -111,27 +112,26 @@ def _without_profile(round_ms: float | None, step_ms: float | None, steps: int |
     length = breakeven_accept_length(1e-3 * round_ms, 1e-3 * step_ms)
     text = f"Break-even at {length:.2f} tokens per round (bonus token included)"
     if steps is not None and steps >= 1:
-        most = most_accept_length(steps)
+        most = steps + 1
         reach = "unreachable: above" if length > most else "within"
         text += f"; {reach} the {most} that {steps} step{'s' * (steps > 1)} can yield"
     output.console(WIDTH).print(text + ".", soft_wrap=True)
 
 
 def _show(name: str, curves: list[BreakEvenCurve], notes: tuple[str, ...]) -> None:
-    from specsim.decide.recommendation import plan_name
 
     out = output.console(WIDTH)
     out.print(f"{name}: break-even accept length by load", style="bold")
     for curve in curves:
-        out.print(f"\n{plan_name(curve.plan)}, {curve.plan.engine} {curve.plan.version}")
+        out.print(f"\n{curve.label}, {curve.plan.engine} {curve.plan.version}")
         grid = output.table("clients", "needed", "expected", "possible", "gain", "limit")
         for p in curve.points:
-            needed = f"{p.accept_length:.2f}" if p.reachable else "unreachable"
+            needed = f"{p.breakeven_accept_length:.2f}" if p.reachable else "unreachable"
             grid.add_row(
                 str(p.concurrency),
                 needed,
-                f"{p.expected:.2f}",
-                f"{p.most:.0f}",
+                f"{p.expected_accept_length:.2f}",
+                f"{p.most_accept_length:.0f}",
                 f"{100 * p.gain:+.0f} %",
                 p.limit,
             )
@@ -158,45 +158,6 @@ def _sentences(curve: BreakEvenCurve) -> list[str]:
     if lost:
         lines.append(
             f"Unreachable at {', '.join(map(str, lost))} clients: even a perfect drafter loses "
-            f"(more than {points[0].most:.0f} tokens per round would be needed)."
+            f"(more than {points[0].most_accept_length:.0f} tokens per round would be needed)."
         )
     return lines
-
-
-def _document(name: str, curves: list[BreakEvenCurve]) -> str:
-    """Write ``specsim.breakeven/1``; null where a break-even is out of reach."""
-    import json
-
-    from specsim.decide.document import setting_fields
-
-    def short(x: float) -> float:
-        return float(f"{x:.10g}")
-
-    rows = [
-        {
-            **setting_fields(curve.plan),
-            "points": [
-                {
-                    "concurrency": p.concurrency,
-                    "breakeven_accept_length": short(p.accept_length) if p.reachable else None,
-                    "expected_accept_length": short(p.expected),
-                    "most_accept_length": p.most,
-                    "reachable": p.reachable,
-                    "gain": short(p.gain),
-                    "limit": p.limit,
-                }
-                for p in curve.points
-            ],
-            "crossovers": [
-                {
-                    "concurrency": short(c.concurrency),
-                    "pays_below": c.pays_below,
-                    "limit": c.limit,
-                }
-                for c in curve.crossovers
-            ],
-        }
-        for curve in curves
-    ]
-    document = {"schema": "specsim.breakeven/1", "profile": name, "settings": rows}
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import argument, command, file, option
 from specsim.cli.server import Described
 
 if TYPE_CHECKING:
     from specsim.calibrate.bootstrap import Bootstrap
     from specsim.calibrate.fit import FitResult
+
+
+PARAMETER_KEYS = {
+    **{name: name for name in ("name", "value", "sd")},
+    "interval": "stated",
+    **{name: name for name in ("scale", "prior_median", "prior_sd", "fitted", "driven")},
+}
+"""Keys of a parameter in specsim.fit/1, and the attributes that they hold."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Options(opt.Lengths):
         "--bootstrap",
         "N",
         "Check the stated errors against fits to this many draws of the runs, e.g. 50.",
-        values.whole(2),
+        opt.whole(2),
     )
     as_json: bool = opt.as_json("specsim.fit/1")
 
@@ -54,7 +62,8 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     from specsim.calibrate.report import markdown
     from specsim.calibrate.sources import read_sources
     from specsim.observations import write_observations
-    from specsim.profile import save_profile, write_text
+    from specsim.profile import save_profile
+    from specsim.textfile import write_text
 
     output.check_plot(how.plot)
     output.check_file("--output", how.target)
@@ -100,18 +109,21 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     from specsim.calibrate.report import cell_name, correction_described, described, warnings
 
     out = output.console()
-    grid = output.table("parameter", "value (90 %)", "prior (90 %)", "driven by")
-    for parameter in result.profile.parameters:
-        if parameter.fitted and not parameter.name.startswith("correction_"):
-            grid.add_row(*described(parameter)[:4])
-    if (smooth := correction_described(result.profile)) is not None:
-        grid.add_row(*smooth)
-    out.print(grid)
-    cells = output.table("cell", "model / measured - 1")
-    for observation, error in zip(result.observations, result.log_error.tolist(), strict=True):
-        if not math.isnan(error):  # rows with an accept length only have no error of their own
-            cells.add_row(cell_name(observation), f"{math.expm1(error):+.1%}")
-    out.print(cells)
+    fitted = [
+        described(parameter)[:4]
+        for parameter in result.profile.parameters
+        if parameter.fitted and not parameter.name.startswith("correction_")
+    ]
+    smooth = correction_described(result.profile)
+    rows = [*fitted, smooth] if smooth is not None else fitted
+    headings = ("parameter", "value (90 %)", "prior (90 %)", "driven by")
+    out.print(output.table(*headings, rows=rows))
+    cells = [
+        (cell_name(observation), f"{math.expm1(error):+.1%}")
+        for observation, error in zip(result.observations, result.log_error.tolist(), strict=True)
+        if not math.isnan(error)  # rows with an accept length only have no error of their own
+    ]
+    out.print(output.table("cell", "model / measured - 1", rows=cells))
     for line in (*warnings(result), *notes):
         out.print(f"note: {line}")
 
@@ -130,10 +142,10 @@ def _bootstrap(result: FitResult, draws: int) -> Bootstrap:
 def _show_bootstrap(check: Bootstrap) -> None:
     """Print bootstrap error over stated error of each fitted parameter."""
     unit = "runs" if check.by_run else "rows"
-    grid = output.table("parameter", f"error over {check.draws} draws of {unit} / stated error")
-    for name, ratio in zip(check.names, check.ratio.tolist(), strict=True):
-        grid.add_row(name, f"{ratio:.2f}")
-    output.console().print(grid)
+    ratios = zip(check.names, check.ratio.tolist(), strict=True)
+    heading = f"error over {check.draws} draws of {unit} / stated error"
+    rows = [(name, f"{ratio:.2f}") for name, ratio in ratios]
+    output.console().print(output.table("parameter", heading, rows=rows))
 
 
 def _as_json(result: FitResult, check: Bootstrap | None) -> str:
@@ -151,17 +163,7 @@ def _as_json(result: FitResult, check: Bootstrap | None) -> str:
         "noise": profile.fit.noise,
         "model_error": profile.fit.model_error,
         "parameters": [
-            {
-                "name": p.name,
-                "value": p.value,
-                "sd": p.sd,
-                "interval": p.stated,
-                "scale": p.scale,
-                "prior_median": p.prior_median,
-                "prior_sd": p.prior_sd,
-                "fitted": p.fitted,
-                "driven": p.driven,
-            }
+            {key: getattr(p, name) for key, name in PARAMETER_KEYS.items()}
             for p in profile.parameters
         ],
         "cells": [

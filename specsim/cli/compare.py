@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import argument, command
 from specsim.cli.server import Changes, Server
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.decide.compare import ServerComparison
-    from specsim.decide.recommendation import Range
+    from specsim.uncertainty import Interval
 
 WIDTH = 110
 
@@ -23,8 +23,8 @@ WIDTH = 110
 class Options(Changes):
     """Which two, and at which loads."""
 
-    first: str = argument("A", shell_complete=values.profiles)
-    second: str | None = argument("[B]", required=False, shell_complete=values.profiles)
+    first: str = argument("A", shell_complete=opt.profiles)
+    second: str | None = argument("[B]", required=False, shell_complete=opt.profiles)
     concurrency: tuple[int, ...] | None = opt.concurrency()
     as_json: bool = opt.as_json("specsim.comparison/1")
 
@@ -41,39 +41,40 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
     """
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import compare
-    from specsim.question import CONCURRENCY
+    from specsim.question import CONCURRENCY, Question
 
     if how.second is None and not how.overrides:
         raise InputError("one server", "is compared with nothing", "give a second one, or --set")
     one, one_notes = Server(how.first, ()).load()
     two, two_notes = Server(how.second or how.first, how.overrides).load()
     settings = asked.settings(algorithm_of(one))
-    result = compare(one, two, settings.asked, how.concurrency or CONCURRENCY)
+    result = compare(one, two, Question(settings.asked, how.concurrency or CONCURRENCY))
     if how.as_json:
-        sys.stdout.write(_document(result))
+        from specsim.documents import document
+
+        sys.stdout.write(document("specsim.comparison/1", result))
         return
     _show(result, (*one_notes, *two_notes, *settings.notes))
 
 
 def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
-    from specsim.decide.recommendation import plan_name
 
     out = output.console(WIDTH)
     out.print(f"A: {result.first}", style="bold")
     out.print(f"B: {result.second}", style="bold")
-    for setting in dict.fromkeys(pair.setting for pair in result.pairs):
+    for setting in dict.fromkeys(pair.setting for pair in result.rows):
         out.print(f"\n{'no speculation' if not setting.speculates else setting.label}")
         grid = output.table("clients", "A tok/s (90 %)", "B tok/s (90 %)", "B against A", "limits")
-        for pair in result.pairs:
+        for pair in result.rows:
             if pair.setting != setting:
                 continue
             change = pair.change
             grid.add_row(
                 str(pair.concurrency),
-                _tps(pair.first),
-                _tps(pair.second),
+                _tps(pair.first_output_tps),
+                _tps(pair.second_output_tps),
                 "" if change is None else _percent(change),
-                " / ".join(pair.limits),
+                f"{pair.first_limit or ''} / {pair.second_limit or ''}",
             )
         out.print(grid)
     out.print("\nfastest expected setting by load")
@@ -81,65 +82,20 @@ def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
     for best in result.best:
         grid.add_row(
             str(best.concurrency),
-            plan_name(best.first),
-            f"{best.first_tps:.0f}",
-            plan_name(best.second),
-            f"{best.second_tps:.0f}",
+            best.first.label,
+            f"{best.first.output_tps:.0f}",
+            best.second.label,
+            f"{best.second.output_tps:.0f}",
         )
     out.print(grid)
     output.print_notes(out, notes)
 
 
-def _tps(value: Range | None) -> str:
+def _tps(value: Interval | None) -> str:
     if value is None:
         return "refused"
     return f"{value.value:.0f} ({value.low:.0f}..{value.high:.0f})"
 
 
-def _percent(change: Range) -> str:
+def _percent(change: Interval) -> str:
     return f"{100 * change.value:+.0f} % ({100 * change.low:+.0f}..{100 * change.high:+.0f})"
-
-
-def _document(result: ServerComparison) -> str:
-    """Write ``specsim.comparison/1``; null where an engine refuses a setting."""
-    import json
-
-    from specsim.decide.document import setting_fields
-
-    def numbers(value: Range | None) -> dict[str, float] | None:
-        if value is None:
-            return None
-        names = ("value", "low", "high")
-        return {name: float(f"{getattr(value, name):.10g}") for name in names}
-
-    rows = [
-        {
-            "algorithm": pair.setting.algorithm,
-            "topk": pair.setting.topk,
-            "num_steps": pair.setting.num_steps,
-            "num_draft_tokens": pair.setting.num_draft_tokens,
-            "concurrency": pair.concurrency,
-            "first_output_tps": numbers(pair.first),
-            "second_output_tps": numbers(pair.second),
-            "change": numbers(pair.change),
-            "first_limit": pair.limits[0] or None,
-            "second_limit": pair.limits[1] or None,
-        }
-        for pair in result.pairs
-    ]
-    best = [
-        {
-            "concurrency": b.concurrency,
-            "first": {**setting_fields(b.first), "output_tps": float(f"{b.first_tps:.10g}")},
-            "second": {**setting_fields(b.second), "output_tps": float(f"{b.second_tps:.10g}")},
-        }
-        for b in result.best
-    ]
-    document = {
-        "schema": "specsim.comparison/1",
-        "first": result.first,
-        "second": result.second,
-        "rows": rows,
-        "best": best,
-    }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

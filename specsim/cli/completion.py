@@ -1,17 +1,16 @@
-"""``--install-completion`` and ``--show-completion``: tell the shell how click completes."""
+"""Shell completion: click completes; here the shell is told of it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from specsim.errors import InputError
 
-SHELLS: dict[str, tuple[str, str, str]] = {
+SHELLS = {
     "bash": (".bash_completions/specsim.sh", ".bashrc", "source ~/.bash_completions/specsim.sh"),
     "zsh": (".zfunc/_specsim", ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit"),
     "fish": (".config/fish/completions/specsim.fish", "", ""),
@@ -19,47 +18,26 @@ SHELLS: dict[str, tuple[str, str, str]] = {
 """By shell: where the script lies, and the line that a startup file needs, if any."""
 
 
-def completion_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command both options."""
-    for name, callback, help_text in (
-        ("--show-completion", _show, "Print the shell's completion script."),
-        ("--install-completion", _install, "Make the shell complete commands and options."),
-    ):
-        option = click.option(
-            name,
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=callback,
-            help=help_text,
-        )
-        command = option(command)
-    return command
+def completion_script(command: click.Command) -> tuple[str, str]:
+    """Return the name of the user's shell and the script that it reads.
 
-
-def _script(context: click.Context) -> tuple[str, str]:
-    """Return the name of the user's shell and its completion script."""
-    from click.shell_completion import get_completion_class
-
+    Raises
+    ------
+    InputError
+        If it is none of `SHELLS`.
+    """
     shell = Path(os.environ.get("SHELL", "")).name
     found = get_completion_class(shell)
     if shell not in SHELLS or found is None:
         raise InputError(
             f"shell {shell!r}", "is not one that can complete", f"use {', '.join(SHELLS)}"
         )
-    return shell, found(context.command, {}, "specsim", "_SPECSIM_COMPLETE").source()
+    return shell, found(command, {}, "specsim", "_SPECSIM_COMPLETE").source()
 
 
-def _show(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        click.echo(_script(context)[1])
-        context.exit()
-
-
-def _install(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted or context.resilient_parsing:
-        return
-    shell, script = _script(context)
+def install_completion(command: click.Command) -> str:
+    """Write the script where the user's shell finds it, and return a sentence about it."""
+    shell, script = completion_script(command)
     place, startup, line = SHELLS[shell]
     path = Path.home() / place
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,5 +47,4 @@ def _install(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         known = file.read_text(encoding="utf-8") if file.is_file() else ""
         if line not in known:
             file.write_text(f"{known.rstrip()}\n{line}\n".lstrip(), encoding="utf-8")
-    click.echo(f"{shell} completion installed in {path}; it works in a new terminal")
-    context.exit()
+    return f"{shell} completion installed in {path}; it works in a new terminal"

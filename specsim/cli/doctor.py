@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 
 import click
 
@@ -28,8 +28,15 @@ EXTRAS = {
 }
 """Optional packages, and what each is for."""
 
+REINSTALL = "reinstall specsim-llm"
+
 NAMESAKE = "specsim"
 """A distribution of another field that fills the same folder; ours is specsim-llm."""
+
+WARNING = (
+    f"another distribution named {NAMESAKE} is installed beside specsim-llm, in the same folder: "
+    "pip uninstall specsim specsim-llm, then pip install specsim-llm"
+)
 
 
 @dataclass(frozen=True)
@@ -47,40 +54,41 @@ def doctor_command(how: Options) -> None:
     """
     from specsim import __version__
 
+    python = platform.python_version()
     needed = {name: _installed(name) for name in NEEDED}
     extras = {name: _installed(name) for name in EXTRAS}
     profiles = _profiles()
-    warnings = []
-    if _installed(NAMESAKE) is not None:
-        warnings.append(
-            f"another distribution named {NAMESAKE} is installed beside specsim-llm, in the same "
-            "folder: pip uninstall specsim specsim-llm, then pip install specsim-llm"
-        )
-    python = platform.python_version()
+    warnings = [WARNING] if _installed(NAMESAKE) is not None else []
     if how.as_json:
-        found: dict[str, object] = {
-            "schema": "specsim.doctor/1",
-            "specsim": __version__,
-            "python": python,
-            "needed": needed,
-            "extras": extras,
-            "profiles": profiles,
-        }
-        if warnings:
-            found["warnings"] = warnings
+        found: dict[str, object] = {"schema": "specsim.doctor/1", "specsim": __version__}
+        found |= {"python": python, "needed": needed, "extras": extras, "profiles": profiles}
+        found |= {"warnings": warnings} if warnings else {}
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:
-        _show(f"specsim {__version__}, Python {python}", needed, extras, profiles, warnings)
+        out = output.console(100)
+        out.print(f"specsim {__version__}, Python {python}", style="bold")
+        rows = [
+            *((name, has or "missing", "" if has else REINSTALL) for name, has in needed.items()),
+            *((name, has or "-", _optional(name, has)) for name, has in extras.items()),
+        ]
+        out.print(output.table("package", "version", "", rows=rows))
+        out.print("Shipped profiles (a file works wherever a name does):")
+        for name, state in profiles.items():
+            out.print(f"- {name}: {state}")
+        for warning in warnings:
+            out.print(f"warning: {warning}")
     if None in needed.values() or any(state.startswith("unusable") for state in profiles.values()):
         click.get_current_context().exit(1)
 
 
-def _installed(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
+def _optional(name: str, version: str | None) -> str:
+    return "optional" if version else f"optional; {EXTRAS[name]}"
 
+
+def _installed(name: str) -> str | None:
     try:
-        return version(name)
-    except PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None
 
 
@@ -97,25 +105,3 @@ def _profiles() -> dict[str, str]:
         except SpecsimError as error:
             states[name] = f"unusable: {error}"
     return states
-
-
-def _show(
-    title: str,
-    needed: Mapping[str, str | None],
-    extras: Mapping[str, str | None],
-    profiles: Mapping[str, str],
-    warnings: list[str],
-) -> None:
-    out = output.console(100)
-    out.print(title, style="bold")
-    grid = output.table("package", "version", "")
-    for name, has in needed.items():
-        grid.add_row(name, has or "missing", "" if has else "reinstall specsim-llm")
-    for name, has in extras.items():
-        grid.add_row(name, has or "-", "optional" if has else f"optional; {EXTRAS[name]}")
-    out.print(grid)
-    out.print("Shipped profiles (a file works wherever a name does):")
-    for name, state in profiles.items():
-        out.print(f"- {name}: {state}")
-    for warning in warnings:
-        out.print(f"warning: {warning}")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specsim import __version__
-from specsim.cli.completion import completion_options
 from specsim.errors import SpecsimError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -93,13 +92,22 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"show_default": True})
 @click.version_option(__version__, message="specsim %(version)s", help="Print the version.")
-@completion_options
+@click.option("--install-completion", is_flag=True, help="Make the shell complete commands.")
+@click.option("--show-completion", is_flag=True, help="Print the shell's completion script.")
 @click.pass_context
-def specsim(context: click.Context) -> None:
+def specsim(context: click.Context, install_completion: bool, show_completion: bool) -> None:
     """Say which speculative-decoding setting to launch, before a GPU hour is spent.
 
     Example: specsim predict --topk 2 --steps 2
     """
+    if install_completion or show_completion:
+        from specsim.cli import completion
+
+        if install_completion:
+            click.echo(completion.install_completion(context.command))
+        else:
+            click.echo(completion.completion_script(context.command)[1])
+        context.exit()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
@@ -59,7 +59,12 @@ def console(piped_width: int | None = None, stderr: bool = False) -> Console:
     return result
 
 
-def table(*columns: str, left: Iterable[int] = (0,), wrap: bool = False) -> Table:
+def table(
+    *columns: str,
+    rows: Iterable[Sequence[str]] = (),
+    left: Iterable[int] = (0,),
+    wrap: bool = False,
+) -> Table:
     """Return a table; columns are flush right but for those numbered in `left`."""
     from rich import box
     from rich.table import Table
@@ -67,6 +72,8 @@ def table(*columns: str, left: Iterable[int] = (0,), wrap: bool = False) -> Tabl
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
         grid.add_column(column, justify="left" if i in left else "right", no_wrap=not wrap)
+    for row in rows:
+        grid.add_row(*row)
     return grid
 
 
@@ -161,7 +168,7 @@ def check_plot(plot: str | None) -> None:
 
 def write_file(name: str, content: str) -> None:
     """Write a file, whole or not at all, and say so on stderr."""
-    from specsim.profile import write_text
+    from specsim.textfile import write_text
 
     write_text(Path(name), content)
     sys.stderr.write(f"wrote {name}\n")
@@ -169,8 +176,8 @@ def write_file(name: str, content: str) -> None:
 
 def write_plot(plot: str, figure: Figure) -> None:
     """Write a figure in the format of the file's name, and say so on stderr."""
-    from specsim.profile import write_bytes
     from specsim.report.figure import drawn, plot_format
+    from specsim.textfile import write_bytes
 
     write_bytes(Path(plot), drawn(figure, plot_format(plot)))
     sys.stderr.write(f"wrote {plot}\n")

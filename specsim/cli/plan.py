@@ -24,7 +24,7 @@ class Options(opt.Requests):
     """For which loads, and what was measured."""
 
     concurrency: tuple[int, ...] | None = opt.concurrency()
-    mix: tuple[tuple[int, float], ...] = opt.mix()
+    mix: tuple[tuple[int, float], ...] | None = opt.mix()
     observations: str | None = opt.measured()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.plan/1")
@@ -37,29 +37,31 @@ def plan_command(server: AnyServer, how: Options) -> None:
     Example: specsim plan --concurrency 1,30,100
     """
     from specsim.decide.plan import LOADS, plan_measurements
-    from specsim.decide.recommend import Wish
+    from specsim.decide.wish import Wish
 
     profile, notes = server.load()
     wish = Wish(
+        concurrency=how.concurrency or LOADS,
         engine_version=server.engine_version,
-        workload=how.workload(profile.setup.workload.workload),
+        input_len=how.input_len,
+        output_len=how.output_len,
         dataset=how.dataset,
         temperature=how.temperature,
-        mix=how.mix,
+        mix=how.mix or (),
         measured=opt.measured_settings(how.observations),
         seed=how.seed,
     )
     with output.status("weighing measurements"):
-        result = plan_measurements(profile, how.concurrency or LOADS, wish)
+        result = plan_measurements(profile, wish)
     if how.as_json:
-        sys.stdout.write(_document(result))
+        from specsim.documents import document
+
+        sys.stdout.write(document("specsim.plan/1", result, digits=6))
         return
     _show(result, notes)
 
 
 def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
-    from specsim.decide.plan import STOP
-
     out = output.console(WIDTH)
     loads = ", ".join(map(str, result.concurrency))
     out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
@@ -68,54 +70,24 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
         "against the fastest setting."
     )
     grid = output.table("measurement", "regret cut by", "GPU minutes", "cells")
-    for planned in result.ranked[:SHOWN]:
+    for planned in result.measurements[:SHOWN]:
         grid.add_row(
             planned.label,
-            f"{100 * planned.worth:.2f} %",
+            f"{100 * planned.regret_cut:.2f} %",
             f"{planned.gpu_minutes:.0f}",
-            str(planned.measurement.cells or ""),
+            str(planned.cells or ""),
         )
     out.print(grid)
     if not result.worthwhile:
         out.print(
             "No measurement would change the choice: none is expected to bring "
-            f"{100 * STOP:.1f} % of the throughput. Take what specsim recommend says."
+            f"{100 * result.stop_below:.1f} % of the throughput. Take what specsim recommend says."
         )
     else:
         first = result.worthwhile[0]
-        cheap = min(result.worthwhile, key=lambda m: m.gpu_minutes / m.worth)
-        lines = [f"Measure {first.measurement.how}."]
+        cheap = min(result.worthwhile, key=lambda m: m.gpu_minutes / m.regret_cut)
+        lines = [f"Measure {first.how}."]
         if cheap is not first:
-            lines.append(f"Most per GPU minute: {cheap.measurement.how}.")
+            lines.append(f"Most per GPU minute: {cheap.how}.")
         output.print_sentences(out, lines)
     output.print_notes(out, notes)
-
-
-def _document(result: MeasurementPlan) -> str:
-    """Write ``specsim.plan/1``; ranked by the expected cut of the regret."""
-    import json
-
-    from specsim.decide.document import setting_fields
-    from specsim.decide.plan import STOP
-
-    rows = [
-        {
-            "kind": m.measurement.kind,
-            "setting": None if m.measurement.plan is None else setting_fields(m.measurement.plan),
-            "regret_cut": float(f"{m.worth:.6g}"),
-            "gpu_minutes": m.gpu_minutes,
-            "cells": m.measurement.cells,
-            "how": m.measurement.how,
-        }
-        for m in result.ranked
-    ]
-    document = {
-        "schema": "specsim.plan/1",
-        "profile": result.profile,
-        "concurrency": list(result.concurrency),
-        "regret": float(f"{result.regret:.6g}"),
-        "stop_below": STOP,
-        "worth_measuring": bool(result.worthwhile),
-        "measurements": rows,
-    }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, file, option
 from specsim.cli.server import AnyServer
 from specsim.errors import InputError
@@ -35,12 +35,12 @@ class Options(opt.Requests):
     max_running_requests: int | None = opt.max_running_requests()
     concurrency: tuple[int, ...] | None = opt.concurrency()
     request_rate: float | None = option(
-        "--request-rate", "R", "Poisson arrivals per second instead of clients.", values.number()
+        "--request-rate", "R", "Poisson arrivals per second instead of clients.", opt.number()
     )
     context_len: float | None = option(
-        "--context-len", "N", "Steady decode at this many KV tokens per request.", values.number()
+        "--context-len", "N", "Steady decode at this many KV tokens per request.", opt.number()
     )
-    solver: Solver = opt.solver("simulate")
+    solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.curve/1")
@@ -170,12 +170,10 @@ def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None
     """Print tables, the answer and what it rests on."""
     from specsim.report.answer import answer, evidence_line
     from specsim.report.tables import batch_tables, throughput_tables
-    from specsim.report.words import described_requests
+    from specsim.report.words import curve_title
 
     out = output.console(WIDTH)
-    head = curve.series[0].points[0]
-    title = f"{curve.profile}: {head.engine} {head.engine_version}, {described_requests(curve)}"
-    out.print(title, style="bold")
+    out.print(curve_title(curve), style="bold")
     out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
     for table in throughput_tables(curve, out.width, request_rate):
         out.print(table)

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, file, flag, option
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
     import torch
-    from rich.table import Table
 
-    from specsim.probe.document import ProbeDocument, Stack
+    from specsim.probe.document import ProbeDocument
     from specsim.probe.run import Request
 
 
@@ -30,28 +29,26 @@ class Options:
     )
     draft: str | None = file("--draft", "Drafter: e.g. eagle3, a library id or TOML file.", "ID")
     gpu: str | None = file("--gpu", "GPU to check the device's name against.", "ID")
-    tp: int = option(
-        "--tp", "N", "Measure one GPU's share of so many.", values.whole(1), default="1"
-    )
+    tp: int = option("--tp", "N", "Measure one GPU's share of so many.", opt.whole(1), default="1")
     device: str = option("--device", "auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
     dtype: str = option("--dtype", "bf16|fp16|fp32", "Of weights and cache.", default="bf16")
     max_seconds: float = option(
-        "--max-seconds", "S", "Stop after so long.", values.number(1), default="300"
+        "--max-seconds", "S", "Stop after so long.", opt.number(1), default="300"
     )
     max_memory_gb: float | None = option(
-        "--max-memory-gb", "GB", "Default: most of what is free.", values.number(0.001)
+        "--max-memory-gb", "GB", "Default: most of what is free.", opt.number(0.001)
     )
     layers: int = option(
-        "--layers", "N", "Layers to build and scale up from.", values.whole(1, 256), default="4"
+        "--layers", "N", "Layers to build and scale up from.", opt.whole(1, 256), default="4"
     )
     tokens: tuple[int, ...] | None = option(
-        "--tokens", "1,2,4,...", "Default: 1 to 1024.", values.concurrency
+        "--tokens", "1,2,4,...", "Default: 1 to 1024.", opt.parse_concurrency
     )
     context_len: int = option(
-        "--context-len", "N", "KV tokens per request.", values.whole(1, 1 << 20), default="1024"
+        "--context-len", "N", "KV tokens per request.", opt.whole(1, 1 << 20), default="1024"
     )
     contexts: tuple[int, ...] | None = option(
-        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", values.concurrency
+        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", opt.parse_concurrency
     )
     seed: int = opt.seed()
     as_json: bool = flag("--json", "Print specsim.probe/1 too.")
@@ -155,31 +152,19 @@ def _show(document: ProbeDocument) -> None:
         f"{target.id}, {target.dtype}, tp {target.tp}: {target.built} of {target.whole} layers "
         f"timed, {'CUDA graphs' if target.graphs else 'no CUDA graphs'}"
     )
-    grid = output.table("step", "batch", "tokens each", "context", "ms", "+-")
-    for name, stack in (
-        ("target", target),
-        ("draft step", document.draft),
-        ("draft extend", document.extend),
-    ):
-        _steps(grid, name, stack)
-    out.print(grid)
+    stacks = {"target": target, "draft step": document.draft, "draft extend": document.extend}
+    steps = [
+        (
+            *(name, str(p.batch), str(p.width), str(p.context_len)),
+            *(f"{p.seconds * 1e3:.3f}", f"{p.error:.1%}"),
+        )
+        for name, stack in stacks.items()
+        for p in (() if stack is None else stack.points)
+    ]
+    out.print(output.table("step", "batch", "tokens each", "context", "ms", "+-", rows=steps))
     if document.allreduce is not None:
-        reduce = output.table("all-reduce bytes", "us")
-        for point in document.allreduce.points:
-            reduce.add_row(str(point.size_bytes), f"{point.seconds * 1e6:.1f}")
-        out.print(reduce)
+        points = document.allreduce.points
+        times = [(str(p.size_bytes), f"{p.seconds * 1e6:.1f}") for p in points]
+        out.print(output.table("all-reduce bytes", "us", rows=times))
     for note in document.notes:
         out.print(f"note: {note}")
-
-
-def _steps(grid: Table, name: str, stack: Stack | None) -> None:
-    """Add the rows of one kind of forward."""
-    for point in () if stack is None else stack.points:
-        grid.add_row(
-            name,
-            str(point.batch),
-            str(point.width),
-            str(point.context_len),
-            f"{point.seconds * 1e3:.3f}",
-            f"{point.error:.1%}",
-        )

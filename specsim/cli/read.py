@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -60,8 +59,8 @@ def read_command(how: Options) -> None:
     The format is found by content: SGLang, vLLM, TensorRT-LLM, llama.cpp, Prometheus, benchmark
     JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst; - is standard input.
     """
-    from specsim.logs import log_document, read_file, require_usable
-    from specsim.profile import write_text
+    from specsim.logs import log_json, read_file, require_usable
+    from specsim.textfile import write_text
 
     if how.as_json and how.as_csv:
         raise InputError("--json --csv", "exclude each other", "choose one")
@@ -72,7 +71,7 @@ def read_command(how: Options) -> None:
         require_usable(found)
         entries += found
     if how.as_json:
-        text = json.dumps(log_document(entries), indent=2, allow_nan=False) + "\n"
+        text = log_json(entries)
     elif how.as_csv:
         text = csv_text(entries)
     elif how.target is not None:
@@ -138,14 +137,10 @@ def _show(entries: Sequence[LogEntry], out: Console) -> None:
     for number, entry in enumerate(entries):
         if number:
             out.print()
-        title = f"{entry.path}: {entry.format}"
-        if entry.engine_version:
-            title += f", version {entry.engine_version}"
-        if entry.label:
-            title += f', "{entry.label}"'
-        out.print(Text(title, style="bold"))
-        settings = _settings_text(entry)
-        if settings:
+        version = f", version {entry.engine_version}" if entry.engine_version else ""
+        label = f', "{entry.label}"' if entry.label else ""
+        out.print(Text(f"{entry.path}: {entry.format}{version}{label}", style="bold"))
+        if settings := _settings_text(entry):
             out.print(Text(settings))
         if entry.rows:
             out.print(_row_table(entry.rows))
@@ -159,9 +154,9 @@ def _show(entries: Sequence[LogEntry], out: Console) -> None:
 
 
 def _settings_text(entry: LogEntry) -> str:
-    from specsim.logs.document import settings_document
+    from specsim.logs.document import stated_settings
 
-    stated = {k: v for k, v in settings_document(entry).items() if v is not None}
+    stated = {k: v for k, v in stated_settings(entry).items() if v is not None}
     inferred = entry.settings.get("inferred")
     marks = set(inferred) if isinstance(inferred, list) else set()
     return ", ".join(
@@ -206,19 +201,20 @@ COLUMNS: dict[str, Callable[[LogRow], str]] = {
 def _row_table(rows: Sequence[LogRow]) -> Table:
     """Lay out the rows; what no row states has no column."""
     filled = {name: text for name, text in COLUMNS.items() if any(map(text, rows))}
-    table = output.table(*filled, left=(), wrap=True)
-    for row in rows:
-        table.add_row(*(text(row) for text in filled.values()))
-    return table
+    cells = [[text(row) for text in filled.values()] for row in rows]
+    return output.table(*filled, rows=cells, left=(), wrap=True)
 
 
 def _timing_table(timings: Sequence[Timing]) -> Table:
     headings = ("phase", "batch", "bytes", "us", "count", "ranks", "name")
-    table = output.table(*headings, left=(0, 6), wrap=True)
-    for t in timings[:MAX_TIMINGS]:
-        cells = (t.batch_size, t.size_bytes, f"{1e6 * t.seconds:.1f}", t.count, t.ranks)
-        table.add_row(t.phase, *("" if c is None else str(c) for c in cells), t.name[:60])
-    return table
+    numbers = [
+        (t.batch_size, t.size_bytes, f"{1e6 * t.seconds:.1f}", t.count, t.ranks) for t in timings
+    ]
+    rows = [
+        (t.phase, *("" if n is None else str(n) for n in cells), t.name[:60])
+        for t, cells in zip(timings, numbers, strict=True)
+    ]
+    return output.table(*headings, rows=rows[:MAX_TIMINGS], left=(0, 6), wrap=True)
 
 
 def _account(entry: LogEntry) -> str:

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, flag, option
 from specsim.cli.server import AnyServer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specsim.decide.recommendation import LoadChoice, Option, Range, Recommendation
+    from specsim.decide.recommendation import LoadChoice, Option, Recommendation
     from specsim.decide.slo import Target
+    from specsim.uncertainty import Interval
 
 WIDTH = 120
 """Columns when piped and COLUMNS is not set."""
@@ -33,16 +34,16 @@ class Options(opt.Requests):
     concurrency: tuple[int, ...] | None = opt.concurrency()
     max_draft_tokens: int = opt.max_draft_tokens()
     max_steps: int = opt.max_steps()
-    max_topk: int = option("--max-topk", "K", "Widest tree.", values.whole(), default="8")
+    max_topk: int = option("--max-topk", "K", "Widest tree.", opt.whole(), default="8")
     targets: tuple[Target, ...] | None = opt.slo(
         "tpot=20ms,ttft=2s@p99", "Latency targets: mean, @p50 or @p99."
     )
     any_engine: bool = flag("--any-engine", "Later releases of the engine count too.")
     max_running_requests: int | None = opt.max_running_requests()
-    mix: tuple[tuple[int, float], ...] = opt.mix()
+    mix: tuple[tuple[int, float], ...] | None = opt.mix()
     schedule: bool = flag("--schedule", "Also the best number of steps by running batch.")
     gpu_hour_price: float | None = option(
-        "--gpu-hour-price", "M", "Money per GPU and hour.", values.number()
+        "--gpu-hour-price", "M", "Money per GPU and hour.", opt.number()
     )
     draft_model: str | None = option("--draft-model", "PATH", "For the launch flags.")
     observations: str | None = opt.measured()
@@ -59,30 +60,35 @@ def recommend_command(server: AnyServer, how: Options) -> None:
     Example: specsim recommend --concurrency 1,30,100
     """
     from specsim.decide.candidates import Limits
-    from specsim.decide.recommend import Wish, recommend
+    from specsim.decide.recommend import recommend
+    from specsim.decide.wish import Wish
     from specsim.question import CONCURRENCY
 
     profile, notes = server.load()
     wish = Wish(
+        concurrency=how.concurrency or CONCURRENCY,
         limits=Limits(how.max_draft_tokens, how.max_steps, how.max_topk),
         targets=how.targets or (),
         engine_version=server.engine_version,
         any_engine=how.any_engine,
         max_running_requests=how.max_running_requests,
-        workload=how.workload(profile.setup.workload.workload),
+        input_len=how.input_len,
+        output_len=how.output_len,
         dataset=how.dataset,
         temperature=how.temperature,
-        mix=how.mix,
+        mix=how.mix or (),
         measured=opt.measured_settings(how.observations),
         gpu_hour_price=how.gpu_hour_price,
         draft_model=how.draft_model,
         seed=how.seed,
     )
     with output.status("comparing settings"):
-        answer = recommend(profile, how.concurrency or CONCURRENCY, wish)
+        answer = recommend(profile, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.as_json:
-        sys.stdout.write(answer.to_json())
+        from specsim.documents import document
+
+        sys.stdout.write(document("specsim.recommendation/1", answer))
         return
     out = output.console(WIDTH)
     _show(answer, out)
@@ -97,8 +103,6 @@ def _show(answer: Recommendation, out: Console) -> None:
     """Print the table, sentences, flags and what they rest on."""
     from shlex import quote
 
-    from specsim.decide.recommendation import plan_name
-
     out.print(f"{answer.profile}: the best setting by load", style="bold")
     grid = output.table(
         "clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret"
@@ -110,9 +114,9 @@ def _show(answer: Recommendation, out: Console) -> None:
         out.print("~ tied: another setting is not surely slower")
     output.print_sentences(out, _sentences(answer))
     for launch in answer.launch:
-        env = [f"{name}={value}" for name, value in launch.env]
+        env = [f"{name}={value}" for name, value in launch.env.items()]
         words = " ".join([*env, *(quote(flag) for flag in launch.flags)])
-        out.print(f"\n{plan_name(launch.plan)} ({launch.plan.engine} {launch.plan.version}):")
+        out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
         out.print(f"  {words or 'no flags'}", soft_wrap=True)
     out.print()
     output.print_notes(out, answer.notes)
@@ -120,7 +124,7 @@ def _show(answer: Recommendation, out: Console) -> None:
 
 def _row(choice: LoadChoice, wide: bool) -> tuple[str, ...]:
     option = choice.choice
-    today = option.against_current
+    today = option.gain_against_current
     same = choice.current is not None and choice.current.plan == option.plan
     tps = option.output_tps
     return (
@@ -129,12 +133,12 @@ def _row(choice: LoadChoice, wide: bool) -> tuple[str, ...]:
         f"{tps.value:.0f}" + (f" ({tps.low:.0f}..{tps.high:.0f})" if wide else ""),
         _gain(option.gain, wide) if option.plan.setting.speculates else "",
         "today's" if same else "" if today is None else _gain(today, wide),
-        f"{100 * option.probability:.0f} %",
+        f"{100 * option.probability_fastest:.0f} %",
         f"{100 * option.regret:.1f} %",
     )
 
 
-def _gain(gain: Range, wide: bool = True) -> str:
+def _gain(gain: Interval, wide: bool = True) -> str:
     text = f"{100 * gain.value:+.0f} %"
     return text + f" ({100 * gain.low:+.0f}..{100 * gain.high:+.0f})" if wide else text
 
@@ -143,23 +147,21 @@ def _sentences(answer: Recommendation) -> list[str]:
     """Say bands, ties, mix and advice."""
     lines = []
     for band in answer.bands:
-        where = f"{band.first} to {band.last}" if band.first < band.last else f"{band.first}"
-        first = band.choices[0].choice
-        lines.append(f"{where} clients: {first.label}{_ties(band.choices)}.")
+        first, last = band.from_concurrency, band.to_concurrency
+        where = f"{first} to {last}" if first < last else f"{first}"
+        lines.append(f"{where} clients: {band.label}{_ties(band.choices)}.")
     option = answer.loads[-1].choice
     rate = (
-        f"At {answer.loads[-1].concurrency} clients {answer.tps_per_gpu(option):.1f} tok/s per GPU"
+        f"At {answer.loads[-1].concurrency} clients {option.output_tps_per_gpu:.1f} tok/s per GPU"
     )
-    money = answer.tokens_per_money(option)
+    money = option.tokens_per_money
     lines.append(rate + ("." if money is None else f", {money:.4g} tokens per unit of money."))
     if answer.mix is not None:
-        from specsim.decide.recommendation import plan_name
-
         mix = answer.mix
         lines.append(
-            f"One setting for the mix: {plan_name(mix.plan)}, {mix.output_tps:.0f} tok/s, "
+            f"One setting for the mix: {mix.label}, {mix.output_tps:.0f} tok/s, "
             f"{_gain(mix.gain)} against no speculation; the fastest with "
-            f"{100 * mix.probability:.0f} %, regret {100 * mix.regret:.1f} %."
+            f"{100 * mix.probability_fastest:.0f} %, regret {100 * mix.regret:.1f} %."
         )
     lines += [advice.text[0].upper() + advice.text[1:] + "." for advice in answer.advice]
     return lines

@@ -26,7 +26,7 @@ class Options(opt.Lengths):
     page: str = file("--output -o", "HTML file to write.", default="report.html")
     concurrency: tuple[int, ...] | None = opt.concurrency()
     observations: str | None = file("--observations", "Measured cells, to show the errors.")
-    solver: Solver = opt.solver("simulate")
+    solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
 
@@ -40,9 +40,9 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
     from specsim.observations import read_observations
-    from specsim.profile import write_text
     from specsim.question import CONCURRENCY, Question
     from specsim.report.html import report_html
+    from specsim.textfile import write_text
 
     output.check_file("--output", how.page, ".html", ".htm")
     profile, notes = server.load(asked)
@@ -61,7 +61,7 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     if cells is not None:  # measured on the server as it is, whatever --set makes of it
         as_it_is, _ = replace(server, overrides=()).load(asked)
         validation = validate(as_it_is, cells.rows)
-    again = _command_lines(server.named(profile), question, how)
+    again = _command_lines(server.named(), question, how)
     workload = how.workload(profile.setup.workload.workload)
     write_text(Path(how.page), report_html(profile, curve, again, validation, workload))
     sys.stdout.write(f"wrote {how.page}\n")

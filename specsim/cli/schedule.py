@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, option
 from specsim.cli.server import AnyServer
 
@@ -39,7 +39,7 @@ class Options(opt.Requests):
         "--load",
         "ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
         "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
-        values.parsed("specsim.simulate", "parse_load"),
+        opt.library("specsim.simulate", "parse_load"),
         default="ramp:1..64@600s",
     )
     max_draft_tokens: int = opt.max_draft_tokens()
@@ -49,7 +49,7 @@ class Options(opt.Requests):
     )
     max_running_requests: int | None = opt.max_running_requests()
     repeats: int = option(
-        "--repeats", "R", "Runs with other random numbers.", values.whole(), default="4"
+        "--repeats", "R", "Runs with other random numbers.", opt.whole(), default="4"
     )
     seed: int = opt.seed()
     plot: str | None = opt.plot()
@@ -69,7 +69,7 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     """
     from specsim.decide.adaptive import schedule_under_load
     from specsim.decide.candidates import Limits
-    from specsim.decide.recommend import Wish
+    from specsim.decide.wish import Wish
 
     output.check_plot(how.plot)
     profile, notes = server.load()
@@ -78,7 +78,8 @@ def schedule_command(server: AnyServer, how: Options) -> None:
         targets=how.targets or (),
         engine_version=server.engine_version,
         max_running_requests=how.max_running_requests,
-        workload=how.workload(profile.setup.workload.workload),
+        input_len=how.input_len,
+        output_len=how.output_len,
         dataset=how.dataset,
         temperature=how.temperature,
         seed=how.seed,
@@ -93,17 +94,14 @@ def schedule_command(server: AnyServer, how: Options) -> None:
 
         output.write_plot(how.plot, outcomes_figure(answer))
     if how.as_json:
-        from specsim.decide.schedule_document import schedule_document
-        from specsim.documents import to_json
+        from specsim.documents import document
 
-        sys.stdout.write(to_json(schedule_document(answer)))  # type: ignore[arg-type]
+        sys.stdout.write(document("specsim.schedule/1", answer))
         return
     _show(answer, output.console(WIDTH))
 
 
 def _show(answer: LoadAnswer, out: Console) -> None:
-    from specsim.decide.schedule import config_lines
-
     times = f"{answer.repeats} time{'s' * (answer.repeats > 1)}"
     out.print(f"{answer.profile}: {answer.load}, simulated {times}", style="bold")
     good = "good/s" if answer.targets else "requests/s"
@@ -116,30 +114,29 @@ def _show(answer: LoadAnswer, out: Console) -> None:
     out.print(grid)
     out.print(f"compared by {SCORES[answer.score]}; ± is one standard error")
     output.print_sentences(out, _sentences(answer))
-    schedule = answer.schedule
-    out.print(f"\nBest table ({schedule.engine} {schedule.version}, by running requests):")
-    for step in schedule.steps:
+    out.print(f"\nBest table ({answer.engine} {answer.engine_version}, by running requests):")
+    for step in answer.table:
         depth = f"{step.num_steps} steps" if step.num_steps else "no drafts"
-        out.print(f"  from {step.batch}: {depth}")
-    for line in config_lines(schedule):
-        out.print(line, soft_wrap=True)
+        out.print(f"  from {step.from_batch_size}: {depth}")
+    for line in answer.config_lines:
+        out.print(f"  {line}", soft_wrap=True)
     out.print()
     output.print_notes(out, answer.notes)
 
 
 def _row(answer: LoadAnswer, outcome: Outcome) -> tuple[str, ...]:
-    tps, error = outcome.mean("output_tps"), outcome.error("output_tps")
+    tps, error = outcome.output_tps, outcome.output_tps_se
     return (
-        outcome.contender.name,
+        outcome.name,
         f"{tps:.0f}" + ("" if error != error else f" ± {error:.0f}"),
-        f"{1e3 * outcome.mean('tpot_s'):.1f} ms",
-        f"{outcome.mean('ttft_s'):.2f} s",
-        f"{outcome.mean('request_s'):.1f} s",
-        f"{outcome.mean('good_rps'):.3g}",
-        f"{outcome.mean('switches'):.0f}" if outcome.contender.policy is not None else "",
+        f"{1e3 * outcome.tpot_s:.1f} ms",
+        f"{outcome.ttft_s:.2f} s",
+        f"{outcome.request_time_s:.1f} s",
+        f"{outcome.goodput_rps:.3g}",
+        f"{outcome.switches:.0f}" if outcome.policy is not None else "",
         "best fixed"
-        if outcome is answer.best_static
-        else _gain(*answer.gain(outcome, answer.best_static)),
+        if outcome.name == answer.best_static
+        else _gain(outcome.gain, outcome.gain_se),
     )
 
 
@@ -152,14 +149,17 @@ def _gain(gain: float, error: float) -> str:
 
 def _sentences(answer: LoadAnswer) -> list[str]:
     """Say what to launch, and what the engine's table and the loaded drafter would do."""
-    table, static, default = answer.table, answer.best_static, answer.of("default")
-    gain = _gain(*answer.gain(table, static))
-    none = static.contender.role == "none"
+    from specsim.decide.load_answer import paired_gain
+
+    table, static, default = answer.of("table"), answer.best_fixed, answer.of("default")
+    assert table is not None
+    gain = _gain(table.gain, table.gain_se)
+    none = static.role == "none"
     lines = []
-    if static.mean("score") == 0.0:
+    if static.score == 0.0:
         return ["No request meets the targets without a table: ask for looser ones, or less load."]
     if answer.worth_it:
-        over = "no speculation" if none else f"the best fixed setting, {static.contender.name}"
+        over = "no speculation" if none else f"the best fixed setting, {static.name}"
         lines.append(f"Adapt: the table brings {gain} against {over}.")
     elif none:
         lines.append(
@@ -167,19 +167,14 @@ def _sentences(answer: LoadAnswer) -> list[str]:
             "Launch without a drafter."
         )
     else:
-        lines.append(
-            f"Adapting is not worth it here: {static.contender.name} is as good (table {gain})."
-        )
+        lines.append(f"Adapting is not worth it here: {static.name} is as good (table {gain}).")
     if default is not None:
-        lines.append(
-            f"{default.contender.name} would bring {_gain(*answer.gain(default, static))}."
-        )
-    shares = table.steps_share()
-    if len(shares) > 1:
-        parts = (f"{100 * share:.0f} % with {steps}" for steps, share in shares.items())
+        lines.append(f"{default.name} would bring {_gain(default.gain, default.gain_se)}.")
+    if len(table.steps) > 1:
+        parts = (f"{100 * s.time_share:.0f} % with {s.num_steps}" for s in table.steps)
         lines.append(f"Under this load the table decodes {', '.join(parts)} steps.")
     idle, plain = answer.of("idle"), answer.of("none")
     if idle is not None and plain is not None:
-        brings = _gain(*answer.gain(idle, plain))
+        brings = _gain(*paired_gain(idle.runs, plain.runs))
         lines.append(f"A drafter that is loaded and drafts nothing: {brings} against none loaded.")
     return lines

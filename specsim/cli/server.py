@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from specsim.cli import values
-from specsim.cli.options import Drafting, file, option
+from specsim.cli.options import Drafting, file, named, number, option, profiles, whole
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class Measured:
         "--profile -p",
         "NAME|FILE",
         "Shipped profile, profile.toml or scenario.toml.",
-        complete=values.profiles,
+        complete=profiles,
     )
 
 
@@ -60,9 +59,9 @@ class Described:
         "--model", "Without a profile: library id, config.json or TOML file.", "ID|FILE"
     )
     gpu: str | None = file("--gpu", "Its GPUs: library id or TOML file.", "ID|FILE")
-    gpu_count: int | None = option("--gpu-count", "N", "GPUs. Default: --tp.", values.whole(1))
-    tp: int | None = option("--tp", "N", "Tensor-parallel GPUs.", values.whole(1))
-    link: str | None = option("--link", "ID", "Link between the GPUs.")
+    gpu_count: int | None = option("--gpu-count", "N", "GPUs. Default: --tp.", whole(1))
+    tp: int | None = option("--tp", "N", "Tensor-parallel GPUs.", whole(1))
+    link: str | None = file("--link", "Link between the GPUs: library id or TOML file.", "ID|FILE")
     allreduce: str | None = option("--allreduce", "A", "nccl, custom, fused or symmetric.")
     quantisation: str | None = option("--quantisation", "Q", "Weight format, e.g. fp8.")
     draft: str | None = file("--draft", "Drafter: library id or TOML file.", "ID|FILE")
@@ -71,7 +70,7 @@ class Described:
         "--engine",
         "E",
         "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
-        complete=values.named("specsim.engine", "engine_names"),
+        complete=named("specsim.engine", "engine_names"),
     )
     engine_version: str | None = option("--engine-version", "V", "Default: the profile's.")
 
@@ -92,7 +91,7 @@ class AnyServer(Described, Server):
         "--assume-accept-length",
         "TAU",
         "Without a profile: tokens per round of the asked setting, bonus included.",
-        values.number(),
+        number(),
     )
 
     def load(self, asked: Drafting | None = None) -> Loaded:
@@ -127,10 +126,12 @@ class AnyServer(Described, Server):
             profile, notes = changed.profile, (*notes, *changed.notes)
         return profile, notes
 
-    def named(self, profile: Profile) -> AnyServer:
+    def named(self) -> AnyServer:
         """Return the same server, the default profile by its name."""
+        from specsim.profile import DEFAULT_PROFILE
+
         unsaid = self.profile is None and self.model is None and self.setup is None
-        return replace(self, profile=profile.name) if unsaid else self
+        return replace(self, profile=DEFAULT_PROFILE) if unsaid else self
 
     def _refuse_stray(self) -> None:
         """Refuse options that mean nothing beside a measured profile."""
@@ -147,7 +148,7 @@ class AnyServer(Described, Server):
         """Build the profile from the library, and say what was assumed."""
         from specsim.calibrate.log_setup import Known, build_setup
         from specsim.engine import engine_named
-        from specsim.profile import uncalibrated_profile
+        from specsim.profile.uncalibrated import uncalibrated_profile
         from specsim.server import read_setup
 
         notes = ["nothing was measured on this server: library physics with wide errors"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
-from specsim.cli.values import check_name
+from specsim.cli.options import check_name
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.setting import Algorithm, Scheduler, SpecSetting, parse_algorithm
 
@@ -185,23 +185,22 @@ def _from_entry(entry: Any, where: str, defaults: Defaults) -> Noted:
     if isinstance(entry, list):
         if not _is_triple(entry):
             raise FormatError(where, "is not [steps, topk, draft tokens]", "write e.g. [2, 2, 7]")
-        steps, topk, tokens = entry
-        return make_setting(topk, steps, tokens, defaults)
+        entry = dict(zip(("num_steps", "topk", "num_draft_tokens"), entry, strict=True))
     if not isinstance(entry, Mapping):
         raise FormatError(
             where, "is neither a table nor [S, K, N]", 'write e.g. {"topk": 2, "num_steps": 2}'
         )
-    said = _named(entry, where)
+    said = {key: value for key, value in _named(entry, where).items() if value is not None}
     for key in KEYS[:3]:
-        if said.get(key) is not None and not _is_whole(said[key]):
+        if key in said and not _is_whole(said[key]):
             raise FormatError(f"{where}: {key} = {said[key]!r}", "is not a whole number", "e.g. 2")
-    algorithm, scheduler = defaults.algorithm, defaults.scheduler
-    if said.get("algorithm") is not None:
-        algorithm = parse_algorithm(str(said["algorithm"]))
-    if said.get("scheduler") is not None:
+    if "algorithm" in said:
+        defaults = replace(defaults, algorithm=parse_algorithm(str(said["algorithm"])))
+    if "scheduler" in said:
         scheduler = check_name("scheduler", str(said["scheduler"]), get_args(Scheduler))
+        defaults = replace(defaults, scheduler=scheduler)
     topk, steps, tokens = (said.get(key) for key in KEYS[:3])
-    return make_setting(topk, steps, tokens, Defaults(algorithm, scheduler))
+    return make_setting(topk, steps, tokens, defaults)
 
 
 def _named(entry: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, file, option
 from specsim.cli.server import Server
 from specsim.errors import InputError, UnknownNameError
@@ -39,9 +39,9 @@ class Options:
         multiple=True,
     )
     concurrency: tuple[int, ...] | None = opt.concurrency()
-    solver: Solver = opt.solver("analytic")
+    solver: Solver = opt.solver(default="analytic")
     what_if: bool = opt.what_if()
-    jobs: int | None = option("--jobs", "N", "Processes. Default: as it pays.", values.whole(1))
+    jobs: int | None = option("--jobs", "N", "Processes. Default: as it pays.", opt.whole(1))
     dask: str | None = option("--dask", "ADDRESS", "A Dask scheduler; needs specsim-llm[dask].")
     seed: int = opt.seed()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import command, file, option
 from specsim.cli.server import Server
 from specsim.errors import InputError
@@ -31,13 +31,13 @@ class Options(opt.Lengths):
 
     words: tuple[str, ...] = opt.words()
     concurrency: int = option(
-        "--concurrency", "C", "Clients in flight.", values.whole(1, 20_000), default="30"
+        "--concurrency", "C", "Clients in flight.", opt.whole(1, 20_000), default="30"
     )
     rounds: int = option(
-        "--rounds", "N", "Rounds in the files; 4 are sketched.", values.whole(), default="4"
+        "--rounds", "N", "Rounds in the files; 4 are sketched.", opt.whole(), default="4"
     )
     seed: int = opt.seed()
-    plot: str | None = opt.plot("--plot --png")
+    plot: str | None = file("--plot --png", "Draw to .png, .svg or .pdf.")
     trace: str | None = file("--trace", "Write a Chrome trace for Perfetto.")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
-from specsim.cli import output, values
+from specsim.cli import output
 from specsim.cli.options import argument, command, option
 from specsim.cli.server import Measured
 
@@ -28,7 +28,7 @@ class Options:
         "--leave-out",
         "setting|concurrency",
         "Refit without each in turn.",
-        values.one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
+        opt.one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
     )
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.validation/1")
@@ -73,18 +73,14 @@ def draw_residuals(plot: str, profile: Profile, validation: Validation, *notes: 
 def _show(result: Validation, notes: tuple[str, ...]) -> None:
     from specsim.calibrate.report import cell_name
 
+    out = output.console()
     grid = output.table("cell", "measured", "predicted", "90 % interval", "error", "inside")
     for row in result.rows:
-        scale = UNITS[row.quantity]
-        grid.add_row(
-            cell_name(row.observation),
-            f"{row.measured * scale:.1f}",
-            f"{row.predicted * scale:.1f}",
-            f"{row.low * scale:.1f} .. {row.high * scale:.1f}",
-            f"{row.error:+.1%}",
-            "yes" if row.inside else "no",
-        )
-    out = output.console()
+        numbers = (row.measured, row.predicted, row.low, row.high)
+        measured, predicted, low, high = (f"{UNITS[row.quantity] * x:.1f}" for x in numbers)
+        error, inside = f"{row.error:+.1%}", "yes" if row.inside else "no"
+        cell = cell_name(row.observation)
+        grid.add_row(cell, measured, predicted, f"{low} .. {high}", error, inside)
     out.print(grid)
     worst = result.rows[result.worst]
     sign = result.sign_accuracy

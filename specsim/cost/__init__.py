@@ -1,7 +1,7 @@
 """What a round costs, in seconds; it knows nothing of acceptance."""
 
 from specsim.cost.allreduce import AllReduce, fit_allreduce
-from specsim.cost.draft import draft_forward_s, draft_time
+from specsim.cost.forward import TargetTime, attention_s, draft_forward_s, draft_time, target_time
 from specsim.cost.model import CostModel, active_experts, correction_factor, roofline_s
 from specsim.cost.rounds import (
     OVERLAP,
@@ -14,7 +14,6 @@ from specsim.cost.rounds import (
     prefill_s,
     round_time,
 )
-from specsim.cost.target import TargetTime, attention_s, target_time
 
 __all__ = [
     "OVERLAP",

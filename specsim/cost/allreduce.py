@@ -68,14 +68,15 @@ class AllReduce:
         bandwidth_scale: ArrayLike = 1.0,
     ) -> Floats:
         """Seconds of one all-reduce of `message_bytes` (any shape), Eq. (ALLREDUCE)."""
-        size = np.asarray(message_bytes, dtype=np.float64)
+        size = np.asarray(message_bytes, np.float64)
         if not self.pieces:
             return np.zeros_like(size)
         which = np.searchsorted([p.max_bytes for p in self.pieces[:-1]], size, side="right")
         alpha = np.array([p.latency_s for p in self.pieces])[which]
         beta = np.array([p.bytes_per_s for p in self.pieces])[which]
-        seconds = alpha * np.asarray(latency_scale) + size / (beta * np.asarray(bandwidth_scale))
-        return np.asarray(seconds, dtype=np.float64)
+        rate = beta * np.asarray(bandwidth_scale, np.float64)
+        seconds: Floats = alpha * np.asarray(latency_scale, np.float64) + size / rate
+        return seconds
 
     def switched(self, at_bytes: float, above: AllReduce) -> AllReduce:
         """Return this all-reduce up to `at_bytes`, and `above` beyond it (a hand-over).
@@ -137,8 +138,8 @@ def _checked_rows(
     message_bytes: Sequence[float] | Floats, seconds: Sequence[float] | Floats
 ) -> tuple[Floats, Floats]:
     """Rows in order of size, or InputError."""
-    size = np.asarray(message_bytes, dtype=np.float64)
-    time = np.asarray(seconds, dtype=np.float64)
+    size = np.asarray(message_bytes, np.float64)
+    time = np.asarray(seconds, np.float64)
     if size.ndim != 1 or size.shape != time.shape or len(np.unique(size)) < 2:
         raise InputError(
             f"{size.size} all-reduce rows", "fewer than two sizes", "measure more message sizes"

@@ -84,9 +84,9 @@ class CostModel:
 
     def walked(self, batch: ArrayLike) -> Floats:
         """KV cells that a row pays for, of all sequences, against its own (KV-UNIFIED)."""
-        others = np.maximum(np.asarray(batch, dtype=np.float64) - 1.0, 0.0)
+        others = np.maximum(np.asarray(batch, np.float64) - 1.0, 0.0)
         shared = self.kv_unified and self.gpu.is_cpu
-        return np.asarray(1.0 + (MASKED_SHARE if shared else 0.0) * others)
+        return 1.0 + (MASKED_SHARE if shared else 0.0) * others
 
     def operation_s(self, memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:
         """Time of an operation that reads and computes: ROOFLINE on a GPU, the sum on a CPU.
@@ -97,7 +97,7 @@ class CostModel:
         """
         if not self.gpu.is_cpu:
             return roofline_s(memory_s, compute_s)
-        return np.asarray(memory_s, dtype=np.float64) + np.asarray(compute_s, dtype=np.float64)
+        return np.asarray(memory_s, np.float64) + np.asarray(compute_s, np.float64)
 
     def product_s(self, memory_s: ArrayLike, compute_s: ArrayLike, several: ArrayLike) -> Floats:
         """Time of weights times tokens: an operation, and a CPU's other kernels (CPU-MATRIX).
@@ -108,17 +108,17 @@ class CostModel:
         operation = self.operation_s(memory_s, compute_s)
         if not self.gpu.is_cpu:
             return operation
-        share = np.asarray(several, dtype=np.float64)
+        share = np.asarray(several, np.float64)
         extra = MATRIX_READS * self.parameters["matrix"] * np.asarray(memory_s) * share
-        return np.asarray(operation + extra, dtype=np.float64)
+        return operation + extra
 
     def allreduce_s(self, tokens: ArrayLike, hidden: int, layers: int) -> Floats:
         """Two all-reduces of tokens x hidden activations per layer, seconds (ALLREDUCE)."""
-        size = np.asarray(tokens, dtype=np.float64) * hidden * ACTIVATION_BYTES
+        size = np.asarray(tokens, np.float64) * hidden * ACTIVATION_BYTES
         once = self.allreduce.time_s(
             size, self.parameters["allreduce_latency"], self.parameters["allreduce_bandwidth"]
         )
-        return np.asarray(2.0 * layers * once, dtype=np.float64)
+        return 2.0 * layers * once
 
     def gather_s(self, tokens: ArrayLike, vocab: int) -> Floats:
         """Gather vocabulary-parallel logits on every GPU, seconds (GATHER).
@@ -126,7 +126,7 @@ class CostModel:
         A gather moves half of what a ring all-reduce of the whole matrix does; a token of
         Kimi-K2.5 has 328 kB of logits, more than twenty hidden states.
         """
-        size = np.asarray(tokens, dtype=np.float64) * vocab * ACTIVATION_BYTES
+        size = np.asarray(tokens, np.float64) * vocab * ACTIVATION_BYTES
         if not self.allreduce.pieces:
             return np.zeros_like(size)
         last = self.allreduce.pieces[-1]
@@ -136,7 +136,7 @@ class CostModel:
 
 def more_than_one(tokens: ArrayLike) -> Floats:
     """Share of times that there is more than one token; means of one to two are a mixture."""
-    return np.clip(np.asarray(tokens, dtype=np.float64) - 1.0, 0.0, 1.0)
+    return np.clip(np.asarray(tokens, np.float64) - 1.0, 0.0, 1.0)
 
 
 def roofline_s(memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:
@@ -145,8 +145,9 @@ def roofline_s(memory_s: ArrayLike, compute_s: ArrayLike) -> Floats:
     A soft maximum: the measured 65536 x 7168 GEMM of RTX PRO 6000 (623 us to 64 rows, 737 us at
     256, 1278 us at 512) follows power 4 within 4 %, where the sharp maximum is 15 % low.
     """
-    m, c = np.asarray(memory_s, dtype=np.float64), np.asarray(compute_s, dtype=np.float64)
-    return np.asarray(np.sqrt(np.sqrt(np.square(np.square(m)) + np.square(np.square(c)))))
+    m, c = np.asarray(memory_s, np.float64), np.asarray(compute_s, np.float64)
+    soft: Floats = np.sqrt(np.sqrt(np.square(np.square(m)) + np.square(np.square(c))))
+    return soft
 
 
 def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> Floats:
@@ -157,15 +158,15 @@ def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> F
     >>> active_experts([1, 16, 128], 384, 8).round(1).tolist()
     [8.0, 109.8, 358.1]
     """
-    t = np.asarray(tokens, dtype=np.float64)
+    t = np.asarray(tokens, np.float64)
     if experts_per_token >= experts:  # every token touches all there are; none in a dense model
-        return np.asarray(experts * np.minimum(t, 1.0))
-    return np.asarray(-experts * np.expm1(t * math.log1p(-experts_per_token / experts)))
+        return experts * np.minimum(t, 1.0)
+    return -experts * np.expm1(t * math.log1p(-experts_per_token / experts))
 
 
 def correction_factor(parameters: CostParameters, tokens: ArrayLike) -> Floats:
     """Return exp(correction), linear in log2 t between knots, constant beyond (CORRECTION)."""
-    t = np.asarray(tokens, dtype=np.float64)
+    t = np.asarray(tokens, np.float64)
     knots = np.asarray(parameters["correction"])
     if knots.size == 0:
         return np.ones_like(t)
@@ -176,4 +177,5 @@ def correction_factor(parameters: CostParameters, tokens: ArrayLike) -> Floats:
     else:  # a row of knots per point
         rows = np.arange(len(knots))
         low, high = knots[rows, left], knots[rows, left + 1]
-    return np.asarray(np.exp(low + (high - low) * (place - left)))
+    factor: Floats = np.exp(low + (high - low) * (place - left))
+    return factor

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specsim.cost.draft import draft_forward_s, draft_time
+from specsim.cost.forward import TargetTime, draft_forward_s, draft_time, target_time
 from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts, more_than_one
-from specsim.cost.target import TargetTime, target_time
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -117,8 +116,8 @@ def round_time(
 
 def host_s(cost: CostModel, batch: ArrayLike) -> Floats:
     """CPU time of one round (scheduling, launching, results), seconds: c0 + c1 B       (HOST)."""
-    b = np.asarray(batch, dtype=np.float64)
-    return np.asarray((HOST_S + HOST_PER_REQUEST_S * b) * cost.parameters["host"])
+    b = np.asarray(batch, np.float64)
+    return (HOST_S + HOST_PER_REQUEST_S * b) * cost.parameters["host"]
 
 
 def compose_s(timeline: ArrayLike, front: Floats, extend: Floats, host: Floats) -> Floats:
@@ -156,7 +155,7 @@ def prefill_s(
         Whether the tokens join a decode step that reads the weights anyway: only what they add.
     """
     target, p = cost.target, cost.parameters
-    t = np.asarray(tokens, dtype=np.float64)
+    t = np.asarray(tokens, np.float64)
     rate = cost.flops(target.dense_dtype) * PREFILL_EFFICIENCY
     expert_rate = cost.flops(target.expert_dtype) * PREFILL_EFFICIENCY
     touched = active_experts(t, target.experts, target.experts_per_token)
@@ -164,7 +163,7 @@ def prefill_s(
         0.0 if mixed else target.dense_bytes / cost.bandwidth
     ) + target.moe_layers * touched * target.expert_bytes / cost.bandwidth
     flops = target.flops_per_token * t / rate + target.expert_flops_per_token * t / expert_rate
-    pairs = t * np.asarray(context, dtype=np.float64)
+    pairs = t * np.asarray(context, np.float64)
     attention = target.attention_flops_per_pair * pairs / rate
     layers, moe = target.model.layers, target.moe_layers
     fixed = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p["target_fixed"]

@@ -11,23 +11,28 @@ by themselves, for then the throughput is that of the load.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_table
-from specsim.case import Case
-from specsim.decide.load_answer import Contender, LoadAnswer, Outcome, Run, Score
+from specsim.decide.load_answer import (
+    Contender,
+    LoadAnswer,
+    Role,
+    Run,
+    Score,
+    outcome_of,
+)
 from specsim.decide.outlook import Grid
-from specsim.decide.recommend import Wish, possible_plans
 from specsim.decide.schedule import SWITCH_GAIN, Schedule, Step, best_schedule, chain_plans
-from specsim.decide.slo import Target
+from specsim.decide.wish import Wish, possible_plans
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Targets, e2e_s, goodput
 from specsim.profile import Profile
-from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import (
     Adaptation,
@@ -39,7 +44,7 @@ from specsim.simulate import (
     sglang_default,
     simulate,
 )
-from specsim.workload import Load, VaryingLoad, Workload
+from specsim.workload import Load, VaryingLoad
 
 REPEATS = 4
 
@@ -84,9 +89,8 @@ def schedule_under_load(
         raise InputError(f"repeats {repeats}", "must lie in 1..100", "4 give a standard error")
     lab = _Lab(profile, load, wish)
     whole = best_schedule(profile, wish)
-    tables = [replace(whole, steps=steps) for steps in simpler_tables(whole.steps)]
-    statics = [Contender("fixed", _name(plan), plan) for plan in lab.fixed_plans()]
-    others = list(lab.contenders(whole))
+    tables = [replace(whole, table=rows) for rows in simpler_tables(whole.table)]
+    statics, others = lab.fixed_settings(), list(lab.rivals(whole))
     total = len(statics) + len(tables) + (repeats - 1) * (KEPT + 1) + repeats * len(others)
     done = 0
 
@@ -98,52 +102,39 @@ def schedule_under_load(
             progress(min(done, total), total)
         return result
 
-    tried = sorted(((run(c, 0), c) for c in statics), key=lambda pair: -pair[0].score)
-    runs = [(c, [first]) for first, c in tried[:KEPT]] + [(c, [run(c, 0)]) for c in others]
-    asked = [(run(c, 0), c, table) for c, table in ((lab.of_table(t), t) for t in tables)]
-    first, contender, schedule = asked[0]
-    for other in asked[1:]:  # a simpler table only if it is clearly better, for one run is noisy
-        if other[0].score > first.score * (1.0 + SWITCH_GAIN):
-            first, contender, schedule = other
-    runs.append((contender, [first]))
-    for repeat in range(1, repeats):
-        for one, known in runs:
-            known.append(run(one, repeat))
-    outcomes = [Outcome(one, tuple(known)) for one, known in runs]
-    order = {"none": 0, "fixed": 1, "table": 2, "default": 3, "idle": 4}
-    outcomes.sort(key=lambda o: (order[o.contender.role], -o.mean("score")))
-    return LoadAnswer(
-        profile.name,
-        wish.seed,
-        repeats,
-        lab.label,
-        lab.score,
-        wish.targets,
-        schedule,
-        tuple(outcomes),
-        (*schedule.notes, *lab.notes),
-    )
+    tried = sorted(((c, run(c, 0)) for c in statics), key=lambda pair: -pair[1].score)[:KEPT]
+    tried += [(c, run(c, 0)) for c in others]
+    schedule, best = tables[0], run(lab.of_table(tables[0]), 0)
+    for table in tables[1:]:  # a simpler table only if it is clearly better, for one run is noisy
+        rival = run(lab.of_table(table), 0)
+        if rival.score > best.score * (1.0 + SWITCH_GAIN):
+            schedule, best = table, rival
+    tried.append((lab.of_table(schedule), best))
+    runs = {c: [first, *(run(c, r) for r in range(1, repeats))] for c, first in tried}
+    return lab.answer(schedule, runs)
 
 
 def simpler_tables(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
     """Return a table, itself without K = 0, and its cuts into two rows.
 
     >>> rows = [Step(b, s, 0.0, 0.0) for b, s in ((1, 5), (8, 2), (32, 0))]
-    >>> [[(r.batch, r.num_steps) for r in table] for table in simpler_tables(rows)]
+    >>> [[(r.from_batch_size, r.num_steps) for r in table] for table in simpler_tables(rows)]
     [[(1, 5), (8, 2), (32, 0)], [(1, 5), (8, 2)], [(1, 5), (32, 0)], [(1, 5), (8, 0)]]
     """
     rows = tuple(steps)
     drafting = tuple(row for row in rows if row.num_steps > 0)
     tables = [rows]
-    if drafting and drafting[0].batch == 1:
+    if drafting and drafting[0].from_batch_size == 1:
         tables.append(drafting)
     if len(rows) > 2:
         tables.append((rows[0], rows[-1]))
-        tables += [(rows[0], replace(rows[-1], batch=row.batch)) for row in rows[1:-1]]
+        tables += [
+            (rows[0], replace(rows[-1], from_batch_size=row.from_batch_size)) for row in rows[1:-1]
+        ]
     return list(dict.fromkeys(tables))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Lab:
     """What all runs share."""
 
@@ -152,64 +143,29 @@ class _Lab:
     wish: Wish
 
     @property
-    def label(self) -> str:
-        if isinstance(self.load, Trace):
-            span = float(self.load.arrival_s[-1] - self.load.arrival_s[0])
-            return f"trace of {len(self.load.arrival_s)} requests over {span:.0f} s"
-        return self.load.label
-
-    @property
     def score(self) -> Score:
         if self.wish.targets:
             return "goodput"
         closed = isinstance(self.load, VaryingLoad) and self.load.unit == "clients"
         return "throughput" if closed else "request_time"
 
-    @property
-    def workload(self) -> Workload:
-        return self.wish.workload or self.profile.setup.workload.workload
-
-    @property
-    def acceptance(self) -> Acceptance:
-        return self.profile.acceptance(self.wish.dataset, self.wish.temperature)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        notes = ["changing the steps takes no time: assumed, engines swap prepared graphs"]
-        if self.workload.evidence == "assumed" and not isinstance(self.load, Trace):
-            notes.append(
-                f"prompt and answer lengths are assumed: {self.workload.input_len.mean:g} and "
-                f"{self.workload.output_len.mean:g} tokens"
-            )
-        today = self.profile.setup.current
-        if today is not None and today.speculates:
-            notes.append(
-                f"only {today.num_steps} steps ran on this server as far as its profile tells: "
-                "other depths are the model's word, measure one before you rely on a table"
-            )
-        return tuple(notes)
-
-    def levels(self) -> list[int]:
-        """Clients at which fixed settings are looked at beforehand."""
+    def fixed_settings(self) -> list[Contender]:
+        """Return the settings that could be the best fixed one."""
         most = 64.0
         if isinstance(self.load, VaryingLoad) and self.load.unit == "clients":
             most = max(self.load.level)
-        return sorted({round(most**share) for share in np.linspace(0.0, 1.0, 7)})
-
-    def fixed_plans(self) -> list[RunPlan]:
-        """Return the settings that could be the best fixed one."""
+        clients = sorted({round(most**share) for share in np.linspace(0.0, 1.0, 7)})
         plans = [p for p in possible_plans(self.profile, self.wish) if p.setting.speculates]
-        loads = tuple(Load("closed_loop", c) for c in self.levels())
-        grid = Grid(tuple(plans), loads, self.workload, self.wish.dataset, self.wish.temperature)
+        grid = Grid.of(self.profile, replace(self.wish, concurrency=tuple(clients)), plans)
         tps = grid.solve(self.profile).log_tps
-        by_mean = np.argsort(-tps.mean(axis=1), kind="stable").tolist()
         best: dict[tuple[int, int, int], int] = {}  # of one shape the better scheduler
-        for i in by_mean:
+        for i in np.argsort(-tps.mean(axis=1), kind="stable").tolist():
             best.setdefault(plans[i].setting.key, i)
         ends = [int(np.argmax(tps[:, 0])), int(np.argmax(tps[:, -1]))]
-        return [plans[i] for i in dict.fromkeys([*list(best.values())[:TRIED], *ends])]
+        chosen = dict.fromkeys([*list(best.values())[:TRIED], *ends])
+        return [Contender("fixed", _always(plans[i].setting), plans[i]) for i in chosen]
 
-    def contenders(self, schedule: Schedule) -> Iterator[Contender]:
+    def rivals(self, schedule: Schedule) -> Iterator[Contender]:
         """Yield no speculation, the engine's own table, and the idle drafter."""
         plain, *drafts = chain_plans(self.profile, self.wish)
         yield Contender("none", "no speculation", plain)
@@ -224,30 +180,33 @@ class _Lab:
 
     def run(self, contender: Contender, repeat: int) -> Run:
         """Simulate a contender; all of one repeat see the same numbers."""
-        system, adaptation, plan = self.profile.system(), None, contender.plan
+        adaptation, plan = None, contender.plan
         if contender.policy is not None:
-            adaptation = self._adaptation(system, contender.policy, plan)
+            acceptance = self.profile.acceptance(self.wish.dataset, self.wish.temperature)
+            adaptation = Adaptation.of(contender.policy, self._chain_like(plan), acceptance)
             plan = adaptation.head
-        table = accept_table(self.acceptance, plan.setting)
-        case = Case.of(system, plan, table, self.workload, Load(concurrency=1))
-        trace = self.load if isinstance(self.load, Trace) else None
+        one = Grid.of(self.profile, self.wish, (plan,), (Load(concurrency=1),))
+        cost, cases = one.cases(self.profile)
         result = simulate(
-            system.cost,
-            case,
+            cost,
+            cases[0],
             rng=np.random.default_rng(np.random.SeedSequence([self.wish.seed, repeat])),
-            trace=trace,
+            trace=self.load if isinstance(self.load, Trace) else None,
             varying=None if isinstance(self.load, Trace) else self.load,
             adaptation=adaptation,
         )
-        return _run_of(result, contender, plan, self.wish.targets, self.score)
+        return self._measured(result, contender.policy or fixed(plan.setting.num_steps))
 
-    def _adaptation(self, system: System, policy: Policy, plan: RunPlan) -> Adaptation:
+    def _chain_like(self, plan: RunPlan) -> Callable[[int], RunPlan]:
+        """Return what plans a chain of so many steps under the scheduler of a plan."""
+        drafts = plan.setting
+
         def plan_of(steps: int) -> RunPlan:
             setting = SpecSetting.of(
-                1, steps, algorithm=plan.setting.algorithm, scheduler=plan.setting.scheduler
+                1, steps, algorithm=drafts.algorithm, scheduler=drafts.scheduler
             )
             try:
-                return system.plan(
+                return self.profile.system().plan(
                     setting,
                     engine_version=plan.version,
                     max_running_requests=self.wish.max_running_requests,
@@ -255,51 +214,91 @@ class _Lab:
             except EngineRefusal:  # a rule on depth would hold for the engine's table too
                 return replace(plan, setting=setting)
 
-        return Adaptation.of(policy, plan_of, self.acceptance)
+        return plan_of
+
+    def _measured(self, result: SimulationResult, policy: Policy) -> Run:
+        rounds = result.rounds
+        wanted = {f"{t.metric}_s": t.seconds for t in self.wish.targets}
+        span = result.window_s[1] - result.window_s[0]
+        good = goodput(result.requests, Targets(**wanted), span)
+        request_s = float(np.nanmean(e2e_s(result.requests)))
+        scores: dict[Score, float] = {
+            "goodput": good.requests_per_s,
+            "throughput": result.output_tps,
+            "request_time": 1.0 / request_s,
+        }
+        length = rounds["end_s"] - rounds["start_s"]
+        time = np.bincount(rounds["gear"], length, minlength=len(policy.steps))
+        share = time / max(float(time.sum()), 1e-300)
+        return Run(
+            score=scores[self.score],
+            output_tps=result.output_tps,
+            tpot_s=result.tpot_s,
+            tpot_p99_s=result.tpot_p99_s,
+            ttft_s=result.ttft_s,
+            ttft_p99_s=result.ttft_p99_s,
+            request_time_s=request_s,
+            goodput_rps=good.requests_per_s,
+            good_share=good.share,
+            batch_size=result.batch_size,
+            accept_length=result.accept_length,
+            switches=result.switches,
+            requests=len(result.requests),
+            time_share=dict(zip(policy.steps, share.tolist(), strict=True)),
+        )
+
+    def answer(self, schedule: Schedule, runs: dict[Contender, list[Run]]) -> LoadAnswer:
+        """Compare all ways with the best of those without a table."""
+        mean = {c: float(np.mean([run.score for run in of_c])) for c, of_c in runs.items()}
+        ways = sorted(runs, key=lambda c: (get_args(Role).index(c.role), -mean[c]))
+        static = max((c for c in ways if c.role in ("none", "fixed")), key=mean.__getitem__)
+        outcomes = [outcome_of(c, runs[c], runs[static]) for c in ways]
+        table = next(o for o in outcomes if o.role == "table")
+        noise = 0.0 if math.isnan(table.gain_se) else 2.0 * table.gain_se
+        label = self.load.label if isinstance(self.load, VaryingLoad) else _trace_label(self.load)
+        return LoadAnswer(
+            profile=self.profile.name,
+            seed=self.wish.seed,
+            repeats=len(table.runs),
+            load=label,
+            score=self.score,
+            targets=self.wish.targets,
+            engine=schedule.engine,
+            engine_version=schedule.engine_version,
+            algorithm=schedule.algorithm,
+            table=schedule.table,
+            engine_config=schedule.engine_config,
+            flags=schedule.flags,
+            kv_pool_share_of_drafter=schedule.kv_pool_share_of_drafter,
+            worth_it=table.gain > max(noise, SWITCH_GAIN),
+            best_static=static.name,
+            outcomes=tuple(outcomes),
+            notes=(*schedule.notes, *self._notes()),
+            config_lines=schedule.config_lines,
+        )
+
+    def _notes(self) -> Iterator[str]:
+        """Say what is assumed."""
+        yield "changing the steps takes no time: assumed, engines swap prepared graphs"
+        workload = self.wish.workload(self.profile.setup.workload.workload)
+        if workload.evidence == "assumed" and not isinstance(self.load, Trace):
+            yield (
+                f"prompt and answer lengths are assumed: {workload.input_len.mean:g} and "
+                f"{workload.output_len.mean:g} tokens"
+            )
+        today = self.profile.setup.current
+        if today is not None and today.speculates:
+            yield (
+                f"only {today.num_steps} steps ran on this server as far as its profile tells: "
+                "other depths are the model's word, measure one before you rely on a table"
+            )
 
 
-def _run_of(
-    result: SimulationResult,
-    contender: Contender,
-    plan: RunPlan,
-    targets: Sequence[Target],
-    score: Score,
-) -> Run:
-    """Measure a run."""
-    requests, rounds = result.requests, result.rounds
-    wanted = {f"{t.metric}_s": t.seconds for t in targets}
-    span = result.window_s[1] - result.window_s[0]
-    good = goodput(requests, Targets(**wanted), span)
-    request_s = float(np.nanmean(e2e_s(requests)))
-    scores = {
-        "goodput": good.requests_per_s,
-        "throughput": result.output_tps,
-        "request_time": 1.0 / request_s,
-    }
-    policy = contender.policy or fixed(plan.setting.num_steps)
-    time = np.bincount(
-        rounds["gear"], rounds["end_s"] - rounds["start_s"], minlength=len(policy.steps)
-    )
-    share = time / max(float(time.sum()), 1e-300)
-    return Run(
-        scores[score],
-        result.output_tps,
-        result.tpot_s,
-        result.tpot_p99_s,
-        result.ttft_s,
-        result.ttft_p99_s,
-        request_s,
-        good.requests_per_s,
-        good.share,
-        result.batch_size,
-        result.accept_length,
-        result.switches,
-        len(requests),
-        tuple(zip(policy.steps, share.tolist(), strict=True)),
-    )
+def _trace_label(trace: Trace) -> str:
+    span = float(trace.arrival_s[-1] - trace.arrival_s[0])
+    return f"trace of {len(trace.arrival_s)} requests over {span:.0f} s"
 
 
-def _name(plan: RunPlan) -> str:
-    s = plan.setting
-    shape = f"{s.num_steps} steps" + (f", tree {s.topk}x{s.num_draft_tokens}" if s.topk > 1 else "")
-    return f"always {shape}, {s.scheduler}"
+def _always(setting: SpecSetting) -> str:
+    tree = f", tree {setting.topk}x{setting.num_draft_tokens}" if setting.topk > 1 else ""
+    return f"always {setting.num_steps} steps{tree}, {setting.scheduler}"

@@ -15,12 +15,12 @@ is what the decision is expected to gain in ln(throughput): the cut of its expec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.decide.outlook import Outlook
+from specsim.decide.outlook import Outlook, root
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -28,63 +28,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """A Gaussian over the state.
+    """A Gaussian over the state."""
 
-    Parameters
-    ----------
-    base
-        (settings, loads): ln X at state zero.
-    view
-        (cells, state): what the state adds to each cell, settings first.
-    shared
-        (cells, state): what a measurement sees besides, and no comparison does.
-    mean, covariance
-        Of the state.
-    parameters
-        How many of the state are coordinates of the profile, psi included; they come first.
-    """
-
-    base: Floats
-    view: Floats
-    shared: Floats
-    mean: Floats
+    base: Floats  # (settings, loads): ln X at state zero
+    view: Floats  # (cells, state): what the state adds to each cell, settings first
+    shared: Floats  # (cells, state): what a measurement sees besides, and no comparison does
+    mean: Floats  # of the state
     covariance: Floats
-    parameters: int
+    parameters: int  # how many of the state, the first, are coordinates of the profile, psi too
 
     @property
     def cells(self) -> Floats:
         """(settings, loads): expected ln X."""
-        return np.asarray(self.base + (self.view @ self.mean).reshape(self.base.shape))
+        return self.base + (self.view @ self.mean).reshape(self.base.shape)
 
-    def updated(self, rows: Floats, values: Floats, noise: Floats) -> Belief:
-        """Return the belief after a measurement (UPDATE).
+    def foreseen(self, rows: Floats, noise: Floats) -> Floats:
+        """Return F: the cells' posterior mean moves by F u with u standard normal, (cells, m).
 
         Parameters
         ----------
         rows
-            (m, state): what each number sees of the state.
-        values
-            (m,): what was measured, less what it is at state zero.
+            (m, state): what each number that is measured sees of the state.
         noise
-            (m,): standard deviations.
+            (m,): their standard deviations.
         """
         gain = self.covariance @ rows.T
         total = rows @ gain + np.diag(noise**2)
-        mean = self.mean + gain @ np.linalg.solve(total, values - rows @ self.mean)
-        covariance = self.covariance - gain @ np.linalg.solve(total, gain.T)
-        return replace(self, mean=mean, covariance=(covariance + covariance.T) / 2)
-
-    def foreseen(self, rows: Floats, noise: Floats) -> Floats:
-        """Return F: the cells' posterior mean moves by F u with u standard normal, (cells, m)."""
-        gain = self.covariance @ rows.T
-        total = rows @ gain + np.diag(noise**2)
-        root = np.linalg.cholesky(total + 1e-12 * np.eye(len(total)))
-        return np.asarray(self.view @ np.linalg.solve(root, gain.T).T, dtype=np.float64)
+        half = np.linalg.cholesky(total + 1e-12 * np.eye(len(total)))
+        return np.asarray(self.view @ np.linalg.solve(half, gain.T).T)
 
     def cell_rows(self, setting: int, loads: Ints) -> Floats:
         """Return the rows of a sweep of one setting over loads."""
         cells = setting * self.base.shape[1] + loads
-        return np.asarray(self.view[cells] + self.shared[cells], dtype=np.float64)
+        return np.asarray(self.view[cells] + self.shared[cells])
 
     def regret(self, normal: Floats, weights: Floats) -> float:
         """Return the expected regret of choosing the best mean at every load, in ln X.
@@ -96,9 +72,7 @@ class Belief:
         weights
             (loads,): adding up to 1.
         """
-        values, vectors = np.linalg.eigh(self.covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        drawn = (normal @ (self.view @ root).T).reshape(len(normal), *self.base.shape)
+        drawn = normal @ (self.view @ root(self.covariance)).T
         return float((_excess(self.cells, drawn) * weights).sum())
 
 
@@ -126,23 +100,21 @@ def worth(now: Belief, rows: Floats, noise: Floats, normal: Floats, weights: Flo
     now
         What is believed.
     rows, noise
-        The measurement.
+        The measurement, as :meth:`Belief.foreseen` takes it.
     normal
         (draws, at least m): standard normal numbers, the same for all measurements.
     weights
         (loads,): how much each load counts, adding up to 1.
     """
     moved = normal[:, : len(rows)] @ now.foreseen(rows, noise).T
-    gain = _excess(now.cells, moved.reshape(len(normal), *now.base.shape))
-    return float((gain * weights).sum())
+    return float((_excess(now.cells, moved) * weights).sum())
 
 
 def _excess(mean: Floats, moves: Floats) -> Floats:
-    """Return E[max(m + move) - (m + move) of today's best] per load, (loads,).
+    """Return E[max(m + move) - (m + move) of today's best] per load, moves (draws, cells).
 
     The second term has mean zero beyond max(m): it only takes out noise.
     """
-    best = mean.argmax(axis=0)
-    after = mean + moves
-    today = np.take_along_axis(after, best[None, None, :], axis=1)[:, 0, :]
-    return np.asarray((after.max(axis=1) - today).mean(axis=0), dtype=np.float64)
+    after = mean + moves.reshape(-1, *mean.shape)
+    today = np.take_along_axis(after, mean.argmax(axis=0)[None, None, :], axis=1)[:, 0, :]
+    return np.asarray((after.max(axis=1) - today).mean(axis=0))

@@ -3,10 +3,8 @@
 At equal throughput a round must yield what it costs in plain steps. Without a profile that is
 
     accept length* = round time / step time                                        (BREAK-EVEN)
-    (1 - p^(S+1)) / (1 - p) = 1 + S c                                       (BREAK-EVEN-CHAIN)
 
-with c the cost of a draft step in plain steps and p the probability that a draft is accepted
-(Leviathan et al., 2023, Eq. 1 and theorem 3.8). With a profile the whole system is solved: what a
+of at most S + 1 tokens for a chain of S drafts. With a profile the whole system is solved: what a
 round costs does not depend on what is accepted, save the extend of the accepted tokens.
 """
 
@@ -15,20 +13,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import AcceptTable, accept_table
-from specsim.analytic import Solution, solve
-from specsim.case import Case
+from specsim.acceptance import AcceptTable
+from specsim.analytic import solve
 from specsim.decide.outlook import Grid
+from specsim.decide.recommendation import Planned
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.setting import SpecSetting
-from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -54,147 +52,51 @@ def breakeven_accept_length(round_time_s: float, step_time_s: float) -> float:
     >>> round(breakeven_accept_length(98.7e-3, 37.7e-3), 2)
     2.62
     """
-    _positive("round time", round_time_s)
-    _positive("step time", step_time_s)
+    for name, seconds in (("round time", round_time_s), ("step time", step_time_s)):
+        if not (math.isfinite(seconds) and seconds > 0):
+            raise InputError(f"{name} {seconds}", "must be positive and finite", "give seconds")
     return round_time_s / step_time_s
-
-
-def most_accept_length(num_steps: int) -> int:
-    """Return what a perfect drafter yields with a chain of that depth: S + 1.
-
-    >>> most_accept_length(1)
-    2
-    """
-    return num_steps + 1
-
-
-def chain_accept_length(accept_prob: float, num_steps: int) -> float:
-    """Return (1 - p^(S+1)) / (1 - p), the yield of a chain with equal accept probabilities.
-
-    >>> round(chain_accept_length(0.8, 3), 3)
-    2.952
-    """
-    if not 0 <= accept_prob <= 1:
-        raise InputError(f"accept probability {accept_prob}", "must lie in 0..1", "give a fraction")
-    return math.fsum(accept_prob**d for d in range(num_steps + 1))
-
-
-def breakeven_accept_prob(num_steps: int, draft_cost: float) -> float | None:
-    """Return p of (BREAK-EVEN-CHAIN); None if even a perfect drafter loses.
-
-    Parameters
-    ----------
-    num_steps
-        Depth S of the chain, at least 1.
-    draft_cost
-        Time of one draft step over that of one plain step (c).
-
-    Examples
-    --------
-    The thread Soup#843: a target of 39.28 tokens/s, a draft of 65.9.
-
-    >>> round(breakeven_accept_prob(5, 39.28 / 65.9), 3)
-    0.832
-    """
-    if num_steps < 1:
-        raise InputError(f"steps {num_steps}", "must be at least 1", "give the depth of the chain")
-    if not (math.isfinite(draft_cost) and draft_cost >= 0):
-        raise InputError(f"draft cost {draft_cost}", "must be finite and >= 0", "give a ratio")
-    needed = 1.0 + num_steps * draft_cost
-    if needed > most_accept_length(num_steps):
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if chain_accept_length(middle, num_steps) < needed:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def best_chain(accept_prob: float, draft_cost: float, max_steps: int = 16) -> tuple[int, float]:
-    """Return the depth with the highest speed-up yield / (1 + S c), and that speed-up.
-
-    Zero steps, speed-up 1, if no depth pays.
-
-    >>> best_chain(0.813, 39.28 / 65.9)[0]
-    1
-    """
-    gains = [
-        chain_accept_length(accept_prob, s) / (1.0 + s * draft_cost) for s in range(max_steps + 1)
-    ]
-    best = max(range(len(gains)), key=gains.__getitem__)
-    return best, gains[best]
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """One setting at one load.
-
-    Parameters
-    ----------
-    concurrency
-        Clients in flight.
-    accept_length
-        Tokens per round that equal no speculation; infinite if even a perfect drafter loses.
-    expected, most
-        What the profile expects, and what a perfect drafter yields.
-    gain
-        Expected throughput against no speculation, minus 1.
-    limit
-        What binds the setting there.
-    """
+    """One setting at one load."""
 
     concurrency: int
-    accept_length: float
-    expected: float
-    most: float
-    gain: float
-    limit: str
-
-    @property
-    def reachable(self) -> bool:
-        """Whether some acceptance reaches it."""
-        return self.accept_length <= self.most
+    breakeven_accept_length: float  # infinite if even a perfect drafter loses
+    expected_accept_length: float  # by the profile
+    most_accept_length: float  # of a perfect drafter
+    reachable: bool
+    gain: float  # expected throughput against no speculation, minus 1
+    limit: str  # what binds the setting there
 
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """A load at which the sign of the gain changes.
+    """A load at which the sign of the gain changes."""
 
-    Parameters
-    ----------
-    concurrency
-        Between two loads, interpolated in log.
-    pays_below
-        Whether speculation pays at smaller loads, and not at larger ones.
-    limit
-        What binds just above.
-    """
-
-    concurrency: float
-    pays_below: bool
-    limit: str
+    concurrency: float  # between two loads, interpolated in log
+    pays_below: bool  # whether speculation pays at smaller loads, and not at larger ones
+    limit: str  # what binds just above
 
 
 @dataclass(frozen=True, slots=True)
-class BreakEvenCurve:
+class BreakEvenCurve(Planned):
     """A setting over load."""
 
-    plan: RunPlan
     points: tuple[BreakEven, ...]
     crossovers: tuple[Crossover, ...]
 
 
-def break_even(
-    profile: Profile,
-    plan: RunPlan,
-    concurrency: Sequence[int],
-    workload: Workload | None = None,
-    dataset: str | None = None,
-    temperature: float | None = None,
-) -> BreakEvenCurve:
+@dataclass(frozen=True, slots=True)
+class BreakEvens:
+    """Some settings of a server; fields as in ``specsim.breakeven/1``."""
+
+    profile: str
+    settings: tuple[BreakEvenCurve, ...]
+
+
+def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEvenCurve:
     """Return what a setting needs at each load to equal no speculation, and where it stops paying.
 
     Parameters
@@ -203,46 +105,41 @@ def break_even(
         The server.
     plan
         The setting as the engine runs it; it must speculate.
-    concurrency
-        Clients in flight.
-    workload, dataset, temperature
-        Instead of the profile's.
+    question
+        Loads, requests, and whose acceptance.
 
     Raises
     ------
     InputError
-        If the plan does not speculate, or there is no load.
+        If the plan does not speculate.
     """
-    if not plan.setting.speculates or not concurrency:
-        raise InputError(
-            plan.setting.label if concurrency else "concurrency",
-            "has no break-even" if concurrency else "is empty",
-            "ask about a setting that speculates, at one load or more",
-        )
-    system = profile.system()
-    levels = sorted(set(concurrency))
-    loads = tuple(Load("closed_loop", c) for c in levels)
-    work = workload or profile.setup.workload.workload
-    plain = system.plan(SpecSetting.none(), engine_version=plan.version)
-    grid = Grid((plain, plan), loads, work, dataset, temperature)
+    setting = plan.setting
+    if not setting.speculates:
+        raise InputError(setting.label, "has no break-even", "ask about a setting that speculates")
+    question = replace(question, concurrency=tuple(sorted(set(question.concurrency))))
+    plain = profile.system().plan(SpecSetting.none(), engine_version=plan.version)
+    grid = Grid.of(profile, question, (plain, plan))
     cells = grid.solve(profile, with_limit=True)
-    base = cells.output_tps[0]
-    acceptance = profile.acceptance(dataset, temperature)
-    table = accept_table(acceptance, plan.setting)
+    cost, cases = grid.only([1]).cases(profile)
+    table = cases[0].table
+    depth = min(setting.num_steps, setting.num_draft_tokens - 1)
 
-    def solved(tables: Sequence[AcceptTable]) -> Solution:
-        cases = [
-            Case.of(system, plan, t, work, load) for t, load in zip(tables, loads, strict=True)
-        ]
-        return solve(system.cost, cases, with_limit=False)
+    def output_tps(tables: Sequence[AcceptTable]) -> Floats:
+        given = [replace(case, table=t) for case, t in zip(cases, tables, strict=True)]
+        return solve(cost, given, with_limit=False).output_tps
 
-    needed = _needed(solved, table, plan, base)
-    gains = cells.output_tps[1] / base - 1.0
-    limits = [cells.limit(1, j) for j in range(len(levels))]
-    most = 1.0 + min(plan.setting.num_steps, plan.setting.num_draft_tokens - 1)
+    needed = _needed(output_tps, table, depth, cells.output_tps[0])
     points = tuple(
-        BreakEven(c, float(n), table.accept_length, most, float(g), limit)
-        for c, n, g, limit in zip(levels, needed, gains, limits, strict=True)
+        BreakEven(
+            load.concurrency,
+            breakeven_accept_length=float(needed[j]),
+            expected_accept_length=table.accept_length,
+            most_accept_length=1.0 + depth,
+            reachable=bool(needed[j] <= 1.0 + depth),
+            gain=float(cells.output_tps[1, j] / cells.output_tps[0, j] - 1.0),
+            limit=cells.limit(1, j),
+        )
+        for j, load in enumerate(grid.loads)
     )
     return BreakEvenCurve(plan, points, _crossovers(points))
 
@@ -258,30 +155,26 @@ def blended(table: AcceptTable, depth: int, share: float) -> AcceptTable:
     >>> [blended(table, 2, share).accept_length for share in (-1.0, 0.0, 1.0)]
     [1.0, 1.75, 3.0]
     """
-    perfect = np.zeros_like(table.survival)
-    perfect[:, : depth + 1] = 1.0
-    none = np.zeros_like(table.survival)
-    none[:, 0] = 1.0
-    other = perfect if share > 0 else none
-    survival = table.survival + abs(share) * (other - table.survival)
+    end = np.zeros_like(table.survival)
+    end[:, : depth + 1 if share > 0 else 1] = 1.0
+    survival = table.survival + abs(share) * (end - table.survival)
     accept_length = 1.0 / float(np.mean(1.0 / survival.sum(axis=1)))
     return AcceptTable(survival, accept_length, table.draft_share)
 
 
 def _needed(
-    solved: Callable[[Sequence[AcceptTable]], Solution],
+    output_tps: Callable[[Sequence[AcceptTable]], Floats],
     table: AcceptTable,
-    plan: RunPlan,
+    depth: int,
     base: Floats,
 ) -> Floats:
     """Bisect the share of `blended` at every load at once; infinite where it is out of reach."""
-    depth = min(plan.setting.num_steps, plan.setting.num_draft_tokens - 1)
     low, high = np.full(base.shape, -1.0), np.full(base.shape, 1.0)
-    reach = solved([blended(table, depth, 1.0)] * len(base)).output_tps
-    free = solved([blended(table, depth, -1.0)] * len(base)).output_tps
+    reach = output_tps([blended(table, depth, 1.0)] * len(base))
+    free = output_tps([blended(table, depth, -1.0)] * len(base))
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        tps = solved([blended(table, depth, float(m)) for m in middle]).output_tps
+        tps = output_tps([blended(table, depth, float(m)) for m in middle])
         low, high = np.where(tps < base, middle, low), np.where(tps < base, high, middle)
     length = np.array([blended(table, depth, float(m)).accept_length for m in (low + high) / 2])
     length = np.where(free >= base, 1.0, length)
@@ -299,8 +192,3 @@ def _crossovers(points: Sequence[BreakEven]) -> tuple[Crossover, ...]:
         place = math.log(left.concurrency) * (1 - share) + math.log(right.concurrency) * share
         result.append(Crossover(math.exp(place), left.gain > 0, right.limit))
     return tuple(result)
-
-
-def _positive(name: str, seconds: float) -> None:
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise InputError(f"{name} {seconds}", "must be positive and finite", "give seconds")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import get_args
 
 from specsim.engine import RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal, InputError
 from specsim.profile import Profile
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import Algorithm, SpecSetting, parse_algorithm
 from specsim.tree import tree_capacity
 
 CHAIN_STEPS = 8
@@ -18,14 +17,6 @@ TREE_STEPS = 6
 TREE_TOPK = (2, 3, 4, 8)
 TREE_TOKENS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Budgets that are tried for a tree, with its capacity; verification time is flat between them."""
-
-ALGORITHM_OF_DRAFT: dict[str, Algorithm] = {
-    "eagle3": "EAGLE3",
-    "eagle": "EAGLE",
-    "mtp": "MTP",
-    "standalone": "STANDALONE",
-    "ngram": "NGRAM",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +43,7 @@ def algorithm_of(profile: Profile) -> Algorithm | None:
     if current is not None and current.speculates:
         return current.algorithm
     draft = profile.system().cost.draft
-    return None if draft is None else ALGORITHM_OF_DRAFT[draft.kind]
+    return None if draft is None else parse_algorithm(draft.kind)
 
 
 def candidate_settings(algorithm: Algorithm, limits: Limits) -> Iterator[SpecSetting]:
@@ -61,8 +52,6 @@ def candidate_settings(algorithm: Algorithm, limits: Limits) -> Iterator[SpecSet
     >>> [s.label for s in candidate_settings("EAGLE3", Limits(4, 2, 2))]
     ['topk=1 steps=1 tokens=2', 'topk=1 steps=2 tokens=3', 'topk=2 steps=2 tokens=4']
     """
-    if algorithm not in get_args(Algorithm) or algorithm == "none":
-        return
     for steps in range(1, limits.max_steps + 1):
         if steps + 1 <= limits.max_draft_tokens:
             yield SpecSetting(algorithm, 1, steps, steps + 1)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from specsim.decide.candidates import with_current
-from specsim.decide.contest import ratio_range
 from specsim.decide.outlook import Grid, Outlook, outlook
-from specsim.decide.recommend import Wish, possible_plans
-from specsim.decide.recommendation import Range
+from specsim.decide.recommendation import Planned
+from specsim.decide.wish import Wish, possible_plans
 from specsim.engine import RunPlan
-from specsim.errors import EngineRefusal, InputError
+from specsim.errors import EngineRefusal
 from specsim.profile import Profile
-from specsim.setting import SpecSetting
-from specsim.uncertainty import Z90
-from specsim.workload import Load
+from specsim.question import Question
+from specsim.setting import Algorithm, SpecSetting
+from specsim.uncertainty import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,28 @@ class Pair:
     same numbers, which move together; the model error counts unless the hardware is the same.
     """
 
-    setting: SpecSetting
+    algorithm: Algorithm
+    topk: int
+    num_steps: int
+    num_draft_tokens: int
     concurrency: int
-    first: Range | None
-    second: Range | None
-    change: Range | None
-    limits: tuple[str, str]
+    first_output_tps: Interval | None
+    second_output_tps: Interval | None
+    change: Interval | None
+    first_limit: str | None
+    second_limit: str | None
+
+    @property
+    def setting(self) -> SpecSetting:
+        """The setting of this row."""
+        return SpecSetting(self.algorithm, self.topk, self.num_steps, self.num_draft_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Fastest(Planned):
+    """The fastest expected setting of a server at a load."""
+
+    output_tps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,132 +57,111 @@ class BestPair:
     """The fastest expected setting of each server at a load."""
 
     concurrency: int
-    first: RunPlan
-    second: RunPlan
-    first_tps: float
-    second_tps: float
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One server of a comparison: its name, and what is known of the cells."""
-
-    profile: Profile
-    view: Outlook
-    place: dict[tuple[int, int, int], int]
+    first: Fastest
+    second: Fastest
 
 
 @dataclass(frozen=True, slots=True)
 class ServerComparison:
-    """Two servers, their settings setting by setting, and the best of each."""
+    """Two servers, setting by setting; fields as in ``specsim.comparison/1``."""
 
     first: str
     second: str
-    pairs: tuple[Pair, ...]
+    rows: tuple[Pair, ...]
     best: tuple[BestPair, ...]
 
 
-def compare(
-    first: Profile,
-    second: Profile,
-    settings: Sequence[SpecSetting],
-    concurrency: Sequence[int],
-) -> ServerComparison:
+def compare(first: Profile, second: Profile, question: Question) -> ServerComparison:
     """Compare two servers.
 
     Parameters
     ----------
     first, second
         Profiles, or scenarios of one.
-    settings
-        Besides no speculation and what runs today on either.
-    concurrency
-        Clients in flight.
-
-    Raises
-    ------
-    InputError
-        If no load is given.
+    question
+        Loads, and settings besides no speculation and what runs today on either.
     """
-    if not concurrency:
-        raise InputError("concurrency", "is empty", "give at least one load, e.g. 1,10,100")
-    loads = tuple(Load("closed_loop", c) for c in sorted(set(concurrency)))
-    wanted = [SpecSetting.none(), *settings]
-    wanted += [p.setup.current for p in (first, second) if p.setup.current is not None]
-    unique = list(dict.fromkeys(s.with_scheduler("auto") for s in wanted if s.speculates))
-    wanted = [SpecSetting.none(), *unique]
-    sides = [_side(p, wanted, loads) for p in (first, second)]
-    pairs = [_pair(sides[0], sides[1], setting, j) for setting in wanted for j in range(len(loads))]
-    tops = [_best(p, loads) for p in (first, second)]
-    best = tuple(
-        BestPair(load.concurrency, a[0], b[0], a[1], b[1])
-        for load, a, b in zip(loads, *tops, strict=True)
-    )
-    return ServerComparison(first.name, second.name, tuple(pairs), best)
+    todays = [p.setup.current for p in (first, second) if p.setup.current is not None]
+    drafting = (s.with_scheduler("auto") for s in (*question.settings, *todays) if s.speculates)
+    wanted = [SpecSetting.none(), *dict.fromkeys(drafting)]
+    question = replace(question, concurrency=tuple(sorted(set(question.concurrency))))
+    one, other = (_Side.of(profile, wanted, question) for profile in (first, second))
+    rows = [_pair(one, other, setting, j) for setting in wanted for j in range(len(question.loads))]
+    tops = [_fastest(profile, question) for profile in (first, second)]
+    best = [BestPair(c, a, b) for c, a, b in zip(question.concurrency, *tops, strict=True)]
+    return ServerComparison(first.name, second.name, tuple(rows), tuple(best))
 
 
-def _side(profile: Profile, settings: Sequence[SpecSetting], loads: tuple[Load, ...]) -> Side:
-    """Solve the settings that the engine runs: as today if it runs today, else by its default."""
-    plans: list[RunPlan] = []
-    place: dict[tuple[int, int, int], int] = {}
-    known, index = with_current(profile, ())
-    for setting in settings:
-        try:
-            same = index is not None and known[index].setting.key == setting.key
-            plan = known[0] if same else profile.system().plan(setting)
-        except EngineRefusal:
-            continue
-        place[setting.key] = len(plans)
-        plans.append(plan)
-    grid = Grid(tuple(plans), loads, profile.setup.workload.workload)
-    return Side(profile, outlook(profile, grid), place)
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One server of a comparison, and what is known of the cells that its engine runs."""
+
+    profile: Profile
+    view: Outlook
+    place: dict[SpecSetting, int]  # where in the view a setting is
+
+    @classmethod
+    def of(cls, profile: Profile, settings: Sequence[SpecSetting], question: Question) -> _Side:
+        """Solve the settings: as today what runs today, others by the engine's default."""
+        plans: dict[SpecSetting, RunPlan] = {}
+        known, today = with_current(profile, ())
+        for setting in settings:
+            with suppress(EngineRefusal):
+                same = today is not None and known[today].setting.key == setting.key
+                plans[setting] = known[0] if same else profile.system().plan(setting)
+        view = outlook(profile, Grid.of(profile, question, tuple(plans.values())))
+        return cls(profile, view, {setting: i for i, setting in enumerate(plans)})
+
+    def output_tps(self, setting: SpecSetting, j: int) -> Interval | None:
+        """Return the throughput of a setting at load j."""
+        if setting not in self.place:
+            return None
+        i = self.place[setting]
+        return Interval.of_log(float(self.view.cells.output_tps[i, j]), float(self.view.sd()[i, j]))
+
+    def limit(self, setting: SpecSetting, j: int) -> str | None:
+        """Return what binds a setting at load j."""
+        return self.view.cells.limit(self.place[setting], j) if setting in self.place else None
+
+    def errors(self) -> dict[str, float]:
+        """Return the errors of the parameters by name, in the order of the covariance."""
+        psi = float(self.view.covariance[-1, -1])
+        return {p.name: p.sd for p in self.profile.parameters} | {"psi": psi}
 
 
-def _pair(first: Side, second: Side, setting: SpecSetting, j: int) -> Pair:
-    a, b = (_range(side, setting, j) for side in (first, second))
-    limits = tuple(
-        side.view.cells.limit(side.place[setting.key], j) if setting.key in side.place else ""
-        for side in (first, second)
-    )
+def _pair(first: _Side, second: _Side, setting: SpecSetting, j: int) -> Pair:
+    a, b = first.output_tps(setting, j), second.output_tps(setting, j)
     change = None
     if a is not None and b is not None:
-        change = ratio_range(
-            float(np.log(b.value / a.value)), _change_sd(first, second, setting, j)
-        )
-    concurrency = first.view.grid.loads[j].concurrency
-    return Pair(setting, concurrency, a, b, change, (limits[0], limits[1]))
-
-
-def _range(side: Side, setting: SpecSetting, j: int) -> Range | None:
-    if setting.key not in side.place:
-        return None
-    i = side.place[setting.key]
-    tps, sd = float(np.exp(side.view.mean[i, j])), float(side.view.sd()[i, j])
-    return Range(tps, tps * float(np.exp(-Z90 * sd)), tps * float(np.exp(Z90 * sd)))
-
-
-def _change_sd(first: Side, second: Side, setting: SpecSetting, j: int) -> float:
-    """Return the error of ln(second / first): parameters that both share move together."""
-    rows = [side.view.jacobian[side.place[setting.key], j] for side in (first, second)]
-    variance = sum(
-        float(row @ side.view.covariance @ row)
-        for row, side in zip(rows, (first, second), strict=True)
+        log_ratio = float(np.log(b.value / a.value))
+        change = Interval.of_change(log_ratio, _change_sd(first, second, setting, j))
+    return Pair(
+        setting.algorithm,
+        setting.topk,
+        setting.num_steps,
+        setting.num_draft_tokens,
+        first.view.grid.loads[j].concurrency,
+        a,
+        b,
+        change,
+        first.limit(setting, j),
+        second.limit(setting, j),
     )
-    one, other = (_errors(side) for side in (first, second))
+
+
+def _change_sd(first: _Side, second: _Side, setting: SpecSetting, j: int) -> float:
+    """Return the error of ln(second / first): parameters that both share move together."""
+    sides = (first, second)
+    rows = [side.view.jacobian[side.place[setting], j] for side in sides]
+    variance = sum(row @ side.view.covariance @ row for row, side in zip(rows, sides, strict=True))
+    one, other = first.errors(), second.errors()
     shared = [name for name, sd in one.items() if other.get(name) == sd]
     if shared:
         a, b = (np.array([list(e).index(name) for name in shared]) for e in (one, other))
-        covariance = first.view.covariance[np.ix_(a, a)]
-        variance -= 2.0 * float(rows[0][a] @ covariance @ rows[1][b])
+        variance -= 2.0 * rows[0][a] @ first.view.covariance[np.ix_(a, a)] @ rows[1][b]
     own = 0.0 if _same_server(first.profile, second.profile) else 1.0
     own *= first.view.specific_sd**2 + second.view.specific_sd**2
     return float(np.sqrt(max(variance, 0.0) + own))
-
-
-def _errors(side: Side) -> dict[str, float]:
-    """Return the errors of the parameters by name, in the order of the covariance."""
-    errors = {p.name: p.sd for p in side.profile.parameters}
-    return errors | {"psi": float(side.view.covariance[-1, -1])}
 
 
 def _same_server(first: Profile, second: Profile) -> bool:
@@ -175,10 +170,8 @@ def _same_server(first: Profile, second: Profile) -> bool:
     return (a.hardware, a.model, a.engine.tp) == (b.hardware, b.model, b.engine.tp)
 
 
-def _best(profile: Profile, loads: tuple[Load, ...]) -> list[tuple[RunPlan, float]]:
+def _fastest(profile: Profile, question: Question) -> list[Fastest]:
     """Return the fastest expected plan at each load."""
     plans = possible_plans(profile, Wish())
-    grid = Grid(plans, loads, profile.setup.workload.workload)
-    tps = grid.solve(profile).output_tps
-    winner = np.argmax(tps, axis=0)
-    return [(plans[i], float(tps[i, j])) for j, i in enumerate(winner)]
+    tps = Grid.of(profile, question, plans).solve(profile).output_tps
+    return [Fastest(plans[i], float(tps[i, j])) for j, i in enumerate(tps.argmax(axis=0))]

@@ -8,17 +8,17 @@ that does not.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.decide.outlook import Outlook
-from specsim.decide.recommendation import LoadChoice, MixChoice, Option, Range
+from specsim.decide.outlook import Outlook, ratio_sd
+from specsim.decide.recommendation import LoadChoice, MixChoice, Option
+from specsim.decide.wish import Wish
 from specsim.engine import RunPlan
-from specsim.uncertainty import Z90, normal_cdf
+from specsim.profile import Profile
+from specsim.uncertainty import Interval, normal_cdf
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
@@ -32,35 +32,29 @@ On 200 simulated systems whose parameters are known as well as a dozen cells tel
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Settings to choose from.
+    """Settings to choose from."""
 
-    Parameters
-    ----------
-    outlook
-        Their joint Gaussian; the first setting is no speculation.
-    draws
-        (draws, settings, loads) of it.
-    measured
-        Per setting: whether the profile rests on measurements of it.
-    current
-        Index of what runs today; None if that is not known.
-    version
-        Release of the engine that runs today.
-    allowed
-        (settings, loads): whether the latency targets are met.
-    """
-
-    outlook: Outlook
-    draws: Floats
-    measured: tuple[bool, ...]
-    current: int | None
-    version: str
-    allowed: Flags
+    profile: Profile
+    wish: Wish
+    outlook: Outlook  # the joint Gaussian; its first setting is no speculation
+    draws: Floats  # (draws, settings, loads) of it
+    current: int | None  # index of what runs today, if that is known
+    allowed: Flags  # (settings, loads): the engine runs it, and it meets the latency targets
 
     @property
     def plans(self) -> tuple[RunPlan, ...]:
         """Settings as the engine runs them."""
         return self.outlook.grid.plans
+
+    @property
+    def version(self) -> str:
+        """Release of the engine that is asked about."""
+        return self.wish.engine_version or self.profile.setup.engine.version
+
+    def measured(self, i: int) -> bool:
+        """Whether the profile rests on measurements of a setting, as far as is known."""
+        named = self.plans[i].setting.key in {s.key for s in self.wish.measured}
+        return self.profile.fit.observations > 0 and (named or i in (0, self.current))
 
     def rank(self, i: int) -> tuple[int, int]:
         """Return how simple a setting is: smaller is simpler."""
@@ -73,31 +67,47 @@ class Contest:
             kind = 2 if plan.setting.topk == 1 else 3
         return (int(plan.version != self.version), kind)
 
-    def wins(self, j: int) -> tuple[Floats, Floats]:
-        """Return each setting's probability to be the fastest at a load, and its regret."""
-        return wins(self.draws[:, :, j], self.allowed[:, j])
-
-    def choose(self, j: int, concurrency: int) -> LoadChoice:
+    def choose(self, j: int) -> LoadChoice:
         """Choose at load j; among all settings if none meets the targets."""
-        allowed = self.allowed[:, j]
-        pool = np.flatnonzero(allowed) if allowed.any() else np.arange(len(self.plans))
-        mean, sd = self.outlook.mean[:, j], self.outlook.ratio_sd(j)
-        order = self.standing(pool, mean, sd)
-        best = int(pool[np.argmax(mean[pool])])
-        chosen = order[0]
-        tied = sorted(order[1:], key=lambda i: -float(mean[i]))
-        probability, regret = self.wins(j)
+        view, allowed = self.outlook, self.allowed[:, j]
+        mean, sd, total = view.mean[:, j], view.ratio_sd(j), view.sd()[:, j]
+        probability, regret = wins(self.draws[:, :, j], allowed)
+        gpus, price = self.profile.setup.hardware.gpu_count, self.wish.gpu_hour_price
+
+        def gain(i: int, base: int) -> Interval:
+            return Interval.of_change(float(mean[i] - mean[base]), float(sd[i, base]))
 
         def option(i: int) -> Option:
-            return self._option(i, j, sd, float(probability[i]), float(regret[i]))
+            tps = Interval.of_log(float(view.cells.output_tps[i, j]), float(total[i]))
+            wins_with, loses = float(probability[i]), float(regret[i])
+            return Option(
+                plan=self.plans[i],
+                measured=self.measured(i),
+                output_tps=tps,
+                output_tps_per_gpu=tps.value / gpus,
+                tokens_per_money=None if price is None else tps.value * 3600.0 / (price * gpus),
+                gain=gain(i, 0),
+                gain_against_current=None if self.current is None else gain(i, self.current),
+                probability_fastest=wins_with,
+                regret=loses,
+                regret_if_not_fastest=loses / (1.0 - wins_with) if wins_with < 1.0 else 0.0,
+                accept_length=float(view.cells.accept_length[i, j]),
+                batch_size=float(view.cells.batch_size[i, j]),
+                tpot_s=float(view.cells.tpot_s[i, j]),
+                ttft_s=float(view.cells.ttft_s[i, j]),
+                limit=view.cells.limit(i, j),
+            )
 
+        pool = _pool(allowed)
+        chosen, *tied = self.standing(pool, mean, sd)
         return LoadChoice(
-            concurrency=concurrency,
+            concurrency=view.grid.loads[j].concurrency,
             choice=option(chosen),
-            best=option(best),
-            tied=tuple(option(i) for i in tied),
+            fastest=option(int(pool[np.argmax(mean[pool])])),
+            tied=tuple(option(i) for i in sorted(tied, key=lambda i: -float(mean[i]))),
             baseline=option(0),
             current=None if self.current is None else option(self.current),
+            meets_targets=bool(allowed.any()) if self.wish.targets else None,
         )
 
     def standing(self, pool: Ints, mean: Floats, sd: Floats) -> list[int]:
@@ -111,52 +121,27 @@ class Contest:
         ]
         return sorted(stand, key=lambda i: (*self.rank(i), -float(mean[i])))
 
-    def mixed(self, weights: Sequence[float]) -> tuple[int, MixChoice]:
-        """Choose one setting for a mix of loads; weights are shares of the time.
+    def mixed(self, shares: dict[int, float]) -> MixChoice:
+        """Choose one setting for a mix of loads: shares of the time by concurrency.
 
         The throughput over the mix is the weighted mean over the loads.
         """
-        share = np.asarray(weights) / np.sum(weights)
-        used = np.flatnonzero(share > 0)
-        draws = np.log(np.exp(self.draws[:, :, used]) @ share[used])
-        mean = np.asarray(draws.mean(axis=0))
-        sd = np.sqrt(np.maximum(_ratio_variance(np.cov(draws.T)), 0.0))
-        allowed = np.asarray(self.allowed[:, used].all(axis=1), dtype=np.bool_)
-        pool = np.flatnonzero(allowed) if allowed.any() else np.arange(len(self.plans))
-        i = self.standing(pool, mean, sd)[0]
+        levels = [load.concurrency for load in self.outlook.grid.loads]
+        used = np.array([j for j, level in enumerate(levels) if level in shares])
+        share = np.array([shares[levels[j]] for j in used])
+        share = share / np.sum(share)
+        draws = np.log(np.exp(self.draws[:, :, used]) @ share)
+        mean, sd = draws.mean(axis=0), ratio_sd(np.atleast_2d(np.cov(draws.T)))
+        allowed = np.all(self.allowed[:, used], axis=1)
+        i = self.standing(_pool(allowed), mean, sd)[0]
         probability, regret = wins(draws, allowed)
-        gain = ratio_range(float(mean[i] - mean[0]), float(sd[i, 0]))
-        tps = float(np.exp(self.outlook.mean[i, used]) @ share[used])
-        loads = self.outlook.grid.loads
-        return i, MixChoice(
-            tuple((loads[k].concurrency, float(share[k])) for k in used),
+        return MixChoice(
             self.plans[i],
-            tps,
-            gain,
-            float(probability[i]),
-            float(regret[i]),
-        )
-
-    def _option(self, i: int, j: int, sd: Floats, probability: float, regret: float) -> Option:
-        cells, mean = self.outlook.cells, self.outlook.mean[:, j]
-        total = float(self.outlook.sd()[i, j])
-        tps = math.exp(float(mean[i]))
-        today = None
-        if self.current is not None:
-            today = ratio_range(float(mean[i] - mean[self.current]), float(sd[i, self.current]))
-        return Option(
-            plan=self.plans[i],
-            measured=self.measured[i],
-            output_tps=Range(tps, tps * math.exp(-Z90 * total), tps * math.exp(Z90 * total)),
-            gain=ratio_range(float(mean[i] - mean[0]), float(sd[i, 0])),
-            against_current=today,
-            probability=probability,
-            regret=regret,
-            accept_length=float(cells.accept_length[i, j]),
-            batch_size=float(cells.batch_size[i, j]),
-            tpot_s=float(cells.tpot_s[i, j]),
-            ttft_s=float(cells.ttft_s[i, j]),
-            limit=cells.limit(i, j),
+            weights={levels[j]: float(part) for j, part in zip(used, share, strict=True)},
+            output_tps=float(np.exp(self.outlook.mean[i, used]) @ share),
+            gain=Interval.of_change(float(mean[i] - mean[0]), float(sd[i, 0])),
+            probability_fastest=float(probability[i]),
+            regret=float(regret[i]),
         )
 
 
@@ -182,11 +167,11 @@ def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:
     >>> wins(np.log(np.array([[1.0, 2.0], [1.0, 0.5]])), both)
     (array([0.5, 0.5]), array([0.25, 0.25]))
     """
-    pool = allowed if allowed.any() else np.ones_like(allowed)
-    counted = np.where(pool, draws, -np.inf)
+    counted = np.full_like(draws, -np.inf)
+    pool = _pool(allowed)
+    counted[:, pool] = draws[:, pool]
     top = counted.max(axis=1)
-    first = np.argmax(counted, axis=1)
-    probability = np.bincount(first, minlength=draws.shape[1]) / len(draws)
+    probability = np.bincount(counted.argmax(axis=1), minlength=draws.shape[1]) / len(draws)
     regret = np.maximum(1.0 - np.exp(draws - top[:, None]), 0.0).mean(axis=0)
     return probability, regret
 
@@ -198,13 +183,6 @@ def beats(difference: float, sd: float) -> float:
     return normal_cdf(difference / sd)
 
 
-def ratio_range(log_ratio: float, sd: float) -> Range:
-    """Return exp(log ratio) - 1 with its central 90 %."""
-    return Range(
-        math.expm1(log_ratio), math.expm1(log_ratio - Z90 * sd), math.expm1(log_ratio + Z90 * sd)
-    )
-
-
-def _ratio_variance(covariance: Floats) -> Floats:
-    variance = np.diag(covariance)
-    return np.asarray(variance[:, None] + variance[None, :] - 2 * covariance)
+def _pool(allowed: Flags) -> Ints:
+    """Return the settings that count: the allowed ones, or all if there is none."""
+    return np.flatnonzero(allowed if allowed.any() else np.ones_like(allowed))

@@ -25,16 +25,18 @@ at 7, 7.1 plain), pull request 16035 (10.8 at 2, 12.6 at 4, 7.8 plain), issue 47
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.acceptance import accept_tables
-from specsim.analytic import Solution, solve
+from specsim.analytic import solve
 from specsim.case import Case
+from specsim.cost import CostModel, RoundTime
 from specsim.engine import RunPlan
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.setting import SpecSetting
 from specsim.uncertainty import each
 from specsim.workload import Load, Workload
@@ -58,25 +60,26 @@ DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Settings by loads that are asked about.
-
-    Parameters
-    ----------
-    plans
-        Settings as the engine runs them.
-    loads
-        Loads of one kind.
-    workload
-        Requests.
-    dataset, temperature
-        Whose acceptance; None is the profile's first.
-    """
+    """Settings by loads that are asked about."""
 
     plans: tuple[RunPlan, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[Load, ...]  # of one kind
     workload: Workload
-    dataset: str | None = None
+    dataset: str | None = None  # whose acceptance; None is the profile's first
     temperature: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        profile: Profile,
+        question: Question,
+        plans: Sequence[RunPlan],
+        loads: Sequence[Load] | None = None,
+    ) -> Grid:
+        """Return some settings at the loads of a question, or at others, for its requests."""
+        workload = question.workload(profile.setup.workload.workload)
+        at = tuple(question.loads if loads is None else loads)
+        return cls(tuple(plans), at, workload, question.dataset, question.temperature)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -85,111 +88,72 @@ class Grid:
 
     def only(self, rows: Sequence[int]) -> Grid:
         """Return the same loads for some of the settings."""
-        plans = tuple(self.plans[i] for i in rows)
-        return Grid(plans, self.loads, self.workload, self.dataset, self.temperature)
+        return replace(self, plans=tuple(self.plans[i] for i in rows))
 
-    def solve(self, profile: Profile, at: Floats | None = None, with_limit: bool = False) -> Cells:
-        """Solve all cells in closed form.
+    def cases(self, profile: Profile, at: Floats | None = None) -> tuple[CostModel, list[Case]]:
+        """Return what prices rounds, and all cells, setting by setting.
 
-        Parameters
-        ----------
-        profile
-            The server.
-        at
-            Coordinates of its parameters; its own if None.
-        with_limit
-            Whether to find out what binds.
+        `at`: coordinates of the profile's parameters, where they are not its own.
         """
         coordinates = profile.coordinates if at is None else at
         system = profile.system(coordinates)
         acceptance = profile.acceptance(self.dataset, self.temperature, coordinates)
         tables = accept_tables(acceptance, [plan.setting for plan in self.plans])
-        cases = [
+        return system.cost, [
             Case.of(system, plan, table, self.workload, load)
             for plan, table in zip(self.plans, tables, strict=True)
             for load in self.loads
         ]
-        return Cells(solve(system.cost, cases, with_limit), self.shape)
+
+    def solve(self, profile: Profile, at: Floats | None = None, with_limit: bool = False) -> Cells:
+        """Solve all cells in closed form; `with_limit` also finds out what binds each."""
+        cost, cases = self.cases(profile, at)
+        found = solve(cost, cases, with_limit)
+        names = ("output_tps", "accept_length", "batch_size", "round_s", "tpot_s", "ttft_s")
+        arrays = {name: getattr(found, name).reshape(self.shape) for name in names}
+        return Cells(**arrays, limits=found.limit, time=found.time)
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A solution as arrays (settings, loads)."""
+    """A closed-form solution, arrays (settings, loads)."""
 
-    solution: Solution
-    shape: tuple[int, int]
-
-    @property
-    def output_tps(self) -> Floats:
-        """Tokens per second."""
-        return self.solution.output_tps.reshape(self.shape)
+    output_tps: Floats
+    accept_length: Floats
+    batch_size: Floats
+    round_s: Floats
+    tpot_s: Floats
+    ttft_s: Floats
+    limits: tuple[str, ...]  # setting by setting; empty if not asked for
+    time: RoundTime  # parts of each cell's round, setting by setting
 
     @property
     def log_tps(self) -> Floats:
-        """Logarithm of it."""
-        return np.asarray(np.log(self.output_tps), dtype=np.float64)
-
-    @property
-    def batch_size(self) -> Floats:
-        """Mean running requests."""
-        return self.solution.batch_size.reshape(self.shape)
-
-    @property
-    def accept_length(self) -> Floats:
-        """Tokens per request and round."""
-        return self.solution.accept_length.reshape(self.shape)
-
-    @property
-    def round_s(self) -> Floats:
-        """Length of a round."""
-        return self.solution.round_s.reshape(self.shape)
-
-    @property
-    def tpot_s(self) -> Floats:
-        """Mean time per output token."""
-        return self.solution.tpot_s.reshape(self.shape)
-
-    @property
-    def ttft_s(self) -> Floats:
-        """Mean time to the first token."""
-        return self.solution.ttft_s.reshape(self.shape)
+        """Logarithm of the throughput."""
+        return np.log(self.output_tps)
 
     def limit(self, i: int, j: int) -> str:
         """Return what binds setting i at load j; it must have been solved for."""
-        return self.solution.limit[i * self.shape[1] + j]
+        return self.limits[int(i * self.output_tps.shape[1] + j)]
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The joint Gaussian (OUTLOOK).
-
-    Parameters
-    ----------
-    grid
-        Settings and loads.
-    cells
-        The closed-form solution at the profile's values.
-    mean
-        (settings, loads): m. It equals ln of `cells` unless something was learnt since.
-    jacobian
-        (settings, loads, parameters): J; the last parameter is psi (DEPTH).
-    covariance
-        C.
-    alike_settings, alike_loads
-        K of (SPECIFIC) is their Kronecker product; cells are numbered setting by setting.
-    specific_sd, shared_sd
-        Standard deviations of the two parts of the model error.
-    """
+    """The joint Gaussian (OUTLOOK); cells are numbered setting by setting."""
 
     grid: Grid
-    cells: Cells
-    mean: Floats
-    jacobian: Floats
-    covariance: Floats
-    alike_settings: Floats
+    cells: Cells  # the closed-form solution at the profile's values
+    jacobian: Floats  # (settings, loads, parameters): J; the last parameter is psi (DEPTH)
+    covariance: Floats  # C
+    alike_settings: Floats  # K of (SPECIFIC) is the Kronecker product of these two
     alike_loads: Floats
-    specific_sd: float
+    specific_sd: float  # of the two parts of the model error
     shared_sd: float
+
+    @property
+    def mean(self) -> Floats:
+        """(settings, loads): m."""
+        return self.cells.log_tps
 
     @property
     def flat_jacobian(self) -> Floats:
@@ -198,22 +162,18 @@ class Outlook:
 
     def specific(self) -> Floats:
         """Return the covariance of the cells' own part of the model error, (cells, cells)."""
-        kernel = np.kron(self.alike_settings, self.alike_loads)
-        return np.asarray(self.specific_sd**2 * kernel, dtype=np.float64)
+        return np.asarray(self.specific_sd**2 * np.kron(self.alike_settings, self.alike_loads))
 
     def ratio_sd(self, load: int) -> Floats:
         """Return the standard deviation of ln(X_i / X_k) at a load, (settings, settings)."""
         j = self.jacobian[:, load]
-        c = j @ self.covariance @ j.T + self.specific_sd**2 * self.alike_settings
-        variance = np.diag(c)
-        ratio = variance[:, None] + variance[None, :] - 2 * c
-        return np.asarray(np.sqrt(np.maximum(ratio, 0.0)), dtype=np.float64)
+        return ratio_sd(j @ self.covariance @ j.T + self.specific_sd**2 * self.alike_settings)
 
     def sd(self) -> Floats:
         """Return the standard deviation of ln X, the shared part included, (settings, loads)."""
         own = self.specific_sd**2 + self.shared_sd**2
         variance = np.einsum("slp,pq,slq->sl", self.jacobian, self.covariance, self.jacobian)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own), dtype=np.float64)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own))
 
     def draws(self, rng: np.random.Generator, count: int = DRAWS) -> Floats:
         """Draw ln X from the Gaussian without the shared part, (count, settings, loads)."""
@@ -221,7 +181,7 @@ class Outlook:
         own = rng.standard_normal((count, *self.grid.shape))
         own = root(self.alike_settings) @ own @ root(self.alike_loads).T
         moved = (parameters @ self.flat_jacobian.T).reshape(own.shape)
-        return np.asarray(self.mean + moved + self.specific_sd * own, dtype=np.float64)
+        return self.mean + moved + self.specific_sd * own
 
 
 def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) -> Outlook:
@@ -236,7 +196,6 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
     measured
         Settings that the profile was fitted to, besides what runs today, as far as is known.
     """
-    cells = grid.solve(profile, with_limit=True)
 
     def log_output(coordinates: Floats) -> Floats:
         return grid.solve(profile, coordinates).log_tps.reshape(-1)
@@ -250,8 +209,7 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
     variance = profile.fit.model_error**2
     return Outlook(
         grid,
-        cells,
-        cells.log_tps,
+        grid.solve(profile, with_limit=True),
         np.concatenate([jacobian, _depth_column(profile, grid, jacobian)], axis=2),
         covariance,
         setting_likeness(grid.plans),
@@ -281,42 +239,34 @@ def _depth_column(profile: Profile, grid: Grid, jacobian: Floats) -> Floats:
     for k, parameter in enumerate(profile.parameters):
         if parameter.name == "round_overhead" and measured:
             by_log = jacobian[:, :, k] / parameter.prior_sd
-            return np.asarray((by_log * (steps / measured - 1.0)[:, None])[:, :, None])
+            return (by_log * (steps / measured - 1.0)[:, None])[:, :, None]
     return np.zeros((*grid.shape, 1))
 
 
 def load_likeness(loads: Sequence[Load]) -> Floats:
     """Return the part of (SPECIFIC) that belongs to the loads, (loads, loads)."""
-    octaves = np.log2([_level(load) for load in loads])
-    distance = np.subtract.outer(octaves, octaves) / LOAD_LENGTH
-    return np.asarray(np.exp(-0.5 * np.square(distance)), dtype=np.float64)
+    octaves = np.log2([load.request_rate or load.concurrency for load in loads])
+    return np.exp(-0.5 * np.square(np.subtract.outer(octaves, octaves) / LOAD_LENGTH))
 
 
 def setting_likeness(plans: Sequence[RunPlan]) -> Floats:
     """Return the part of (SPECIFIC) that belongs to the settings, (settings, settings)."""
     settings = [plan.setting for plan in plans]
-    place = np.array(
-        [
-            [
-                np.log2(s.num_draft_tokens),
-                np.log2(s.topk),
-                np.log2(s.num_steps + 1),
-                0.5 * (s.scheduler == "overlap"),
-            ]
-            for s in settings
-        ]
-    )
-    distance = place[:, None, :] - place[None, :, :]
-    alike = np.exp(-0.5 * np.square(distance).sum(axis=2))
+    numbers = [(s.num_draft_tokens, s.topk, s.num_steps + 1) for s in settings]
+    overlaps = [0.5 * (s.scheduler == "overlap") for s in settings]
+    place = np.column_stack([np.log2(numbers), overlaps])
+    distance = np.square(place[:, None] - place).sum(axis=2)
     drafts = np.array([s.speculates for s in settings])
-    return np.asarray(np.where(drafts[:, None] == drafts[None, :], alike, 0.0), dtype=np.float64)
+    return np.where(drafts[:, None] == drafts, np.exp(-0.5 * distance), 0.0)
+
+
+def ratio_sd(covariance: Floats) -> Floats:
+    """Return the standard deviations of all differences of normals with that covariance."""
+    variance = np.diag(covariance)
+    return np.sqrt(np.maximum(variance[:, None] + variance[None, :] - 2 * covariance, 0.0))
 
 
 def root(covariance: Floats) -> Floats:
     """Return A with A A' = covariance, for one that is semi-definite up to rounding."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
-
-
-def _level(load: Load) -> float:
-    return load.request_rate if load.request_rate is not None else float(load.concurrency)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from specsim.calibrate.residuals import ACCEPT_SIGMA
 from specsim.decide.belief import Belief, belief, worth
-from specsim.decide.candidates import with_current
-from specsim.decide.outlook import Grid, Outlook, outlook
-from specsim.decide.recommend import Wish, possible_plans, promising
-from specsim.decide.recommendation import plan_name
-from specsim.engine import RunPlan
-from specsim.errors import InputError
+from specsim.decide.outlook import Outlook
+from specsim.decide.recommendation import Planned
+from specsim.decide.wish import Wish, finalists
+from specsim.engine import RunPlan, engine_named
 from specsim.parameters import ALLREDUCE_SD
 from specsim.profile import Profile
 from specsim.uncertainty import each
-from specsim.workload import Load
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -51,249 +48,192 @@ ACCEPTANCE = ("accept_", "rank_scale", "confidence_shift")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One thing that could be measured.
-
-    Parameters
-    ----------
-    kind, plan
-        What, and with which setting; None for nccl-tests.
-    rows, noise
-        As `belief.Belief.updated` takes them.
-    cells
-        Throughput cells that it measures.
-    minutes
-        Wall time, the restart included.
-    how
-        What to do.
-    """
+    """One thing that could be measured."""
 
     kind: Kind
-    plan: RunPlan | None
-    rows: Floats
-    noise: Floats
-    cells: int
-    minutes: float
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedMeasurement:
-    """A measurement, what it is worth and what it costs.
-
-    Parameters
-    ----------
-    measurement
-        What to do.
-    worth
-        Expected cut of the decision's regret, as a fraction of the throughput.
-    gpu_minutes
-        Its cost.
-    """
-
-    measurement: Measurement
-    worth: float
-    gpu_minutes: float
+    setting: Planned | None  # with which setting; None for nccl-tests
+    regret_cut: float  # expected cut of the decision's regret, a fraction of the throughput
+    gpu_minutes: float  # of all GPUs, a restart included
+    cells: int  # throughput cells that it measures
+    how: str  # what to do
 
     @property
     def label(self) -> str:
         """Kind and setting."""
-        plan = self.measurement.plan
-        return self.measurement.kind + ("" if plan is None else f": {plan_name(plan)}")
+        return self.kind + ("" if self.setting is None else f": {self.setting.label}")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """Measurements by worth, the best first.
-
-    Parameters
-    ----------
-    profile
-        Name.
-    concurrency
-        Loads that the decision is about.
-    regret
-        Expected regret of deciding now, as a fraction of the throughput.
-    ranked
-        All that were considered.
-    """
+    """Measurements by worth, the best first; fields as in ``specsim.plan/1``."""
 
     profile: str
-    concurrency: tuple[int, ...]
-    regret: float
-    ranked: tuple[PlannedMeasurement, ...]
+    concurrency: tuple[int, ...]  # loads that the decision is about
+    regret: float  # expected of deciding now, as a fraction of the throughput
+    stop_below: float
+    worth_measuring: bool
+    measurements: tuple[Measurement, ...]
 
     @property
-    def worthwhile(self) -> tuple[PlannedMeasurement, ...]:
+    def worthwhile(self) -> tuple[Measurement, ...]:
         """Those that would change the choice often enough; empty: decide now."""
-        return tuple(m for m in self.ranked if m.worth >= STOP)
+        return tuple(m for m in self.measurements if m.regret_cut >= self.stop_below)
 
 
-def plan_measurements(
-    profile: Profile, concurrency: Sequence[int] = LOADS, wish: Wish | None = None
-) -> MeasurementPlan:
+def plan_measurements(profile: Profile, wish: Wish | None = None) -> MeasurementPlan:
     """Rank measurements by the expected cut of the regret of the choice at every load (WORTH).
 
     Parameters
     ----------
     profile
         The server.
-    concurrency
-        Loads that matter, equally unless the wish has a mix.
     wish
-        Limits of the candidates, engine version, requests.
-
-    Raises
-    ------
-    InputError
-        If there is no load.
+        Loads that matter, equally unless it has a mix; limits of the candidates, engine version,
+        requests.
     """
-    wish = wish or Wish()
-    shares = dict(wish.mix) or dict.fromkeys(concurrency, 1.0)
+    wish = wish or Wish(concurrency=LOADS)
+    shares = dict(wish.mix) or dict.fromkeys(wish.concurrency, 1.0)
     levels = tuple(sorted(shares))
-    if not levels or levels[0] < 1:
-        raise InputError("concurrency", "is empty or below 1", "give loads, e.g. 1,10,100")
-    view, current = _finalists(profile, levels, wish)
-    now = belief(view)
+    found = finalists(profile, replace(wish, concurrency=levels), FINALISTS, refused_too=False)
     weights = np.array([shares[c] for c in levels]) / sum(shares.values())
     rng = np.random.default_rng(wish.seed)
+    now = belief(found.outlook)
     normal = rng.standard_normal((DRAWS, len(now.mean)))
-    gpus = profile.setup.hardware.gpu_count
-    ranked = [
-        PlannedMeasurement(m, worth(now, m.rows, m.noise, normal, weights), m.minutes * gpus)
-        for m in measurements(profile, view, now, current)
-    ]
-    ranked.sort(key=lambda m: (-round(m.worth, 4), m.gpu_minutes, m.label))
-    return MeasurementPlan(profile.name, levels, now.regret(normal, weights), tuple(ranked))
+    bench = _Bench(profile, found.outlook, found.current, now, normal, weights)
+    ranked = bench.measurements()
+    ranked.sort(key=lambda m: (-round(m.regret_cut, 4), m.gpu_minutes, m.label))
+    return MeasurementPlan(
+        profile.name,
+        levels,
+        now.regret(normal, weights),
+        STOP,
+        any(m.regret_cut >= STOP for m in ranked),
+        tuple(ranked),
+    )
 
 
-def _finalists(profile: Profile, levels: Sequence[int], wish: Wish) -> tuple[Outlook, int | None]:
-    """Return no speculation, what runs today and the settings that could win."""
-    possible = possible_plans(profile, wish)
-    plans, today = with_current(profile, possible, wish.max_running_requests)
-    if today is not None and not plans[today].allowed:
-        plans, today = possible, None
-    loads = tuple(Load("closed_loop", c) for c in levels)
-    workload = wish.workload or profile.setup.workload.workload
-    whole = Grid(plans, loads, workload, wish.dataset, wish.temperature)
-    must = [0] if today is None else [0, today]
-    kept = promising(whole.solve(profile).log_tps, must, FINALISTS)
-    grid = whole.only(kept)
-    view = outlook(profile, grid, wish.measured)
-    return view, None if today is None else kept.index(today)
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What could be measured for a decision, and what weighs it."""
 
+    profile: Profile
+    view: Outlook
+    current: int | None  # index of what runs today
+    now: Belief
+    normal: Floats
+    weights: Floats
 
-def measurements(
-    profile: Profile, view: Outlook, now: Belief, current: int | None
-) -> list[Measurement]:
-    """Return what could be measured for a decision between the settings of an outlook."""
-    loads = view.grid.shape[1]
-    everywhere = np.arange(loads)
-    noise = max(profile.fit.noise, 1e-3)
-    length = _log_derivative(profile, view, "accept_length")
-    blind = _without_acceptance(profile, now)
-    found: list[Measurement] = []
-    for i in _worth_a_look(view, current):
-        plan = view.grid.plans[i]
-        restart = 0.0 if i == current else RESTART_MIN
-        rows = now.cell_rows(i, everywhere)
-        minutes = restart + CELL_MIN * loads
-        errors = np.full(loads, noise)
-        text = f"{loads} loads with {plan_name(plan)}"
-        found.append(Measurement("sweep", plan, rows, errors, loads, minutes, text))
-        if not plan.setting.speculates:
-            continue
-        row = np.zeros((1, len(now.mean)))
-        row[0, : now.parameters - 1] = length[i]
-        sigma = np.array([ACCEPT_SIGMA["run"]])
-        text = f"the accept length from the log of a run with {plan_name(plan)}"
-        found.append(Measurement("accept-log", plan, row, sigma, 0, restart + LOG_MIN, text))
-        text = f"{loads} loads with {plan_name(plan)} and pinned acceptance ({_pin(plan)})"
-        minutes = RESTART_MIN + CELL_MIN * loads
-        found.append(Measurement("pinned-timing", plan, rows * blind, errors, loads, minutes, text))
-    found += _allreduce(profile, now)
-    traced = current if current is not None else _worth_a_look(view, None)[-1]
-    if view.grid.plans[traced].setting.speculates:
-        found.append(_trace(profile, view, now, traced, current))
-    return found
+    def measurements(self) -> list[Measurement]:
+        """Weigh everything that could be measured."""
+        now, plans, loads = self.now, self.view.grid.plans, self.view.grid.shape[1]
+        everywhere = np.arange(loads)
+        noise = np.full(loads, max(self.profile.fit.noise, 1e-3))
+        length = self._accept_length_rows()
+        blind = self._without_acceptance()
+        looked_at = self._worth_a_look()
+        found: list[Measurement] = []
+        for i in looked_at:
+            plan, restart = plans[i], 0.0 if i == self.current else RESTART_MIN
+            rows, sweep = now.cell_rows(i, everywhere), CELL_MIN * loads
+            how = f"{loads} loads with {plan.setting.name}"
+            found.append(self._weighed("sweep", plan, rows, noise, restart + sweep, how, loads))
+            if not plan.setting.speculates:
+                continue
+            sigma = np.array([ACCEPT_SIGMA["run"]])
+            log = f"the accept length from the log of a run with {plan.setting.name}"
+            found.append(
+                self._weighed("accept-log", plan, length[[i]], sigma, restart + LOG_MIN, log)
+            )
+            how += f" and pinned acceptance ({engine_named(plan.engine).pins_acceptance})"
+            minutes = RESTART_MIN + sweep
+            found.append(
+                self._weighed("pinned-timing", plan, rows * blind, noise, minutes, how, loads)
+            )
+        found += self._allreduce()
+        traced = looked_at[-1] if self.current is None else self.current
+        if plans[traced].setting.speculates:
+            found.append(self._trace(traced))
+        return found
 
+    def _weighed(
+        self,
+        kind: Kind,
+        plan: RunPlan | None,
+        rows: Floats,
+        noise: Floats,
+        minutes: float,
+        how: str,
+        cells: int = 0,
+    ) -> Measurement:
+        """Weigh a measurement; rows and noise are as `belief.Belief.foreseen` takes them."""
+        cut = worth(self.now, rows, noise, self.normal, self.weights)
+        setting = None if plan is None else Planned(plan)
+        gpu_minutes = minutes * self.profile.setup.hardware.gpu_count
+        return Measurement(kind, setting, cut, gpu_minutes, cells, how)
 
-def _worth_a_look(view: Outlook, current: int | None) -> list[int]:
-    """Return no speculation, what runs today and the most promising others, each setting once."""
-    gap = (view.mean.max(axis=0) - view.mean).min(axis=1)
-    chosen = [0] if current is None else [0, current]
-    for i in np.argsort(gap, kind="stable").tolist():
-        keys = {view.grid.plans[k].setting.key for k in chosen}
-        if view.grid.plans[i].setting.key not in keys and len(chosen) < CANDIDATES:
-            chosen.append(i)
-    return chosen
+    def _worth_a_look(self) -> list[int]:
+        """Return no speculation, what runs today and the most promising, each setting once."""
+        plans, mean = self.view.grid.plans, self.view.mean
+        gap = (mean.max(axis=0) - mean).min(axis=1)
+        chosen = [0] if self.current is None else [0, self.current]
+        for i in np.argsort(gap, kind="stable").tolist():
+            keys = {plans[k].setting.key for k in chosen}
+            if plans[i].setting.key not in keys and len(chosen) < CANDIDATES:
+                chosen.append(i)
+        return chosen
 
+    def _without_acceptance(self) -> Floats:
+        """Return a mask over the state without the parameters of acceptance."""
+        mask = np.ones(len(self.now.mean))
+        for k, parameter in enumerate(self.profile.parameters):
+            if parameter.name.startswith(ACCEPTANCE):
+                mask[k] = 0.0
+        return mask
 
-def _pin(plan: RunPlan) -> str:
-    if plan.engine == "sglang":
-        return "SGLANG_SIMULATE_ACC_LEN"
-    return "synthetic acceptance"
+    def _accept_length_rows(self) -> Floats:
+        """Differentiate ln of every setting's accept length by the state, (settings, state)."""
+        grid = replace(self.view.grid, loads=self.view.grid.loads[:1])
 
+        def log_length(coordinates: Floats) -> Floats:
+            return np.log(grid.solve(self.profile, coordinates).accept_length[:, 0])
 
-def _without_acceptance(profile: Profile, now: Belief) -> Floats:
-    """Return a mask over the state without the parameters of acceptance."""
-    mask = np.ones(len(now.mean))
-    for k, parameter in enumerate(profile.parameters):
-        if parameter.name.startswith(ACCEPTANCE):
-            mask[k] = 0.0
-    return mask
+        return self._state_rows(log_length)
 
+    def _state_rows(self, function: Callable[[Floats], Floats]) -> Floats:
+        """Differentiate a function of the parameters by the state, (values, state)."""
+        jacobian = self.profile.spread(each(function)).jacobian
+        rows = np.zeros((len(jacobian), len(self.now.mean)))
+        rows[:, : jacobian.shape[1]] = jacobian
+        return rows
 
-def _log_derivative(profile: Profile, view: Outlook, field: str) -> Floats:
-    """Differentiate ln of a field at the first load, (settings, parameters)."""
-    grid = view.grid
-    first = Grid(grid.plans, grid.loads[:1], grid.workload, grid.dataset, grid.temperature)
+    def _allreduce(self) -> list[Measurement]:
+        """nccl-tests pin latency and bandwidth down to what a measured table is worth."""
+        names = ("allreduce_latency", "allreduce_bandwidth")
+        known = dict(zip(names, ALLREDUCE_SD["measured"], strict=True))
+        pinned = [(k, p) for k, p in enumerate(self.profile.parameters) if p.name in known]
+        if not pinned:
+            return []
+        rows = np.eye(len(self.now.mean))[[k for k, _ in pinned]]
+        noise = np.array([known[p.name] / p.prior_sd for _, p in pinned])
+        how = "all_reduce_perf of nccl-tests from 4 KiB to 4 MiB, the server stopped"
+        return [self._weighed("nccl-tests", None, rows, noise, RESTART_MIN + NCCL_MIN, how)]
 
-    def value(coordinates: Floats) -> Floats:
-        column = getattr(first.solve(profile, coordinates), field)[:, 0]
-        return np.asarray(np.log(column), dtype=np.float64)
+    def _trace(self, traced: int) -> Measurement:
+        """One profiler trace: the phases of a round at one batch, and what grows with depth."""
+        plan = self.view.grid.plans[traced]
+        one = replace(self.view.grid, plans=(plan,), loads=self.view.grid.loads[-1:])
 
-    return profile.spread(each(value)).jacobian
+        def phases(coordinates: Floats) -> Floats:
+            time = one.solve(self.profile, coordinates).time
+            draft = time.draft_s + time.extend_s + time.tree_s
+            target = time.target_s - time.allreduce_s
+            parts = [target, time.allreduce_s, draft, time.overhead_s, time.host_s]
+            return np.log(np.maximum(np.concatenate(parts), 1e-9))
 
-
-def _allreduce(profile: Profile, now: Belief) -> list[Measurement]:
-    """nccl-tests pin latency and bandwidth down to what a measured table is worth."""
-    rows, noise = [], []
-    for name, sd in zip(
-        ("allreduce_latency", "allreduce_bandwidth"), ALLREDUCE_SD["measured"], strict=True
-    ):
-        for k, parameter in enumerate(profile.parameters):
-            if parameter.name == name:
-                row = np.zeros(len(now.mean))
-                row[k] = 1.0
-                rows.append(row)
-                noise.append(sd / parameter.prior_sd)
-    if not rows:
-        return []
-    how = "all_reduce_perf of nccl-tests from 4 KiB to 4 MiB, the server stopped"
-    minutes = RESTART_MIN + NCCL_MIN
-    return [Measurement("nccl-tests", None, np.array(rows), np.array(noise), 0, minutes, how)]
-
-
-def _trace(
-    profile: Profile, view: Outlook, now: Belief, traced: int, current: int | None
-) -> Measurement:
-    """One profiler trace: the phases of a round at one batch, and what grows with depth."""
-    plan, grid = view.grid.plans[traced], view.grid
-    one = Grid((plan,), grid.loads[-1:], grid.workload, grid.dataset, grid.temperature)
-
-    def phases(coordinates: Floats) -> Floats:
-        time = one.solve(profile, coordinates).solution.time
-        draft = time.draft_s + time.extend_s + time.tree_s
-        target = time.target_s - time.allreduce_s
-        parts = [target, time.allreduce_s, draft, time.overhead_s, time.host_s]
-        return np.log(np.maximum(np.concatenate(parts), 1e-9))
-
-    jacobian = profile.spread(each(phases)).jacobian
-    rows = np.zeros((len(jacobian) + 1, len(now.mean)))
-    rows[:-1, : jacobian.shape[1]] = jacobian
-    rows[-1, now.parameters - 1] = 1.0
-    noise = np.append(np.full(len(jacobian), TRACE_SD), TRACE_DEPTH_SD)
-    restart = 0.0 if traced == current else RESTART_MIN
-    clients = grid.loads[-1].concurrency
-    how = f"a profiler trace of some rounds with {plan_name(plan)} at {clients} clients"
-    return Measurement("trace", plan, rows, noise, 0, restart + TRACE_MIN, how)
+        rows = self._state_rows(phases)
+        noise = np.append(np.full(len(rows), TRACE_SD), TRACE_DEPTH_SD)
+        psi = np.eye(len(self.now.mean))[[self.now.parameters - 1]]
+        minutes = TRACE_MIN + (0.0 if traced == self.current else RESTART_MIN)
+        clients = one.loads[0].concurrency
+        how = f"a profiler trace of some rounds with {plan.setting.name} at {clients} clients"
+        return self._weighed("trace", plan, np.concatenate([rows, psi]), noise, minutes, how)

@@ -9,7 +9,6 @@ simulates.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,12 +18,12 @@ import numpy as np
 from specsim.cost import CostModel
 from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.outlook import Grid
-from specsim.decide.recommend import Wish
-from specsim.engine import RunPlan, parse_version
+from specsim.decide.wish import Wish
+from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile
-from specsim.setting import SpecSetting
-from specsim.simulate.gears import idle_plan
+from specsim.setting import Algorithm, SpecSetting
+from specsim.simulate.adaptation import idle_plan
 from specsim.simulate.policy import Policy, by_batch
 from specsim.simulate.pricing import planned_time
 from specsim.workload import Load, Workload
@@ -38,94 +37,59 @@ BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128
 SWITCH_GAIN = 0.01
 """What another depth must bring to be switched to: closer ones are not told apart."""
 
-TABLES_FROM, ZERO_FROM = "0.5.13", "0.5.18"
-"""SGLang releases: tables by batch size; step 0 in them (not in 0.5.13, in 0.5.18 as read)."""
-
-VLLM_FROM = "0.33.0"
-
-ADAPTIVE_ALGORITHMS = ("EAGLE", "EAGLE3")
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From `batch` running requests on: draft `num_steps`.
+    """From so many running requests on: draft so many steps; gains are of decoding there."""
 
-    Parameters
-    ----------
-    batch, num_steps
-        The row of the table.
-    gain
-        Decode throughput against no speculation at that batch, minus 1.
-    zero_steps_gain
-        The same of keeping the drafter loaded with K = 0: the price of being able to switch.
-    """
-
-    batch: int
+    from_batch_size: int
     num_steps: int
-    gain: float
-    zero_steps_gain: float
+    gain: float  # throughput against a server without a drafter, minus 1
+    gain_idle_drafter: float  # the same of K = 0, the drafter loaded: the price of switching
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A table by running batch.
+    """A table by running batch."""
 
-    Parameters
-    ----------
-    engine, version
-        Whose syntax.
-    algorithm
-        Drafting method.
-    steps
-        Rows in rising order of batch; the first starts at 1.
-    batch_max
-        Most requests that run.
-    pool_lost
-        Share of the KV pool's tokens that the drafter takes.
-    notes
-        What the engine's release cannot do.
-    """
+    engine: str  # whose syntax
+    engine_version: str
+    algorithm: Algorithm
+    table: tuple[Step, ...]  # in rising order of batch; the first starts at 1
+    batch_max: int  # most requests that run
+    kv_pool_share_of_drafter: float  # of the pool's tokens
+    notes: tuple[str, ...]  # what the engine's release cannot do
 
-    engine: str
-    version: str
-    algorithm: str
-    steps: tuple[Step, ...]
-    batch_max: int
-    pool_lost: float
-    notes: tuple[str, ...]
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """First batch and steps."""
+        return [(row.from_batch_size, row.num_steps) for row in self.table]
 
     @property
     def policy(self) -> Policy:
-        """What the simulator runs; SGLang looks a batch up as the size that it is padded to."""
-        table = {step.batch: step.num_steps for step in self.steps}
-        return by_batch(table, padded=self.engine == "sglang", name="best table")
+        """What the simulator runs."""
+        syntax = engine_named(self.engine).schedule
+        padded = syntax is not None and syntax.padded
+        return by_batch(dict(self.rows), padded=padded, name="best table")
 
     @property
-    def config(self) -> str | None:
-        """The table as the engine reads it, JSON; None where it has none, or drafts nothing.
+    def engine_config(self) -> str | None:
+        """The table as the engine reads it, JSON; None where it has none, or drafts nothing."""
+        syntax = engine_named(self.engine).schedule
+        drafts = any(row.num_steps for row in self.table)
+        return syntax.config(self.rows, self.batch_max) if syntax and drafts else None
 
-        SGLang: the content of ``--speculative-adaptive-config``. vLLM: what goes into
-        ``--speculative-config`` beside method and model.
-        """
-        most = max(step.num_steps for step in self.steps)
-        if self.engine == "sglang" and most > 0:
-            return self.sglang_table()
-        if self.engine == "vllm" and most > 0:
-            ranges = f'"num_speculative_tokens_per_batch_size": {self.vllm_table()}'
-            return f'{{"num_speculative_tokens": {most}, {ranges}}}'
-        return None
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that switch the table on, besides those of the setting."""
+        syntax, config = engine_named(self.engine).schedule, self.engine_config
+        return tuple(syntax.words(self.rows, config)) if syntax and config else ()
 
-    def sglang_table(self) -> str:
-        """Return the JSON of ``--speculative-adaptive-config``."""
-        table = {str(s.batch): {"candidate_steps": [s.num_steps]} for s in self.steps}
-        return json.dumps(table)
-
-    def vllm_table(self) -> str:
-        """Return the value of ``num_speculative_tokens_per_batch_size``: (first, last, K)."""
-        ends = [s.batch - 1 for s in self.steps[1:]] + [self.batch_max]
-        return json.dumps(
-            [[s.batch, end, s.num_steps] for s, end in zip(self.steps, ends, strict=True)]
-        )
+    @property
+    def config_lines(self) -> tuple[str, ...]:
+        """The table in the engine's syntax, ready to paste."""
+        syntax, config = engine_named(self.engine).schedule, self.engine_config
+        return tuple(syntax.lines(self.rows, config)) if syntax and config else ()
 
 
 def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
@@ -138,31 +102,28 @@ def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
     """
     wish = wish or Wish()
     plain, *drafts = chain_plans(profile, wish)
-    algorithm = drafts[0].setting.algorithm
-    workload = wish.workload or profile.setup.workload.workload
-    batches, pool_lost = _batches(profile, plain, drafts[-1], workload)
-    context = workload.input_len.mean + workload.output_len.mean / 2
-    loads = tuple(Load("steady_decode", b, context_len=context) for b in batches)
-    grid = Grid((plain, *drafts), loads, workload, wish.dataset, wish.temperature)
-    tps = grid.solve(profile).output_tps
-    zero = zero_steps_tps(profile.system().cost, drafts[0], batches, context)
-    rows = np.vstack([zero, tps[1:]])
-    depths = (0, *(p.setting.num_steps for p in drafts))
-    chosen = steady_choice(rows)
-    steps: list[Step] = []
-    for j, (batch, i) in enumerate(zip(batches, chosen, strict=True)):
-        if not steps or steps[-1].num_steps != depths[i]:
-            gain, price = (float(rows[k, j] / tps[0, j] - 1.0) for k in (i, 0))
-            steps.append(Step(batch, depths[i], gain, price))
     head = drafts[0]
+    workload = wish.workload(profile.setup.workload.workload)
+    batches, pool_share = _batches(profile, plain, drafts[-1], workload)
+    context = workload.input_len.mean + workload.output_len.mean / 2
+    loads = [Load("steady_decode", b, context_len=context) for b in batches]
+    none, *chains = Grid.of(profile, wish, (plain, *drafts), loads).solve(profile).output_tps
+    idle = zero_steps_tps(profile.system().cost, head, batches, context)
+    tps = np.vstack([idle, *chains])
+    depths = (0, *(p.setting.num_steps for p in drafts))
+    table: list[Step] = []
+    for j, i in enumerate(steady_choice(tps)):
+        if not table or table[-1].num_steps != depths[i]:
+            gain, of_idle = (float(tps[k, j] / none[j] - 1.0) for k in (i, 0))
+            table.append(Step(batches[j], depths[i], gain, of_idle))
     return Schedule(
         head.engine,
         head.version,
-        algorithm,
-        tuple(steps),
+        head.setting.algorithm,
+        tuple(table),
         batches[-1],
-        pool_lost,
-        _notes(head, algorithm, steps),
+        pool_share,
+        _notes(head, table),
     )
 
 
@@ -177,42 +138,29 @@ def chain_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
     algorithm = algorithm_of(profile)
     if algorithm is None:
         raise InputError("schedule", "needs a drafter", "add [draft] to the setup")
-    limits = wish.limits
-    plans = candidate_plans(
+    deepest = min(wish.limits.max_steps, wish.limits.max_draft_tokens - 1)
+    plain, *drafts = candidate_plans(
         profile,
-        [
-            SpecSetting(algorithm, 1, s, s + 1)
-            for s in range(1, min(limits.max_steps, limits.max_draft_tokens - 1) + 1)
-        ],
+        [SpecSetting(algorithm, 1, s, s + 1) for s in range(1, deepest + 1)],
         engine_version=wish.engine_version,
         max_running_requests=wish.max_running_requests,
     )
-    drafts = [plan for plan in plans if plan.setting.speculates]
     overlapped = [plan for plan in drafts if plan.setting.scheduler == "overlap"]
     if not drafts:
         raise InputError("schedule", "has no chain that the engine runs", "use another release")
-    return (plans[0], *(overlapped or drafts))
+    return (plain, *(overlapped or drafts))
 
 
 def zero_steps_tps(
     cost: CostModel, plan: RunPlan, batches: Sequence[int], context: float
 ) -> Floats:
-    """Decode throughput with the drafter loaded and nothing drafted (ZERO-STEPS), tokens/s.
+    """Return the decode throughput with an idle drafter (ZERO-STEPS), tokens per second.
 
-    Parameters
-    ----------
-    cost
-        Prices rounds.
-    plan
-        Of a chain: its scheduler is kept.
-    batches
-        Running requests.
-    context
-        KV tokens per request.
+    By running requests of `context` KV tokens each, under the scheduler of the plan of a chain.
     """
     batch, idle = np.array(batches, dtype=np.float64), idle_plan(plan)
     time = planned_time(cost, idle, 1.0, batch, batch * context)
-    return np.asarray(batch / time.round_s, dtype=np.float64)
+    return batch / time.round_s
 
 
 def steady_choice(tps: Floats) -> list[int]:
@@ -232,35 +180,16 @@ def steady_choice(tps: Floats) -> list[int]:
 def schedule_lines(schedule: Schedule) -> list[str]:
     """Return the table for people, then in the engine's syntax."""
     lines = ["Draft steps by running batch (chains, decode only):"]
-    for step in schedule.steps:
-        depth = f"{step.num_steps} steps" if step.num_steps else "no drafts"
+    for row in schedule.table:
+        depth = f"{row.num_steps} steps" if row.num_steps else "no drafts"
         lines.append(
-            f"  from {step.batch} running: {depth}, {100 * step.gain:+.0f} % against a server "
-            f"without drafter (K = 0 here: {100 * step.zero_steps_gain:+.0f} %)"
+            f"  from {row.from_batch_size} running: {depth}, {100 * row.gain:+.0f} % against a "
+            f"server without drafter (K = 0 here: {100 * row.gain_idle_drafter:+.0f} %)"
         )
-    lines.append(f"  the drafter takes {100 * schedule.pool_lost:.0f} % of the KV pool's tokens")
-    return [*lines, *config_lines(schedule), *(f"  - {note}" for note in schedule.notes)]
-
-
-def config_lines(schedule: Schedule) -> list[str]:
-    """Return the table in the engine's syntax, ready to paste; nothing if it drafts nothing."""
-    if schedule.config is None:
-        return []
-    if schedule.engine == "sglang":
-        return [f"  adaptive.json: {schedule.config}", f"  {' '.join(launch_words(schedule))}"]
-    return [f"  in --speculative-config: {schedule.config[1:-1]}"]
-
-
-def launch_words(schedule: Schedule) -> list[str]:
-    """Return the flags that switch the table on, besides those of the setting."""
-    if schedule.config is None:
-        return []
-    if schedule.engine == "vllm":
-        return ["--speculative-config", schedule.config]
-    most = max(step.num_steps for step in schedule.steps)
-    first = schedule.steps[0].num_steps or most
-    words = ["--speculative-num-steps", str(first), "--speculative-adaptive"]
-    return [*words, "--speculative-adaptive-config", "adaptive.json"]
+    share = 100 * schedule.kv_pool_share_of_drafter
+    lines.append(f"  the drafter takes {share:.0f} % of the KV pool's tokens")
+    lines += [f"  {line}" for line in schedule.config_lines]
+    return [*lines, *(f"  - {note}" for note in schedule.notes)]
 
 
 def _batches(
@@ -275,24 +204,17 @@ def _batches(
     return tuple(batches), 1.0 - pool / system.kv_pool_tokens(plain)
 
 
-def _notes(plan: RunPlan, algorithm: str, steps: Sequence[Step]) -> tuple[str, ...]:
+def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
     """Say what the release cannot do."""
+    syntax = engine_named(plan.engine).schedule
+    depths = [row.num_steps for row in table]
     notes = []
-    zero = any(step.num_steps == 0 for step in steps)
-    if all(step.num_steps == 0 for step in steps):
+    if not any(depths):
         notes.append("no depth pays at any batch: launch without speculation")
-    if plan.engine == "sglang":
-        version = parse_version(plan.version)
-        if algorithm not in ADAPTIVE_ALGORITHMS:
-            notes.append(f"SGLang adapts EAGLE and EAGLE3 only, not {algorithm}")
-        needed = ZERO_FROM if zero else TABLES_FROM
-        if version.before(needed):
-            notes.append(f"SGLang {plan.version} cannot: such a table needs {needed} or later")
-    elif plan.engine == "vllm":
-        if parse_version(plan.version).before(VLLM_FROM):
-            notes.append(f"vLLM {plan.version} cannot: such a table is in {VLLM_FROM}")
-    else:
+    if syntax is None:
         notes.append(f"{plan.engine} has no such table that specsim knows")
+    else:
+        notes += syntax.limits(plan.version, plan.setting.algorithm, 0 in depths)
     if plan.ranks > 1:
         notes.append(f"{plan.engine} switches adaptive speculation off under data parallelism")
     return tuple(notes)

@@ -6,17 +6,17 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from specsim.acceptance import accept_table
-from specsim.case import Case
 from specsim.decide.outlook import Cells, Grid
 from specsim.errors import InputError, UnknownNameError
 from specsim.profile import Profile
-from specsim.simulate import SimulationResult, simulate
+from specsim.simulate import simulate
+
+if TYPE_CHECKING:
+    from specsim.arrays import Flags
 
 Metric = Literal["tpot", "ttft"]
 Statistic = Literal["mean", "p50", "p99"]
@@ -32,8 +32,8 @@ class Target:
     """One latency target: `statistic` of `metric` at most `seconds`."""
 
     metric: Metric
+    statistic: Statistic
     seconds: float
-    statistic: Statistic = "mean"
 
     @property
     def label(self) -> str:
@@ -59,101 +59,58 @@ def parse_slo(text: str) -> tuple[Target, ...]:
 
 
 def _target(text: str) -> Target:
-    match = re.fullmatch(
-        r"([a-z]+)\s*(?:=|<=)\s*([0-9.]+(?:e-?[0-9]+)?)\s*([a-z]+)(?:@(\w+))?", text
-    )
+    number = r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e-?[0-9]+)?)"
+    match = re.fullmatch(rf"([a-z]+)\s*<?=\s*{number}\s*([a-z]+)(?:@(\w+))?", text)
     if match is None:
         raise InputError(f"target {text!r}", "cannot be read", "write e.g. tpot=20ms,ttft=2s@p99")
-    metric, number, unit, statistic = match.groups()
+    metric, amount, unit, statistic = match.groups("mean")
     metrics: tuple[Metric, ...] = get_args(Metric)
     statistics: tuple[Statistic, ...] = get_args(Statistic)
-    if metric not in metrics:
-        raise UnknownNameError("latency metric", metric, metrics)
-    if unit not in UNITS:
-        raise UnknownNameError(f"unit of {text}", unit, UNITS)
-    if statistic is not None and statistic not in statistics:
-        raise UnknownNameError(f"statistic of {text}", statistic, statistics)
-    try:
-        seconds = float(number) * UNITS[unit]
-    except ValueError:
-        seconds = math.nan
+    for what, word, known in (
+        ("latency metric", metric, metrics),
+        (f"unit of {text}", unit, UNITS),
+        (f"statistic of {text}", statistic, statistics),
+    ):
+        if word not in known:
+            raise UnknownNameError(what, word, known)
+    seconds = float(amount) * UNITS[unit]
     if not 0 < seconds < math.inf:
         raise InputError(f"target {text!r}", "must be a positive time", "write e.g. tpot=20ms")
-    return Target(
-        metrics[metrics.index(metric)],
-        seconds,
-        "mean" if statistic is None else statistics[statistics.index(statistic)],
-    )
+    return Target(metrics[metrics.index(metric)], statistics[statistics.index(statistic)], seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """How far cells are from their targets.
-
-    Parameters
-    ----------
-    excess
-        (settings, loads): largest of value / target; at most 1 where all are met; NaN where it
-        was not looked at.
-    simulated
-        Whether percentiles were needed, and so a simulation.
-    """
-
-    excess: NDArray[np.float64]
-    simulated: bool
-
-    @property
-    def met(self) -> NDArray[np.bool_]:
-        """(settings, loads): known to meet every target."""
-        return np.nan_to_num(self.excess, nan=np.inf) <= 1.0
-
-
-def latencies(
+def meeting(
     profile: Profile,
     grid: Grid,
     cells: Cells,
     targets: Sequence[Target],
     always: Sequence[int] = (),
     seed: int = 0,
-) -> Latencies:
-    """Compare every cell with the targets.
+) -> Flags:
+    """Return which cells are known to meet every target, (settings, loads).
 
-    Means come from the closed form. For percentiles the fastest settings of each load whose means
-    pass are simulated, one after another until one meets every target, and those in `always`.
-
-    Parameters
-    ----------
-    profile, grid, cells
-        The server, the cells and their closed-form solution.
-    targets
-        All must be met.
-    always
-        Settings that are looked at in any case.
-    seed
-        Of the simulation.
+    Means come from the closed form, `cells`. For percentiles the fastest settings of each load
+    whose means pass are simulated, one after another until one meets every target, and in any case
+    those in `always`.
     """
-    excess = np.zeros(grid.shape)
+    met = np.ones(grid.shape, dtype=np.bool_)
     for target in targets:
         mean = cells.tpot_s if target.metric == "tpot" else cells.ttft_s
-        excess = np.maximum(excess, mean / target.seconds)
+        met &= np.nan_to_num(mean, nan=np.inf) <= target.seconds
     percentiles = [t for t in targets if t.statistic != "mean"]
     if not percentiles:
-        return Latencies(excess, False)
-    looked_at = np.full(grid.shape, np.nan)
+        return met
+    cost, cases = grid.cases(profile)
+    in_tail = np.zeros(grid.shape, dtype=np.bool_)
     for j in range(grid.shape[1]):
         order = np.argsort(-cells.output_tps[:, j], kind="stable")
-        fast = [int(i) for i in order if excess[i, j] <= 1.0 and i not in always][:TRIES]
+        fast = [int(i) for i in order if met[i, j] and i not in always][:TRIES]
         for i in [*always, *fast]:
-            result = _simulated(profile, grid, i, j, seed)
-            over = [getattr(result, f"{t.metric}_{t.statistic}_s") / t.seconds for t in percentiles]
-            looked_at[i, j] = max(excess[i, j], *over)
-            if i not in always and looked_at[i, j] <= 1.0:
+            case = cases[i * grid.shape[1] + j]
+            run = simulate(cost, case, rng=np.random.default_rng(seed), record_rounds=False)
+            in_tail[i, j] = all(
+                getattr(run, f"{t.metric}_{t.statistic}_s") <= t.seconds for t in percentiles
+            )
+            if i not in always and in_tail[i, j]:
                 break
-    return Latencies(looked_at, True)
-
-
-def _simulated(profile: Profile, grid: Grid, i: int, j: int, seed: int) -> SimulationResult:
-    system = profile.system()
-    table = accept_table(profile.acceptance(grid.dataset, grid.temperature), grid.plans[i].setting)
-    case = Case.of(system, grid.plans[i], table, grid.workload, grid.loads[j])
-    return simulate(system.cost, case, rng=np.random.default_rng(seed), record_rounds=False)
+    return met & in_tail

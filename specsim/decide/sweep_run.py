@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from specsim.decide.sweep import COLUMNS, KEY, Sweep, SweepRow, Task, solve_task
+from specsim.decide.sweep import COLUMNS, KEY, Sweep, SweepRow, solve_task
 from specsim.errors import FormatError, InputError
 
 POOL_FROM = 2000
@@ -53,7 +52,7 @@ def run_sweep(
     workers = jobs if jobs is not None else 1 if small else os.cpu_count() or 1
     with _runner(min(workers, max(len(tasks), 1)), dask) as run:
         for number, rows in enumerate(run(tasks), start=1):
-            yield [row for row in rows if tuple(row.texts()[: len(KEY)]) not in done]
+            yield [row for row in rows if row.key not in done]
             if progress is not None:
                 progress(number, len(tasks))
 
@@ -61,10 +60,18 @@ def run_sweep(
 @contextmanager
 def _runner(
     workers: int, dask: str | None
-) -> Iterator[Callable[[Sequence[Task]], Iterator[list[SweepRow]]]]:
+) -> Iterator[Callable[[Sequence[Sweep]], Iterator[list[SweepRow]]]]:
     """Yield what maps `solve_task` over tasks, in their order."""
     if dask is not None:
-        with _dask_client(dask) as client:
+        try:
+            distributed = import_module("distributed")
+        except ImportError as error:
+            raise InputError(
+                f"--dask {dask}",
+                "needs Dask, which is not installed",
+                "pip install 'specsim-llm[dask]'",
+            ) from error
+        with distributed.Client(dask) as client:
             yield lambda tasks: (f.result() for f in client.map(solve_task, tasks, pure=False))
     elif workers <= 1:
         yield lambda tasks: map(solve_task, tasks)
@@ -75,20 +82,6 @@ def _runner(
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
             yield lambda tasks: pool.map(solve_task, tasks)
-
-
-@contextmanager
-def _dask_client(address: str) -> Iterator[Any]:
-    try:
-        distributed = import_module("distributed")
-    except ImportError as error:
-        raise InputError(
-            f"--dask {address}",
-            "needs Dask, which is not installed",
-            "pip install 'specsim-llm[dask]'",
-        ) from error
-    with distributed.Client(address) as client:
-        yield client
 
 
 def read_done(path: Path) -> frozenset[tuple[str, ...]]:

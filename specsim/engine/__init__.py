@@ -1,14 +1,21 @@
 """Engines by version: what runs with what, caps, captured sizes, allocation, launch flags.
 
-One file per engine holds all that is known of it, as one record; `ENGINES` lists the records.
+One file per engine holds all that is known of it, as one record; `ENGINES` lists the files.
 """
 
 from __future__ import annotations
 
-from specsim.engine import llama_cpp, sglang, tensorrt_llm, vllm
+from importlib import import_module
+
 from specsim.engine.plan import RunPlan, padded_batch, with_draft_share
-from specsim.engine.rules import Engine, EngineSpec, ScheduleSyntax, at_least
-from specsim.engine.version import EngineVersion, parse_version
+from specsim.engine.rules import (
+    Engine,
+    EngineSpec,
+    EngineVersion,
+    ScheduleSyntax,
+    at_least,
+    parse_version,
+)
 from specsim.errors import InputError, UnknownNameError
 from specsim.setting import Algorithm, SpecSetting
 
@@ -31,12 +38,18 @@ __all__ = [
     "with_draft_share",
 ]
 
-ENGINES: tuple[Engine, ...] = (sglang.ENGINE, vllm.ENGINE, tensorrt_llm.ENGINE, llama_cpp.ENGINE)
+ENGINES = {
+    "sglang": "specsim.engine.sglang",
+    "vllm": "specsim.engine.vllm",
+    "tensorrt-llm": "specsim.engine.tensorrt_llm",
+    "llama.cpp": "specsim.engine.llama_cpp",
+}
+"""The module that holds an engine's record, imported when it is asked for."""
 
 
 def engine_names() -> tuple[str, ...]:
     """Names of the engines."""
-    return tuple(engine.name for engine in ENGINES)
+    return tuple(ENGINES)
 
 
 def engine_named(name: str) -> Engine:
@@ -49,13 +62,14 @@ def engine_named(name: str) -> Engine:
 
     Examples
     --------
-    >>> engine_named("vLLM").newest == vllm.NEWEST
-    True
+    >>> engine_named("vLLM").cap_flag
+    '--max-num-seqs'
     """
-    for engine in ENGINES:
-        if engine.name == name.strip().lower():
-            return engine
-    raise UnknownNameError("engine", name, engine_names())
+    wanted = name.strip().lower()
+    if wanted not in ENGINES:
+        raise UnknownNameError("engine", name, ENGINES)
+    engine: Engine = import_module(ENGINES[wanted]).ENGINE
+    return engine
 
 
 def plan_run(

@@ -13,15 +13,16 @@ from specsim.engine.rules import (
     GIB,
     Engine,
     EngineSpec,
+    EngineVersion,
     Ruling,
     ScheduleRows,
     ScheduleSyntax,
     judge,
     mixed_plan,
+    parse_version,
     scheduler_default,
     verifies_its_root,
 )
-from specsim.engine.version import EngineVersion, parse_version
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.33.0"
@@ -158,7 +159,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
     return flags
 
 
-def _config(rows: ScheduleRows, batch_max: int) -> str:
+def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
     """Return what goes into ``--speculative-config`` beside method and model: (first, last, K)."""
     ends = [batch - 1 for batch, _ in rows[1:]] + [batch_max]
     ranges = [[batch, end, steps] for (batch, steps), end in zip(rows, ends, strict=True)]
@@ -168,15 +169,15 @@ def _config(rows: ScheduleRows, batch_max: int) -> str:
     )
 
 
-def _words(rows: ScheduleRows, config: str) -> list[str]:
+def _schedule_words(rows: ScheduleRows, config: str) -> list[str]:
     return ["--speculative-config", config]
 
 
-def _lines(rows: ScheduleRows, config: str) -> list[str]:
+def _schedule_lines(rows: ScheduleRows, config: str) -> list[str]:
     return [f"in --speculative-config: {config[1:-1]}"]
 
 
-def _limits(version: str, algorithm: Algorithm, zero: bool) -> list[str]:
+def _schedule_limits(version: str, algorithm: Algorithm, zero: bool) -> list[str]:
     if parse_version(version).before(TABLES_FROM):
         return [f"vLLM {version} cannot: such a table is in {TABLES_FROM}"]
     return []
@@ -189,6 +190,11 @@ ENGINE = Engine(
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
     drafts_eager=drafts_eager,
-    schedule=ScheduleSyntax(config=_config, words=_words, lines=_lines, limits=_limits),
+    schedule=ScheduleSyntax(
+        config=_schedule_config,
+        words=_schedule_words,
+        lines=_schedule_lines,
+        limits=_schedule_limits,
+    ),
     cap_flag="--max-num-seqs",
 )

@@ -6,7 +6,7 @@ streams: memory does not grow with the file.
 
 from __future__ import annotations
 
-from specsim.logs.document import entry_document, log_document
+from specsim.logs.document import log_json
 from specsim.logs.entry import (
     CODES,
     Diagnosis,
@@ -32,9 +32,8 @@ __all__ = [
     "WindowCount",
     "detect",
     "detect_text",
-    "entry_document",
     "known_formats",
-    "log_document",
+    "log_json",
     "open_source",
     "read_file",
     "require_usable",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +11,7 @@ if TYPE_CHECKING:
     from specsim.arrays import Floats
 
 
-@lru_cache(1 << 14)
-def _number(text: bytes) -> float:
-    """Convert once: logs repeat most of their numbers."""
-    return _WORDS[text] if text in _WORDS else float(text)
-
-
-_WORDS = {b"": float("nan"), b"True": 1.0, b"False": 0.0}
+_WORDS = {b"": np.nan, b"True": 1.0, b"False": 0.0}
 
 
 def floats(texts: Sequence[bytes]) -> Floats:
@@ -27,7 +20,10 @@ def floats(texts: Sequence[bytes]) -> Floats:
     >>> floats([b"1.50", b"True", b""])
     array([1.5, 1. , nan])
     """
-    return np.fromiter(map(_number, texts), np.float64, len(texts))
+    try:
+        return np.array(list(map(float, texts)), dtype=np.float64)
+    except ValueError:
+        return np.array([_WORDS[t] if t in _WORDS else float(t) for t in texts], dtype=np.float64)
 
 
 def seconds(stamps: Sequence[bytes]) -> Floats:

@@ -1,112 +1,130 @@
-"""The JSON document ``specsim.log/1`` of log entries, as plain dictionaries."""
+"""The JSON document of log entries: ``specsim read --json``."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
-from specsim.logs.entry import LogEntry, LogRow, Timing
+from specsim import documents
+from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 
 SCHEMA = "specsim.log/1"
+
+DIGITS = 6
+"""Significant digits of a number: more than any engine prints."""
 
 SPECULATION_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens")
 """Keys of ``settings`` that are always there, null where the file does not say."""
 
 
-def log_document(entries: Iterable[LogEntry]) -> dict[str, object]:
-    """Return the document ``specsim.log/1``: keys in the order of the contract.
+@dataclass(frozen=True, kw_only=True)
+class LogIdentity:
+    """Where numbers are from."""
 
-    >>> log_document([])
-    {'schema': 'specsim.log/1', 'files': []}
+    path: str
+    format: str
+    engine: str | None
+    engine_version: str | None
+    settings: Mapping[str, object]  # of the launch; the speculation keys first
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogNumbers:
+    """What is known of one load level."""
+
+    concurrency: int | None
+    batch_size: float | None
+    output_tps: float | None
+    accept_length: float | None
+    survival: tuple[float, ...] | None
+    tpot_s: float | None
+    ttft_s: float | None
+    round_time_s: float | None
+    windows: WindowCount
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLevel(LogNumbers):
+    """One load level; with `prefill_mixed`, its throughput is not pure decoding."""
+
+    cuda_graph: bool | None
+    prefill_mixed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogFile(LogNumbers, LogIdentity):
+    """What was read from one file: its main load level, then all of them.
+
+    `unread_lines` look like measurements and could not be read; `timings` are there only if the
+    file holds some.
     """
-    return {"schema": SCHEMA, "files": [entry_document(entry) for entry in entries]}
+
+    rows: tuple[LogLevel, ...]
+    diagnoses: tuple[Diagnosis, ...]
+    unread_lines: int
+    timings: tuple[Mapping[str, object], ...] = ()
 
 
-def entry_document(entry: LogEntry) -> dict[str, object]:
-    """Return the object of one entry; ``timings`` and ``label`` only where there are any."""
-    main = entry.main_row or LogRow(windows=0)
-    document: dict[str, object] = {
-        "path": entry.path,
-        "format": entry.format,
-        "engine": entry.engine,
-        "engine_version": entry.engine_version,
-        "settings": settings_document(entry),
-        **_numbers(main),
-    }
-    if entry.accept_length is not None:
-        document["accept_length"] = _rounded(entry.accept_length)
-    if entry.survival is not None:
-        document["survival"] = _list(entry.survival)
-    document["windows"] = {
-        "read": entry.windows.read,
-        "used": entry.windows.used,
-        "dropped": dict(entry.windows.dropped),
-    }
-    document["rows"] = [_row(row) for row in entry.rows]
-    document["diagnoses"] = [{"code": d.code, "message": d.message} for d in entry.diagnoses]
-    document["unread_lines"] = entry.unread_lines
-    if entry.timings:
-        document["timings"] = [_timing(t) for t in entry.timings]
-    return document
+@dataclass(frozen=True, slots=True)
+class LogDocument:
+    """``read --json``."""
+
+    files: tuple[LogFile, ...]
 
 
-def settings_document(entry: LogEntry) -> dict[str, object]:
+def log_json(entries: Iterable[LogEntry]) -> str:
+    """Return the entries as their JSON document."""
+    files = [
+        {f.name: getattr(file, f.name) for f in fields(file) if f.name != "timings" or file.timings}
+        for file in map(_file, entries)
+    ]
+    return documents.document(SCHEMA, {"files": files}, digits=DIGITS)
+
+
+def stated_settings(entry: LogEntry) -> dict[str, object]:
     """Return the settings with the four speculation keys first."""
-    settings: dict[str, object] = {key: entry.settings.get(key) for key in SPECULATION_KEYS}
-    settings.update((k, v) for k, v in entry.settings.items() if k not in settings)
-    if entry.label:
-        settings["label"] = entry.label
-    return settings
+    settings = {**dict.fromkeys(SPECULATION_KEYS), **entry.settings}
+    return {**settings, "label": entry.label} if entry.label else settings
 
 
-def _numbers(row: LogRow) -> dict[str, object]:
-    concurrency = row.concurrency
-    return {
-        "concurrency": None if concurrency is None else round(concurrency),
-        "batch_size": _rounded(row.batch_size),
-        "output_tps": _rounded(row.output_tps),
-        "accept_length": _rounded(row.accept_length),
-        "survival": _list(row.survival),
-        "tpot_s": _rounded(row.tpot_s),
-        "ttft_s": _rounded(row.ttft_s),
-        "round_time_s": _rounded(row.round_time_s),
-    }
+def _file(entry: LogEntry) -> LogFile:
+    numbers = _numbers(entry.main_row or LogRow(windows=0)) | {"windows": entry.windows}
+    pooled = {"accept_length": entry.accept_length, "survival": entry.survival}
+    numbers |= {name: value for name, value in pooled.items() if value is not None}
+    return LogFile(
+        path=entry.path,
+        format=entry.format,
+        engine=entry.engine,
+        engine_version=entry.engine_version,
+        settings=stated_settings(entry),
+        **numbers,
+        rows=tuple(
+            LogLevel(**_numbers(row), cuda_graph=row.cuda_graph, prefill_mixed=row.mixed)
+            for row in entry.rows
+        ),
+        diagnoses=entry.diagnoses,
+        unread_lines=entry.unread_lines,
+        timings=tuple(map(_timing, entry.timings)),
+    )
 
 
-def _windows(row: LogRow) -> dict[str, object]:
+def _numbers(row: LogRow) -> dict[str, Any]:
     dropped = dict(row.dropped)
-    return {"read": row.windows + sum(dropped.values()), "used": row.windows, "dropped": dropped}
-
-
-def _row(row: LogRow) -> dict[str, object]:
     return {
-        **_numbers(row),
-        "windows": _windows(row),
-        "cuda_graph": row.cuda_graph,
-        "prefill_mixed": row.mixed,
+        "concurrency": None if row.concurrency is None else round(row.concurrency),
+        "batch_size": row.batch_size,
+        "output_tps": row.output_tps,
+        "accept_length": row.accept_length,
+        "survival": row.survival,
+        "tpot_s": row.tpot_s,
+        "ttft_s": row.ttft_s,
+        "round_time_s": row.round_time_s,
+        "windows": WindowCount(row.windows + sum(dropped.values()), row.windows, dropped),
     }
 
 
 def _timing(timing: Timing) -> dict[str, object]:
-    return {
-        "phase": timing.phase,
-        "batch_size": timing.batch_size,
-        "size_bytes": timing.size_bytes,
-        "seconds": _rounded(timing.seconds),
-        "count": timing.count,
-        "rank": timing.rank,
-        "ranks": timing.ranks,
-        "name": timing.name,
-        **({"prompt_tokens": _rounded(timing.prompt_tokens)} if timing.prompt_tokens else {}),
-    }
-
-
-def _list(values: Sequence[float] | None) -> list[float | None] | None:
-    return None if values is None else [_rounded(v) for v in values]
-
-
-def _rounded(value: float | None) -> float | None:
-    """Six significant digits: more than any engine prints."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.6g}")
+    shown = ("phase", "batch_size", "size_bytes", "seconds", "count", "rank", "ranks", "name")
+    prompt = {"prompt_tokens": timing.prompt_tokens} if timing.prompt_tokens else {}
+    return {name: getattr(timing, name) for name in shown} | prompt

@@ -29,6 +29,7 @@ from specsim.observations.schema import (
     refusal,
 )
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
+from specsim.textfile import read_text
 from specsim.workload import LoadKind
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ def read_observations(path: str | Path) -> Observations:
     InputError, UnknownNameError
         If a cell is wrong; the message names file, line, column and value.
     """
-    from specsim.textfile import read_text  # here: it brings pydantic, which a table does not need
-
     path = Path(path)
     records = _records(path, read_text(path, "an observations.csv", LIMIT_BYTES))
     header = _header(path, next(records, (0, []))[1])

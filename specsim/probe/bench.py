@@ -235,16 +235,8 @@ def affordable(tokens: int, done: Sequence[tuple[int, float]], left_s: float) ->
     """Whether a warm-up and a run of a point fit into the time that is left.
 
     A step on more tokens than the nearest one below is taken to need a quarter of what its
-    tokens ask for: between a step bound by memory and one bound by products.
-
-    Parameters
-    ----------
-    tokens
-        Of the point.
-    done
-        (tokens, seconds of one round) of the points that were timed.
-    left_s
-        Seconds.
+    tokens ask for: between a step bound by memory and one bound by products. `done` has (tokens,
+    seconds of one round) of the points that were timed.
 
     Examples
     --------

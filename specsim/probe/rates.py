@@ -39,19 +39,7 @@ REPEATS = 9
 def measure_rates(
     bench: Bench, stack: StackShape, deadline: Deadline, tokens: Sequence[int] = GEMM_TOKENS
 ) -> Rates:
-    """Measure bandwidth, products and launches within a deadline.
-
-    Parameters
-    ----------
-    bench
-        The device.
-    stack
-        Whose matrices the products have.
-    deadline
-        For all of it.
-    tokens
-        Rows of the products.
-    """
+    """Measure bandwidth, launches, and products of so many rows with the matrices of `stack`."""
     launch, in_graph = _launches(bench, deadline.share(0.1).left_s)
     read, copy = _bandwidth(bench, deadline.share(0.25).left_s)
     products = _products(bench, stack, tokens, deadline)
@@ -161,15 +149,11 @@ def measure_allreduce(
     kind
         ``cuda`` (NCCL, a GPU each) or ``cpu`` (gloo).
     ranks
-        Processes.
+        Processes; one has nothing to measure.
     seconds
-        No size is begun after so many seconds.
+        No size is begun after so many.
     sizes
         Bytes per rank.
-
-    Returns
-    -------
-    The slowest rank's medians; None for one rank, or if nothing could be measured.
     """
     if ranks < 2:
         return None

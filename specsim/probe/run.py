@@ -224,20 +224,15 @@ class _Run:
 
     def _fitting(self, forward: _Forward) -> tuple[list[Layers], tuple[Point, ...]]:
         """Choose how many layers of each kind are built, and the points that fit beside them."""
-        stack, points, bench = forward.shape, forward.points, self.bench
-        size, memory = bench.number_bytes, bench.memory_bytes
+        stack, points, bench, request = forward.shape, forward.points, self.bench, self.request
+        size, memory, cache = bench.number_bytes, bench.memory_bytes, bench.cache_bytes
         chosen = []
         for index, (layer, whole) in enumerate(stack.groups):
             around = stack.around_params * size if index == 0 else 0
             beside = around + activation_bytes(Point(1, 1, 1), stack, layer, size)
-            layers = layers_that_fit(
-                layer, whole, beside, memory, bench.cache_bytes, size, self.request.layers
-            )
-            left, base = (
-                memory - around - layers.built * layer.params * size,
-                self.request.context_len,
-            )
-            points = fitted_points(points, stack, layer, layers, left, size, base)
+            layers = layers_that_fit(layer, whole, beside, memory, cache, size, request.layers)
+            left = memory - around - layers.built * layer.params * size
+            points = fitted_points(points, stack, layer, layers, left, size, request.context_len)
             chosen.append(layers)
         return chosen, points
 

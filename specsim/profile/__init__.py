@@ -1,4 +1,4 @@
-"""Profiles: a server with its numbers, their priors, errors and provenance."""
+"""Profiles: a server with its numbers, their errors and provenance, and the files they are in."""
 
 from specsim.profile.profile import (
     FitRecord,
@@ -6,9 +6,9 @@ from specsim.profile.profile import (
     acceptance_name,
     acceptance_of,
     assembled,
+    level_name,
     moved_acceptance,
 )
-from specsim.profile.shown import valued
 from specsim.profile.toml import (
     DEFAULT_PROFILE,
     load_profile,
@@ -16,10 +16,7 @@ from specsim.profile.toml import (
     profile_names,
     profile_to_toml,
     save_profile,
-    write_bytes,
-    write_text,
 )
-from specsim.profile.uncalibrated import at_accept_length, default_acceptance, uncalibrated_profile
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -28,16 +25,11 @@ __all__ = [
     "acceptance_name",
     "acceptance_of",
     "assembled",
-    "at_accept_length",
-    "default_acceptance",
+    "level_name",
     "load_profile",
     "moved_acceptance",
     "profile_from_toml",
     "profile_names",
     "profile_to_toml",
     "save_profile",
-    "uncalibrated_profile",
-    "valued",
-    "write_bytes",
-    "write_text",
 ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from specsim.acceptance import Acceptance
 from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
 from specsim.evidence import Evidence, weakest
-from specsim.parameters import CostParameters, cost_parameters
+from specsim.parameters import KNOT, CostParameters, cost_parameters
 from specsim.predict import predict
 from specsim.question import Question
 from specsim.server import Setup
@@ -81,7 +82,7 @@ class Profile:
     def covariance(self) -> Floats:
         """Posterior covariance of the coordinates."""
         sd = np.array([p.sd / p.prior_sd for p in self.parameters])
-        return np.asarray(np.array(self.correlation) * np.outer(sd, sd), dtype=np.float64)
+        return np.array(self.correlation) * np.outer(sd, sd)
 
     def spread(self, log_output: Callable[[Floats], Floats]) -> Spread:
         """Differentiate ln(throughput), given at many coordinates at once, at the values."""
@@ -172,10 +173,33 @@ class Profile:
         return predict(self, asked, solver=solver, seed=seed)
 
     def _repr_html_(self) -> str:
-        """Show a table in notebooks."""
-        from specsim.profile.shown import profile_html
+        """Show a table in notebooks; every text is escaped.
 
-        return profile_html(self)
+        Numbers that the fit left at their priors are counted, and so are the knots of the smooth
+        correction.
+        """
+        fitted = [p for p in self.parameters if p.fitted]
+        shown = [p for p in fitted if not p.name.startswith(KNOT)]
+        held, knots = len(self.parameters) - len(fitted), len(fitted) - len(shown)
+        error = 100 * self.fit.model_error
+        sentences = [
+            f"Fitted to {self.fit.observations} measured cells; model error {error:.1f} %."
+            if self.measured
+            else "Nothing was measured on this server.",
+            f"Weakest evidence: {self.evidence}.",
+        ]
+        sentences += [f"{held} numbers stand at their priors."] if held else []
+        sentences += [f"A smooth correction has {knots} knots."] if knots else []
+        rows = [("th", "number", "value (90 %)", "prior (90 %)", "driven by")] if shown else []
+        rows += [("td", p.name, *p.texts, p.driven) for p in shown]
+        table = "".join(
+            f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+            for tag, *cells in rows
+        )
+        return (
+            f"<p><b>{escape(self.name)}</b>: {escape(server_line(self.setup))}</p>"
+            f"<table>{table}</table><p>{escape(' '.join(sentences))}</p>"
+        )
 
     def _at(self, coordinates: Floats | None) -> Floats:
         return self.coordinates if coordinates is None else coordinates
@@ -242,3 +266,17 @@ def assembled(setup: Setup, parameters: CostParameters | None = None) -> System:
 
 
 _base_system = lru_cache(maxsize=64)(assemble)
+
+
+def server_line(setup: Setup) -> str:
+    """Say in a line what a server is: GPUs, link, model, drafter, engine."""
+    hardware, engine, draft = setup.hardware, setup.engine, setup.draft
+    gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.name
+    parts = [f"{hardware.gpu_count} x {gpu}"]
+    parts += [f"link {hardware.link}"] if hardware.gpu_count > 1 else []
+    model = setup.model.id or setup.model.config or "model"
+    parts.append(f"{model} {setup.model.quantisation or ''}".strip())
+    if draft is not None:
+        parts.append(f"drafter {draft.id or 'own'}")
+    parts.append(f"{engine.name} {engine.version}, tp {engine.tp}")
+    return ", ".join(parts)

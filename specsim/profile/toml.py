@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from specsim.acceptance import Acceptance
-from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
+from specsim.errors import FormatError, SpecsimError, UnknownNameError
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_from_shipped, setup_to_mapping
-from specsim.textfile import read_text
+from specsim.textfile import read_text, write_text
 from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
 DEFAULT_PROFILE = "kimi-k2.5-int4-8x-rtx-pro-6000"
 SECTIONS = ("schema", "name", "setup", "parameters", "correlation", "acceptance", "fit")
 DIGITS = 8
+KINDS: dict[str, tuple[type, str]] = {
+    "float": (float, "a number"),
+    "int": (int, "a whole number"),
+    "str": (str, "a text"),
+    "bool": (bool, "true or false"),
+}
+"""What a field's type asks of a value."""
+
+Record = TypeVar("Record", Parameter, Acceptance, FitRecord)
 
 
 def profile_names() -> tuple[str, ...]:
@@ -76,9 +85,9 @@ def profile_from_toml(text: str, origin: str, *, shipped: bool = False) -> Profi
             setup_from_shipped(document["setup"])
             if shipped
             else setup_from_mapping(document["setup"], origin),
-            tuple(_parameter(row, origin) for row in document["parameters"]),
+            tuple(_record(Parameter, row, origin) for row in document["parameters"]),
             _correlation(document["correlation"]),
-            tuple(_acceptance(row, origin) for row in document["acceptance"]),
+            tuple(_record(Acceptance, row, origin) for row in document["acceptance"]),
             _record(FitRecord, document["fit"], origin),
         )
     except SpecsimError:
@@ -93,54 +102,30 @@ def _check_schema(document: Mapping[str, Any], origin: str) -> None:
     schema = str(document.get("schema", ""))
     if schema != SCHEMA:
         newer = schema.startswith("specsim.profile/") and schema > SCHEMA
-        reason = f"has schema {schema!r}, this specsim reads {SCHEMA!r}"
-        remedy = (
-            "it was written by a newer specsim: upgrade specsim"
-            if newer
-            else "make a profile with specsim calibrate"
-        )
-        raise FormatError(origin, reason, remedy)
+        upgrade = "it was written by a newer specsim: upgrade specsim"
+        remedy = upgrade if newer else "make a profile with specsim calibrate"
+        raise FormatError(origin, f"has schema {schema!r}, this specsim reads {SCHEMA!r}", remedy)
     for key in document:
         if key not in SECTIONS:
             raise UnknownNameError(f"{origin}: section", key, SECTIONS)
 
 
-def _record(kind: type, row: Mapping[str, Any], origin: str) -> Any:
+def _record(kind: type[Record], row: Mapping[str, Any], origin: str) -> Record:
     """Build a flat dataclass from a table; whole numbers may stand for fractions."""
-    known = {f.name: f for f in fields(kind)}
-    for key in row:
+    known = {f.name: str(f.type) for f in fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in row.items():
         if key not in known:
             raise UnknownNameError(f"{origin}: key", key, known)
-    values = {
-        key: float(value)
-        if known[key].type == "float" and isinstance(value, int) and not isinstance(value, bool)
-        else value
-        for key, value in row.items()
-    }
-    for key, value in values.items():
-        wanted = {"float": float, "int": int, "str": str, "bool": bool}.get(str(known[key].type))
-        if wanted is not None and not isinstance(value, wanted):
-            what = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
-            raise FormatError(
-                f"{origin}: {key} = {value!r}", f"must be {what[wanted]}", "correct the file"
-            )
+        wanted, what = KINDS.get(known[key], (object, ""))
+        if isinstance(value, list):
+            value = tuple(float(x) for x in value)
+        elif wanted is float and type(value) is int:
+            value = float(value)
+        if not isinstance(value, wanted):
+            raise FormatError(f"{origin}: {key} = {value!r}", f"must be {what}", "correct the file")
+        values[key] = value
     return kind(**values)
-
-
-def _parameter(row: Mapping[str, Any], origin: str) -> Parameter:
-    plain = dict(row)
-    if "interval" in plain:
-        least, most = plain["interval"]
-        plain["interval"] = (float(least), float(most))
-    result: Parameter = _record(Parameter, plain, origin)
-    return result
-
-
-def _acceptance(row: Mapping[str, Any], origin: str) -> Acceptance:
-    plain = dict(row)
-    plain["accept_prob"] = tuple(float(x) for x in plain["accept_prob"])
-    result: Acceptance = _record(Acceptance, plain, origin)
-    return result
 
 
 def _correlation(triangle: list[list[float]]) -> tuple[tuple[float, ...], ...]:
@@ -176,56 +161,16 @@ def profile_to_toml(profile: Profile) -> str:
     return tomlkit.dumps(document)
 
 
-def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
     """Round floats, drop what is infinite or not stated, turn tuples into lists."""
-    result: dict[str, Any] = {}
-    for key, value in table.items():
-        if value is None or value in (float("inf"), float("-inf")):
-            continue
-        if isinstance(value, Mapping):
-            result[key] = _plain(value)
-        elif isinstance(value, float):
-            result[key] = float(f"{value:.{DIGITS}g}")
-        elif isinstance(value, list | tuple):
-            result[key] = [float(f"{x:.{DIGITS}g}") if isinstance(x, float) else x for x in value]
-        else:
-            result[key] = value
-    return result
+    if isinstance(value, Mapping):
+        stated = {key: entry for key, entry in value.items() if entry is not None}
+        return {key: _plain(v) for key, v in stated.items() if v not in (math.inf, -math.inf)}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile; a failure leaves an existing file as it was."""
     write_text(Path(path), profile_to_toml(profile))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text as :func:`write_bytes` does."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write through a temporary file in the same folder, then rename.
-
-    Raises
-    ------
-    InputError
-        If the folder does not exist or cannot be written to.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be written ({error.strerror})", "choose another path"
-        ) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise InputError(
-            str(path), f"cannot be written ({error.strerror})", "choose another path"
-        ) from error

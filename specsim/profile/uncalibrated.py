@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import Acceptance, at_accept_length
 from specsim.engine import engine_named
 from specsim.errors import InputError
 from specsim.parameters import acceptance_priors, cost_priors
@@ -106,44 +106,3 @@ def _known_level(parameter: Parameter) -> Parameter:
     if not parameter.name.startswith("accept_level"):
         return parameter
     return replace(parameter, prior_sd=ASSUMED_LEVEL_SD, sd=ASSUMED_LEVEL_SD)
-
-
-def at_accept_length(
-    acceptance: Acceptance, setting: SpecSetting, accept_length: float
-) -> Acceptance:
-    """Move the level until `setting` has the given accept length (bisection).
-
-    >>> chain = SpecSetting.of(1, 3)
-    >>> moved = at_accept_length(Acceptance(), chain, 2.4)
-    >>> round(accept_table(moved, chain).accept_length, 6)
-    2.4
-
-    Raises
-    ------
-    InputError
-        If no level gives it: it must lie strictly between 1 and min(S, n - 1) + 1.
-    """
-    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
-    if not 1.0 < accept_length < most:
-        raise InputError(
-            f"accept length {accept_length:g}",
-            f"cannot be had: {setting.label} emits between 1 and {most} tokens per round",
-            "give the mean tokens per round, bonus included",
-        )
-    low, high = -15.0, 15.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        moved = replace(acceptance, level=middle)
-        if accept_table(moved, setting).accept_length < accept_length:
-            low = middle
-        else:
-            high = middle
-    found = replace(acceptance, level=(low + high) / 2, source="accept length as stated")
-    reached = accept_table(found, setting).accept_length
-    if abs(reached - accept_length) > 1e-3:
-        raise InputError(
-            f"accept length {accept_length:g}",
-            f"cannot be had by {setting.label} (nearest {reached:.2f})",
-            "give another setting or length",
-        )
-    return found

@@ -141,9 +141,9 @@ def load_ticks(axes: Axes, loads: Sequence[float], logarithmic: bool = True) -> 
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
+def name_rows(axes: Axes, names: Sequence[str], **looks: Any) -> None:
     """Name the rows of a plot whose vertical axis only lists them."""
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), names, **looks)
     axes.tick_params(axis="y", length=0)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from specsim.calibrate.validate import Validation
 from specsim.curve import Curve
 from specsim.profile import Profile
+from specsim.report import figure as fig
 from specsim.report.answer import answer, evidence_line
-from specsim.report.figure import Style, drawn, new_figure
 from specsim.report.plots_accept import MOST_NODES, plot_tree, typical_tree
 from specsim.report.plots_cost import plot_residuals
-from specsim.report.plots_round import PARTS, round_parts
+from specsim.report.plots_round import PARTS, parts_of, rounds_at
 from specsim.report.words import curve_title, load_axis, series_labels
 from specsim.tree import tree_capacity
 from specsim.workload import Workload
@@ -27,21 +27,6 @@ from specsim.workload import Workload
 if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
-
-DASHES = ("", "7 3", "7 3 2 3", "2 3", "9 2 2 2 2 2", "3 3", "11 4")
-MARKERS = ("circle", "square", "up", "diamond", "down")
-"""As in the plots: line and marker alone tell series apart."""
-
-HATCHES = {
-    "///": "M-2,6l4,4M0,0l8,8M6,-2l4,4",
-    "xxx": "M0,0l8,8M0,8l8,-8",
-    "\\\\\\": "M-2,2l4,-4M0,8l8,-8M6,10l4,-4",
-    "...": "M4,4h1",
-    "|||": "M4,0v8",
-    "---": "M0,4h8",
-    "": "",
-}
-"""The plots' hatches as SVG paths in a square of eight."""
 
 POINT = (
     "output_tps",
@@ -70,10 +55,9 @@ def report_html(
 
     Parameters
     ----------
-    profile
-        The server.
-    curve
-        Closed loops over one load or more; its numbers stand in the file as its document has them.
+    profile, curve
+        The server, and closed loops over one load or more; the numbers of the curve stand in the
+        file as its document has them.
     commands
         Command lines that make it again.
     validation
@@ -123,23 +107,17 @@ def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
         {
             "name": name,
             "role": one.role,
-            "colour": Style.of(i).colour,
-            "dash": DASHES[i % len(DASHES)],
-            "marker": MARKERS[i % len(MARKERS)],
+            "colour": fig.Style.of(i).colour,
             "points": [{key: getattr(p, key) for key in POINT} for p in one.points],
         }
         for i, (name, one) in enumerate(zip(series_labels(curve), curve.series, strict=True))
-    ]
-    parts = [
-        {"id": key, "words": part.words, "colour": part.colour, "path": HATCHES[part.hatch]}
-        for key, part in PARTS.items()
     ]
     return {
         "loads": list(axis.values),
         "axis": axis.label,
         "places": [axis.at(j).removeprefix("at ") for j in range(len(axis.values))],
         "series": series,
-        "parts": parts,
+        "parts": [{"id": name, **part._asdict()} for name, part in PARTS.items()],
         "rounds": _rounds(profile, curve, requests),
     }
 
@@ -152,10 +130,10 @@ def _rounds(profile: Profile, curve: Curve, requests: Workload) -> list[list[lis
         system.plan(head.setting, engine_version=head.engine_version, what_if=True)
         for head in heads
     ]
-    parts = [
-        round_parts(profile, plans, point.concurrency, requests) for point in curve.series[0].points
+    rounds = [
+        rounds_at(profile, plans, point.concurrency, requests) for point in curve.series[0].points
     ]
-    return [np.round(1e3 * at_load.seconds, 4).tolist() for at_load in parts]
+    return [np.round(1e3 * parts_of(at_load), 4).tolist() for at_load in rounds]
 
 
 def _trees(profile: Profile, curve: Curve) -> list[Markup]:
@@ -168,14 +146,14 @@ def _trees(profile: Profile, curve: Curve) -> list[Markup]:
     ]
     pictures = []
     for setting in small[:MOST_TREES]:
-        figure, axes = new_figure("", (7.0, 4.5))
+        figure, axes = fig.new_figure("", (7.0, 4.5))
         plot_tree(axes, typical_tree(profile.acceptance(), setting))
         pictures.append(_inline(figure))
     return pictures
 
 
 def _residuals(validation: Validation) -> Markup:
-    figure, axes = new_figure("", (7.5, 4.5))
+    figure, axes = fig.new_figure("", (7.5, 4.5))
     plot_residuals(axes, validation)
     return _inline(figure)
 
@@ -183,7 +161,7 @@ def _residuals(validation: Validation) -> Markup:
 def _inline(figure: Figure) -> Markup:
     from markupsafe import Markup
 
-    svg = drawn(figure, "svg").decode()
+    svg = fig.drawn(figure, "svg").decode()
     return Markup(svg[svg.index("<svg") :])
 
 

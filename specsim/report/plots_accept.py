@@ -10,7 +10,7 @@ import numpy as np
 
 from specsim.acceptance import Acceptance, accept_prob_at, accept_table, draft_beam
 from specsim.errors import InputError
-from specsim.report.figure import Style, draw_line, frame, legend
+from specsim.report import figure as fig
 from specsim.setting import SpecSetting
 from specsim.tree import Beam, tree_capacity
 
@@ -37,32 +37,22 @@ def plot_accept_length(
 
     Thin lines are the drafter's bound: the same drafter, knowing its own accept probabilities
     (confidence shift 0), picks the best nodes of the same pool.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    acceptance
-        Of the drafter.
-    num_steps
-        Depth S.
-    topk, tokens
-        What to draw; tokens beyond a tree's capacity are left out.
+    Tokens beyond a tree's capacity are left out.
     """
     calibrated = replace(acceptance, confidence_shift=0.0)
     for i, k in enumerate(topk):
-        capacity, style = tree_capacity(k, num_steps), Style.of(i)
+        capacity, style = tree_capacity(k, num_steps), fig.Style.of(i)
         budgets = sorted({n for n in tokens if n <= capacity} | {min(capacity, max(tokens))})
         settings = [SpecSetting.of(k, num_steps, n) for n in budgets]
         built = [accept_table(acceptance, s).accept_length for s in settings]
-        draw_line(axes, budgets, built, style, f"topk={k}")
+        fig.draw_line(axes, budgets, built, style, f"topk={k}")
         if k > 1:
             bound = [accept_table(calibrated, s).accept_length for s in settings]
             axes.plot(budgets, bound, color=style.colour, linestyle=style.line, linewidth=0.7)
             axes.fill_between(budgets, built, bound, color=style.colour, alpha=0.1, linewidth=0)
     axes.plot([], [], color="0.3", linewidth=0.7, label="bound: confidence = truth")
     name = acceptance.dataset or "default"
-    frame(
+    fig.frame(
         axes,
         f"steps={num_steps}, {name} at temperature {acceptance.temperature:g}",
         "verified per request and round, root included (tokens)",
@@ -72,7 +62,7 @@ def plot_accept_length(
     ticks = [n for n in (2, 4, 8, 16, 32, 64) if n <= axes.get_xlim()[1]]
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.set_ylim(bottom=1.0)
-    legend(axes)
+    fig.legend(axes)
     return axes
 
 
@@ -93,13 +83,6 @@ class DrawnTree:
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     """Build the tree of a context whose accept probabilities are the mean ones at every depth.
 
-    Parameters
-    ----------
-    acceptance
-        Of the drafter: alpha of each depth, siblings' mass, confidence shift.
-    setting
-        topk, depth and verified tokens.
-
     Raises
     ------
     InputError
@@ -118,13 +101,6 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     """Draw the pool from left to right: verified nodes filled, the others hollow.
 
     The number in a node is the probability that the whole path to it is accepted, per cent.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    drawn
-        From :func:`typical_tree`.
 
     Raises
     ------
@@ -151,7 +127,7 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
         f"topk={setting.topk} steps={setting.num_steps}: {setting.num_draft_tokens} of "
         f"{count + 1} nodes verified, {1.0 + accepted[chosen].sum():.2f} tokens expected"
     )
-    frame(axes, title, "depth (drafted tokens)", "", grid="none")
+    fig.frame(axes, title, "depth (drafted tokens)", "", grid="none")
     axes.set_xticks(range(setting.num_steps + 1))
     axes.set_xlim(-0.3, setting.num_steps + 0.3)
     axes.set_ylim(min(height) - 0.7, max(height) + 0.7)
@@ -159,7 +135,7 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     axes.spines["left"].set_visible(False)
     for label, colour in (("verified", CHOSEN), ("drafted, not verified", REJECTED)):
         axes.scatter([], [], s=90, facecolor=colour, edgecolor="black", label=label)
-    legend(axes, ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.12))
+    fig.legend(axes, ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.12))
     return axes
 
 

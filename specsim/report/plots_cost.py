@@ -17,16 +17,7 @@ from specsim.decide.breakeven import blended
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile
-from specsim.report.figure import (
-    BACKING,
-    BLUE,
-    VERMILION,
-    Style,
-    frame,
-    legend,
-    load_ticks,
-    note,
-)
+from specsim.report import figure as fig
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 
@@ -106,31 +97,23 @@ def gain_map(
 
 
 def plot_gain_map(axes: Axes, gains: GainMap) -> Axes:
-    """Draw lines of equal gain over load and accept length; where it loses is shaded.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    gains
-        From :func:`gain_map`.
-    """
+    """Draw lines of equal gain over load and accept length; where it loses is shaded."""
     x, y, percent = list(gains.concurrency), gains.accept_length, 100.0 * gains.gain
-    load_ticks(axes, x)  # before the labels, which are put where the lines are on the screen
+    fig.load_ticks(axes, x)  # before the labels, which are put where the lines are on the screen
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(1.0, float(y.max()))
     axes.contourf(x, y, percent, levels=[-1e3, -20.0, 0.0], colors=["0.80", "0.91"])
     levels = [level for level in LEVELS if percent.min() < level < percent.max()]
     if levels:
         widths = [2.4 if level == 0 else 0.9 for level in levels]
-        lines = axes.contour(x, y, percent, levels=levels, colors=BLUE, linewidths=widths)
+        lines = axes.contour(x, y, percent, levels=levels, colors=fig.BLUE, linewidths=widths)
         lines.set(linestyle=["--" if level < 0 else "-" for level in levels])
         for word in axes.clabel(lines, fmt=lambda v: f"{v:+.0f} %" if v else "0 %", fontsize=8):
-            word.set_bbox(BACKING)
-    axes.axhline(gains.expected, color=VERMILION, linestyle="-.", linewidth=1.6, zorder=1.5)
+            word.set_bbox(fig.BACKING)
+    axes.axhline(gains.expected, color=fig.VERMILION, linestyle="-.", linewidth=1.6, zorder=1.5)
     words, place = f"expected: {gains.expected:.2f}", (x[-1], gains.expected)
-    note(axes, words, place, (-4, 4), ha="right", color=VERMILION, bbox=BACKING)
-    frame(
+    fig.note(axes, words, place, (-4, 4), ha="right", color=fig.VERMILION, bbox=fig.BACKING)
+    fig.frame(
         axes,
         f"{gains.name}: gain over no speculation",
         "clients in flight (requests)",
@@ -150,10 +133,8 @@ def plot_allreduce(
 
     Parameters
     ----------
-    axes
-        Where.
-    cost
-        Of the server, with its fitted multipliers.
+    axes, cost
+        Where, and of which server, with its fitted multipliers.
     measured
         (bytes, seconds) of a table, drawn as circles.
     sizes
@@ -165,23 +146,25 @@ def plot_allreduce(
     for i in range(len(edges) - 1):
         size = np.geomspace(edges[i], edges[i + 1] * (1 - 1e-9), 60)
         us = 1e6 * allreduce.time_s(size, p["allreduce_latency"], p["allreduce_bandwidth"])
-        style = Style.of(i + 1)
+        style = fig.Style.of(i + 1)
         axes.plot(size, us, color=style.colour, linestyle=style.line, label=f"protocol {i + 1}")
     for i, switch in enumerate(switches):
         axes.axvline(switch, color="0.5", linestyle=":", linewidth=1.0)
         place, offset = (switch, 0.0), (3, 4 + 11 * (i % 3))
-        note(axes, _bytes(switch), place, offset, xycoords=("data", "axes fraction"), color="0.3")
+        fig.note(
+            axes, _bytes(switch), place, offset, xycoords=("data", "axes fraction"), color="0.3"
+        )
     if measured:
         size, seconds = np.array(measured).T
         looks: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "zorder": 3}
         axes.scatter(size, 1e6 * seconds, 28, label="measured", **looks)
-    frame(axes, "One all-reduce", "message (bytes)", "time (µs)")
+    fig.frame(axes, "One all-reduce", "message (bytes)", "time (µs)")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     ticks = [2.0**e for e in range(8, 31, 2) if low <= 2.0**e <= high]
     axes.set_xticks(ticks, [_bytes(t) for t in ticks])
     _tokens_above(axes, cost.target.model.hidden * 2, sizes)
-    legend(axes, loc="upper left", bbox_to_anchor=(0.0, 0.93))
+    fig.legend(axes, loc="upper left", bbox_to_anchor=(0.0, 0.93))
     return axes
 
 
@@ -215,23 +198,15 @@ def _bytes(size: float) -> str:
 
 
 def plot_residuals(axes: Axes, validation: Validation) -> Axes:
-    """Draw the error of each cell with its 90 % interval, over what was measured.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    validation
-        Predictions beside measurements.
-    """
+    """Draw the error of each cell with its 90 % interval, over what was measured."""
     from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-    styles: dict[str, Style] = {}
+    styles: dict[str, fig.Style] = {}
     for row in validation.rows:
         setting = row.observation.setting
         name = setting.label if setting.speculates else "no speculation"
-        label = f"_{name}" if name in styles else name  # the legend names it once
-        colour, _, marker = styles.setdefault(name, Style.of(len(styles)))
+        label = f"_{name}" if name in styles else name  # the fig.legend names it once
+        colour, _, marker = styles.setdefault(name, fig.Style.of(len(styles)))
         error, low, high = (
             100 * (x / row.measured - 1) for x in (row.predicted, row.low, row.high)
         )
@@ -249,7 +224,7 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
         f"mean absolute error {100 * validation.mape:.1f} %, "
         f"{100 * validation.coverage:.0f} % of {len(validation.rows)} inside their interval"
     )
-    frame(axes, title, f"measured ({what})", "predicted against measured (%)")
+    fig.frame(axes, title, f"measured ({what})", "predicted against measured (%)")
     axes.set_xscale("log", subs=(2, 5))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     low, high = axes.get_xlim()
@@ -257,5 +232,5 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
     ticks = [m * decade * 10**e for e in range(9) for m in (1, 2, 5)]
     axes.set_xticks([t for t in ticks if low <= t <= high])
     axes.xaxis.set_minor_formatter(NullFormatter())
-    legend(axes)
+    fig.legend(axes)
     return axes

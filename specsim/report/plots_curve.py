@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.curve import Curve, CurvePoint
 from specsim.evidence import weakest
-from specsim.report.figure import Style, draw_line, frame, legend, load_ticks, new_figure
+from specsim.report import figure as fig
 from specsim.report.words import described_requests, engine_of, load_axis, series_labels
 
 if TYPE_CHECKING:
@@ -31,47 +31,34 @@ def throughput_figure(
 ) -> Figure:
     """Draw output tokens/s over load: a line and its 90 % band per setting.
 
-    Parameters
-    ----------
-    curve
-        What to draw.
-    request_rate
-        Of an open loop, 1/s.
-    measured
-        Measured cells; those that `measured_cells` finds for a setting are drawn in its colour.
+    The measured cells that `measured_cells` finds for a setting are drawn in its colour;
+    `request_rate` is that of an open loop, 1/s.
     """
     axis = load_axis(curve, request_rate)
     cells = measured_cells(curve, measured, request_rate)
     told = f"\nHollow: measured, {sum(map(len, cells))} of {len(measured)} cells."
-    figure, axes = new_figure(caption(curve) + (told if measured else ""))
+    figure, axes = fig.new_figure(caption(curve) + (told if measured else ""))
     labels = series_labels(curve)
     if len(axis.values) == 1:
         _one_load(axes, curve, labels, cells)
     else:
         for i, series in enumerate(curve.series):
             tps, low, high = zip(*map(_rate, series.points), strict=True)
-            draw_line(axes, axis.values, tps, Style.of(i), labels[i], (low, high))
-        for i, found in enumerate(cells):  # last, so that the legend ends with them
-            _draw_measured(axes, found, Style.of(i))
-        load_ticks(axes, axis.values, logarithmic=axis.values[-1] >= 10 * axis.values[0])
-    legend(axes)
+            fig.draw_line(axes, axis.values, tps, fig.Style.of(i), labels[i], (low, high))
+        for i, found in enumerate(cells):  # last, so that the fig.legend ends with them
+            _draw_measured(axes, found, fig.Style.of(i))
+        fig.load_ticks(axes, axis.values, logarithmic=axis.values[-1] >= 10 * axis.values[0])
+    fig.legend(axes)
     axes.set_ylim(bottom=0)
     where = axis.at(0) if len(axis.values) == 1 else axis.label
-    frame(axes, curve.profile, where, "output (tokens/s, all requests together)")
+    fig.frame(axes, curve.profile, where, "output (tokens/s, all requests together)")
     return figure
 
 
 def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
     """Draw the gain over no speculation over load, per cent, with 90 % bands.
 
-    Parameters
-    ----------
-    axes
-        Where.
-    curve
-        What; its baseline is the zero line.
-    request_rate
-        Of an open loop, 1/s.
+    The curve's baseline is the zero line; `request_rate` is that of an open loop, 1/s.
     """
     axis = load_axis(curve, request_rate)
     axes.axhline(0.0, color="black", linewidth=1.2)
@@ -79,10 +66,10 @@ def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) ->
         if series.role != "baseline":
             rows = [(c.gain, c.gain_low, c.gain_high) for c in series.points]
             gain, low, high = ([100 * x for x in column] for column in zip(*rows, strict=True))
-            draw_line(axes, axis.values, gain, Style.of(i), label, (low, high))
-    frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
-    load_ticks(axes, axis.values, logarithmic=len(axis.values) > 1)
-    legend(axes)
+            fig.draw_line(axes, axis.values, gain, fig.Style.of(i), label, (low, high))
+    fig.frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
+    fig.load_ticks(axes, axis.values, logarithmic=len(axis.values) > 1)
+    fig.legend(axes)
     return axes
 
 
@@ -93,15 +80,6 @@ def measured_cells(
 
     A cell belongs where setting and kind of load are the same, and so are scheduler, engine
     version and lengths if it states them. At one load, cells of other loads are left out.
-
-    Parameters
-    ----------
-    curve
-        Predictions.
-    measured
-        Cells of any settings and loads.
-    request_rate
-        Of an open loop, 1/s.
     """
     loads = load_axis(curve, request_rate).values
     found = []
@@ -158,7 +136,7 @@ def _rate(point: CurvePoint) -> tuple[float, float, float]:
 def _one_load(axes: Axes, curve: Curve, labels: Sequence[str], measured: Sequence[Cells]) -> None:
     """Draw the settings side by side."""
     for i, series in enumerate(curve.series):
-        style = Style.of(i)
+        style = fig.Style.of(i)
         tps, low, high = _rate(series.points[0])
         errors = [[tps - low], [high - tps]]
         axes.errorbar(i, tps, errors, color=style.colour, marker=style.marker, capsize=5)
@@ -169,8 +147,8 @@ def _one_load(axes: Axes, curve: Curve, labels: Sequence[str], measured: Sequenc
     axes.set_xlim(-0.5, len(labels) - 0.5)
 
 
-def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: Style) -> None:
-    """Draw hollow markers, which the legend names once."""
+def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: fig.Style) -> None:
+    """Draw hollow markers, which the fig.legend names once."""
     if not cells:
         return
     loads, tps = zip(*cells, strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,17 +12,7 @@ from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.engine import RunPlan
 from specsim.profile import Profile
-from specsim.report.figure import (
-    BLUE,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    frame,
-    legend,
-    note,
-)
+from specsim.report import figure as fig
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -41,59 +30,29 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "weights": Part("weights: dense, experts, head", BLUE, ""),
-    "attention": Part("attention: KV cache", SKY, "///"),
-    "allreduce": Part("all-reduce", VERMILION, "xxx"),
+    "weights": Part("weights: dense, experts, head", fig.BLUE, ""),
+    "attention": Part("attention: KV cache", fig.SKY, "///"),
+    "allreduce": Part("all-reduce", fig.VERMILION, "xxx"),
     "fixed": Part("launches, sampling", "#DDDDDD", ""),
-    "draft": Part("draft, tree", YELLOW, "\\\\\\"),
+    "draft": Part("draft, tree", fig.YELLOW, "\\\\\\"),
     "overhead": Part("sync, small kernels", "#999999", "..."),
-    "extend": Part("draft extend", PURPLE, "|||"),
-    "host": Part("CPU that is not hidden", ORANGE, "---"),
+    "extend": Part("draft extend", fig.PURPLE, "|||"),
+    "host": Part("CPU that is not hidden", fig.ORANGE, "---"),
 }
 """Parts of a round from the bottom of the stack."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundParts:
-    """Where the time of rounds goes, a row per plan."""
-
-    seconds: Floats  # (rows, len(PARTS)): what each part adds to the round's length
-    tokens: Floats  # that the batch gets from a round
-
-    @property
-    def round_s(self) -> Floats:
-        """Length of each round."""
-        length: Floats = self.seconds.sum(axis=1)
-        return length
-
-
-def round_parts(
-    profile: Profile,
-    plans: Sequence[RunPlan],
-    concurrency: int,
-    workload: Workload | None = None,
-) -> RoundParts:
-    """Solve plans at one load in closed form, and split their rounds.
-
-    Parameters
-    ----------
-    profile
-        The server.
-    plans
-        How settings run.
-    concurrency
-        Clients in flight.
-    workload
-        Instead of the profile's.
-    """
+def rounds_at(
+    profile: Profile, plans: Sequence[RunPlan], concurrency: int, workload: Workload | None = None
+) -> Solution:
+    """Solve plans at one load in closed form; a workload is taken instead of the profile's."""
     system, acceptance = profile.system(), profile.acceptance()
     work = workload or profile.setup.workload.workload
     load = Load("closed_loop", concurrency)
     cases = [
         Case.of(system, plan, accept_table(acceptance, plan.setting), work, load) for plan in plans
     ]
-    solution = solve(system.cost, cases, with_limit=False)
-    return RoundParts(parts_of(solution), solution.accept_length * solution.batch_size)
+    return solve(system.cost, cases, with_limit=False)
 
 
 def parts_of(solution: Solution) -> Floats:
@@ -115,36 +74,27 @@ def parts_of(solution: Solution) -> Floats:
     return np.concatenate([parts, rest[..., None].clip(0.0)], axis=-1)
 
 
-def plot_round_parts(axes: Axes, parts: RoundParts, names: Sequence[str], title: str = "") -> Axes:
+def plot_round_parts(axes: Axes, rounds: Solution, names: Sequence[str], title: str = "") -> Axes:
     """Stack where the time of each round goes, with its length and its price per token.
 
-    Parameters
-    ----------
-    axes
-        Where.
-    parts
-        From :func:`round_parts`.
-    names
-        Of its rows.
-    title
-        Above the plot.
+    `rounds` are those of :func:`rounds_at`, and `names` those of its plans.
     """
-    places, ms = range(len(names)), 1e3 * parts.seconds
-    tops = ms.cumsum(axis=1)
+    places, ms = range(len(names)), 1e3 * parts_of(rounds)
+    tops, emitted = ms.cumsum(axis=1), rounds.accept_length * rounds.batch_size
     for column, (words, colour, hatch) in enumerate(PARTS.values()):
         height = ms[:, column]
         if height.max() > 0:
             looks: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black"}
             bottom = tops[:, column] - height
             axes.bar(places, height, 0.6, bottom, linewidth=0.5, label=words, **looks)
-    for place, top, tokens in zip(places, tops[:, -1], parts.tokens, strict=True):
+    for place, top, tokens in zip(places, tops[:, -1], emitted, strict=True):
         text = f"{top:.1f} ms\n{tokens:.1f} tokens\n{top / tokens:.2f} ms/token"
-        note(axes, text, (place, top), (0, 3), ha="center")
-    frame(axes, title, "", "one round of the batch (ms)", grid="y")
+        fig.note(axes, text, (place, top), (0, 3), ha="center")
+    fig.frame(axes, title, "", "one round of the batch (ms)", grid="y")
     axes.set_xticks(places, [name.replace(", ", "\n") for name in names], fontsize="small")
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_ylim(0, 1.22 * float(tops.max()))
-    # the legend from top to bottom, as the stack
-    legend(axes, reverse=True, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    # the fig.legend from top to bottom, as the stack
+    fig.legend(axes, reverse=True, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specsim.metrics import Records
-from specsim.report.figure import (
-    BACKING,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    frame,
-    name_rows,
-    put_caption,
-)
+from specsim.report import figure as fig
 from specsim.report.timeline import LANES, PHASES, Timeline
 
 if TYPE_CHECKING:
@@ -28,15 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAINT = {
-    "draft": (SKY, "///"),
-    "tree": (YELLOW, ""),
-    "target": (BLUE, ""),
-    "allreduce": (VERMILION, "xxx"),
+    "draft": (fig.SKY, "///"),
+    "tree": (fig.YELLOW, ""),
+    "target": (fig.BLUE, ""),
+    "allreduce": (fig.VERMILION, "xxx"),
     "overhead": ("#BBBBBB", "..."),
-    "extend": (PURPLE, "\\\\\\"),
+    "extend": (fig.PURPLE, "\\\\\\"),
     "results": ("#5C4000", ""),  # a darker shade of the host's
-    "host": (ORANGE, "---"),
-    "prefill": (GREEN, "+++"),
+    "host": (fig.ORANGE, "---"),
+    "prefill": (fig.GREEN, "+++"),
     "waiting": ("#EEEEEE", ""),
     "round": ("#FFFFFF", ""),
 }
@@ -51,15 +39,7 @@ NOTE = "The target's all-reduces are spread over its layers; they are drawn as o
 
 
 def timeline_figure(shown: Sequence[Timeline], caption: str = "") -> Figure:
-    """Draw timelines one above the other on one time axis.
-
-    Parameters
-    ----------
-    shown
-        What to draw.
-    caption
-        Profile, evidence and what else a reader must know.
-    """
+    """Draw timelines one above the other on one time axis; the caption says what they rest on."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -79,20 +59,12 @@ def timeline_figure(shown: Sequence[Timeline], caption: str = "") -> Figure:
     figure.legend(
         handles=patches, loc="outside upper center", ncols=4, frameon=False, fontsize="small"
     )
-    put_caption(figure, f"{caption} {NOTE}".strip())
+    fig.put_caption(figure, f"{caption} {NOTE}".strip())
     return figure
 
 
 def plot_timeline(axes: Axes, timeline: Timeline) -> Axes:
-    """Draw the lanes of one timeline, milliseconds from left to right.
-
-    Parameters
-    ----------
-    axes
-        Where.
-    timeline
-        What; at most its first `DRAWN_ROUNDS` rounds.
-    """
+    """Draw the lanes of the first `DRAWN_ROUNDS` rounds, milliseconds from left to right."""
     spans = _drawn(timeline)
     end_ms = spans["end_ns"].max() / 1e6
     lanes = [lane for lane in reversed(LANES) if lane in spans["lane"]]
@@ -108,8 +80,8 @@ def plot_timeline(axes: Axes, timeline: Timeline) -> Axes:
                 axes.broken_barh(bars, (row - 0.4, 0.8), lw=0.5, **looks)
             if lane == "step" or phase == "waiting":
                 _label(axes, chosen, row, end_ms)
-    frame(axes, timeline.title, "time (ms)", "", grid="none")
-    name_rows(axes, [LANES[lane] for lane in lanes])
+    fig.frame(axes, timeline.title, "time (ms)", "", grid="none")
+    fig.name_rows(axes, [LANES[lane] for lane in lanes])
     axes.set_ylim(-0.6, len(lanes) - 0.4)
     axes.set_xlim(0, MARGIN * end_ms)
     axes.spines["left"].set_visible(False)
@@ -140,4 +112,4 @@ def _label(axes: Axes, spans: Records, row: int, end_ms: float) -> None:
         if end - start < LETTER_SHARE * len(text) * end_ms:
             text = text.split(",")[0]
         middle = (start + end) / 2
-        axes.text(middle, row, text, ha="center", va="center", fontsize=7, bbox=BACKING)
+        axes.text(middle, row, text, ha="center", va="center", fontsize=7, bbox=fig.BACKING)

@@ -11,6 +11,16 @@
     tpot: { label: "time per output token (ms)", of: (p) => 1e3 * p.tpot_s,
       low: null, high: null, show: (v) => number(v) + " ms" },
   };
+  // as in the plots: line and marker alone tell series apart
+  const DASHES = ["", "7 3", "7 3 2 3", "2 3", "9 2 2 2 2 2", "3 3", "11 4"];
+  const MARKERS = ["circle", "square", "up", "diamond", "down"];
+  data.series.forEach((s, i) => {
+    s.dash = DASHES[i % DASHES.length];
+    s.marker = MARKERS[i % MARKERS.length];
+  });
+  // the plots' hatches in a square of eight
+  const HATCHES = { "///": "M-2,6l4,4M0,0l8,8M6,-2l4,4", "xxx": "M0,0l8,8M0,8l8,-8", "|||": "M4,0v8",
+    "\\\\\\": "M-2,2l4,-4M0,8l8,-8M6,10l4,-4", "...": "M4,4h1", "---": "M0,4h8" };
   const state = { metric: "tps", scale: "log", shown: data.series.map(() => true), load: 0 };
   const BOX = { left: 62, right: 16, top: 12, bottom: 44, width: 960, height: 430 };
 
@@ -152,7 +162,7 @@
     parts.forEach((p, k) => {
       const cell = make("pattern", { id: `part${k}`, width: 8, height: 8, patternUnits: "userSpaceOnUse" }, defs);
       make("rect", { width: 8, height: 8, fill: p.colour }, cell);
-      if (p.path) make("path", { d: p.path, stroke: "#000", "stroke-width": 0.8, fill: "none" }, cell);
+      if (p.hatch) make("path", { d: HATCHES[p.hatch], stroke: "#000", "stroke-width": 0.8, fill: "none" }, cell);
     });
   }
 

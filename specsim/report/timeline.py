@@ -24,7 +24,7 @@ from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
-    from specsim.simulate.result import SimulationResult
+    from specsim.simulate import SimulationResult
 
 LANES = {
     "clients": "waiting clients",
@@ -118,10 +118,8 @@ def timelines(
 
     Parameters
     ----------
-    profile
-        The server.
-    setting
-        What runs; with scheduler ``auto`` the sequential and the overlap timeline are returned.
+    profile, setting
+        The server and what runs.
     concurrency
         Clients in flight.
     rounds
@@ -173,16 +171,9 @@ def _title(plan: RunPlan, concurrency: int) -> str:
     setting = plan.setting
     worker = dict(engine_named(plan.engine).worker_names).get(setting.scheduler)
     generation = f" ({worker})" if worker and setting.speculates else ""
-    clients = f"{concurrency} client{'s' * (concurrency > 1)}"
-    words = [
-        setting.title,
-        f"{setting.scheduler}{generation}",
-        f"{plan.engine} {plan.version}",
-        clients,
-    ]
-    if plan.what_if:
-        words.append("what-if")
-    return ", ".join(words)
+    words = [setting.title, f"{setting.scheduler}{generation}", f"{plan.engine} {plan.version}"]
+    words.append(f"{concurrency} client{'s' * (concurrency > 1)}")
+    return ", ".join([*words, "what-if"] if plan.what_if else words)
 
 
 def _simulated(
@@ -213,14 +204,7 @@ def _simulated(
 def timeline_of(result: SimulationResult, title: str, rounds: int | None = None) -> Timeline:
     """Return the spans of a simulation.
 
-    Parameters
-    ----------
-    result
-        With its rounds recorded.
-    title
-        What it is of.
-    rounds
-        So many, from one that a prefill follows if there is one; None for all.
+    All its rounds, or so many, from one that a prefill follows if there is one.
 
     Raises
     ------
@@ -297,7 +281,7 @@ def _steps(result: SimulationResult, phases: Records, rounds: Records, first: in
         lane="step",
         round=first + np.arange(len(rounds)),
         batch=rounds["batch"],
-        tokens=rounds["batch"] * result.pricer.plan.setting.num_draft_tokens,
+        tokens=rounds["batch"] * result.pricers[0].plan.setting.num_draft_tokens,
         accepted=rounds["accepted"],
     )
     same = {name: alone[name] for name in ("phase", "round", "batch", "tokens")}

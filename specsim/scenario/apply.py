@@ -7,32 +7,48 @@ value but take the prior's error, for they rest partly on the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import accept_table, at_accept_length
 from specsim.engine import engine_named
 from specsim.errors import InputError
-from specsim.parameters import ACCEPTANCE, acceptance_priors, cost_priors, row_of
-from specsim.profile import FitRecord, Profile, acceptance_name, default_acceptance
+from specsim.parameters import ACCEPTANCE, KNOT, acceptance_priors, cost_priors, row_of
+from specsim.profile import FitRecord, Profile, acceptance_name, level_name
+from specsim.profile.uncalibrated import default_acceptance
 from specsim.scenario.override import (
     ACCEPT_LENGTH,
-    PARAMETERS,
+    SETUP,
     SETUP_COUNT,
-    SETUP_NUMBER,
     SETUP_TEXT,
     Override,
+    parameter_keys,
 )
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
 
-NEW_SERVER = ("gpu", "model")
-CHANGED_SERVER = ("link", "count", "quantisation", "allreduce")
+PARTS: dict[str, Callable[[Setup], object]] = {
+    "gpu": lambda s: s.hardware.gpu,
+    "count": lambda s: (s.engine.tp, s.engine.dp, s.engine.ep),
+    "link": lambda s: s.hardware.link,
+    "allreduce": lambda s: s.hardware.allreduce,
+    "model": lambda s: (s.model.id, s.model.config),
+    "quantisation": lambda s: (s.model.quantisation, s.model.weight_bytes),
+    "draft": lambda s: s.draft,
+    "engine": lambda s: s.engine.name,
+    "backend": lambda s: s.engine.attention_backend,
+    "kv_dtype": lambda s: s.engine.kv_dtype,
+    "kv_tokens": lambda s: (s.engine.kv_tokens, s.engine.mem_fraction_static),
+}
+"""Parts of a setup, as the rows of the parameters name what resets them."""
+
+NEW_SERVER = {"gpu", "model"}
+CHANGED_SERVER = {"link", "count", "quantisation", "allreduce"}
 NEW_MODEL_ERROR, CHANGED_MODEL_ERROR = 0.10, 0.05
 """Assumed: model error of a server that nobody has measured, and of one that was rebuilt."""
 
@@ -60,7 +76,7 @@ def apply_overrides(profile: Profile, overrides: Iterable[Override]) -> Applied:
     setup = _changed_setup(profile.setup, changes, notes)
     result = profile if setup == profile.setup else _moved(profile, setup, notes)
     for change in changes:
-        if change.key in PARAMETERS:
+        if change.key in parameter_keys():
             result = _with_parameter(result, change)
         elif change.key == ACCEPT_LENGTH:
             result = _with_accept_length(result, change, notes)
@@ -70,11 +86,10 @@ def apply_overrides(profile: Profile, overrides: Iterable[Override]) -> Applied:
 
 def _changed_setup(setup: Setup, changes: Sequence[Override], notes: list[str]) -> Setup:
     mapping: dict[str, Any] = setup_to_mapping(setup)
-    places = SETUP_TEXT | SETUP_COUNT | SETUP_NUMBER
     for change in changes:
-        if change.key not in places:
+        if change.key not in SETUP:
             continue
-        section, field = places[change.key]
+        section, field = SETUP[change.key].split(".")
         table = mapping.setdefault(section, {})
         if change.key in SETUP_TEXT:
             table[field] = change.text
@@ -123,30 +138,9 @@ def _follow(setup: Setup, mapping: dict[str, Any], keys: set[str], notes: list[s
         notes.append(f"the link stays {hardware.get('link', 'none')}; --set link=... changes it")
 
 
-def _groups(old: Setup, new: Setup) -> frozenset[str]:
-    """Return which parts of the setup differ."""
-    a, b = old.hardware, new.hardware
-    e, f = old.engine, new.engine
-    differs = {
-        "gpu": a.gpu != b.gpu,
-        "count": (e.tp, e.dp, e.ep) != (f.tp, f.dp, f.ep),
-        "link": a.link != b.link,
-        "allreduce": a.allreduce != b.allreduce,
-        "model": (old.model.id, old.model.config) != (new.model.id, new.model.config),
-        "quantisation": (old.model.quantisation, old.model.weight_bytes)
-        != (new.model.quantisation, new.model.weight_bytes),
-        "draft": old.draft != new.draft,
-        "engine": e.name != f.name,
-        "backend": e.attention_backend != f.attention_backend,
-        "kv_dtype": e.kv_dtype != f.kv_dtype,
-        "kv_tokens": (e.kv_tokens, e.mem_fraction_static) != (f.kv_tokens, f.mem_fraction_static),
-    }
-    return frozenset(name for name, different in differs.items() if different)
-
-
 def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     """Put a profile on another setup: what does not carry over goes back to its prior."""
-    groups = _groups(profile.setup, setup)
+    groups = {name for name, part in PARTS.items() if part(profile.setup) != part(setup)}
     system = assemble(setup)
     system.kv_pool_tokens(system.plan(SpecSetting.none()))  # says if the weights do not fit
     if profile.setup.engine.version != setup.engine.version:
@@ -154,13 +148,13 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     if not groups:
         return replace(profile, setup=setup)
     acceptances = profile.acceptances
-    if groups & set(ACCEPTANCE["accept_level"].resets.split()):
+    if groups & ACCEPTANCE["accept_level"].reset_by:
         acceptances = tuple(
             default_acceptance(system, profile.default_algorithm, a.dataset, a.temperature)
             for a in acceptances
         )
     wanted = [*cost_priors(system.facts)]
-    wanted += [p for p in profile.parameters if p.name.startswith("correction_")]
+    wanted += [p for p in profile.parameters if p.name.startswith(KNOT)]
     if any(p.name.startswith("accept_level") for p in profile.parameters):
         names = tuple(acceptance_name(a) for a in acceptances)
         by_depth = frozenset(acceptance_name(a) for a in acceptances if len(a.accept_prob) > 1)
@@ -171,10 +165,10 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     reset = []
     for prior in wanted:
         index, known = old.get(prior.name, (None, None))
-        if known is None or not groups & set(row_of(prior.name).resets.split()):
+        if known is None or not groups & row_of(prior.name).reset_by:
             chosen.append(known or prior)
             kept.append(index)
-        elif not prior.name.startswith("correction_"):
+        elif not prior.name.startswith(KNOT):
             chosen.append(_back_to(prior, known))
             kept.append(None)
             reset += [prior.name] if known.driven == "data" else []
@@ -210,27 +204,25 @@ def _release(setup: Setup) -> str:
 
 def _correlation(profile: Profile, kept: Sequence[int | None]) -> tuple[tuple[float, ...], ...]:
     """Return the correlation of the kept parameters; the others stand alone."""
+    places = [i for i, old in enumerate(kept) if old is not None]
+    known = [old for old in kept if old is not None]
     result = np.eye(len(kept))
-    old = np.array(profile.correlation)
-    for i, a in enumerate(kept):
-        for j, b in enumerate(kept):
-            if a is not None and b is not None:
-                result[i, j] = old[a, b]
+    result[np.ix_(places, places)] = np.array(profile.correlation)[np.ix_(known, known)]
     return tuple(map(tuple, result.tolist()))
 
 
-def _fit_record(fit: FitRecord, groups: frozenset[str]) -> FitRecord:
+def _fit_record(fit: FitRecord, groups: set[str]) -> FitRecord:
     """Return how well the changed server is known: nobody has measured it."""
-    if groups & set(NEW_SERVER):
+    if groups & NEW_SERVER:
         return replace(fit, observations=0, model_error=max(fit.model_error, NEW_MODEL_ERROR))
-    if groups & set(CHANGED_SERVER):
+    if groups & CHANGED_SERVER:
         return replace(fit, observations=0, model_error=max(fit.model_error, CHANGED_MODEL_ERROR))
     return fit
 
 
 def _with_parameter(profile: Profile, change: Override) -> Profile:
     """Set or multiply a parameter; its error stays."""
-    name = PARAMETERS[change.key]
+    name = parameter_keys()[change.key]
     names = [p.name for p in profile.parameters]
     if name not in names:
         raise InputError(
@@ -270,8 +262,8 @@ def _with_accept_length(profile: Profile, change: Override, notes: list[str]) ->
             f"must lie between 1 and {most}, the bonus token included ({setting.label})",
             "give tokens per request and round",
         )
-    level = solve_level(acceptance, setting, wanted)
-    name = f"accept_level[{acceptance_name(acceptance)}]"
+    level = at_accept_length(acceptance, setting, wanted).level
+    name = level_name(acceptance)
     parameters = tuple(replace(p, sd=0.0) if p.name == name else p for p in profile.parameters)
     shift = next((p.value for p in parameters if p.name == name), 0.0)
     first = replace(
@@ -281,21 +273,3 @@ def _with_accept_length(profile: Profile, change: Override, notes: list[str]) ->
         source=f"--set {change.label}",
     )
     return replace(profile, parameters=parameters, acceptances=(first, *profile.acceptances[1:]))
-
-
-def solve_level(acceptance: Acceptance, setting: SpecSetting, accept_length: float) -> float:
-    """Return the level at which a setting has an accept length (bisection).
-
-    Examples
-    --------
-    >>> chain = SpecSetting.of(1, 2)
-    >>> level = solve_level(Acceptance(), chain, 2.4)
-    >>> round(accept_table(replace(Acceptance(), level=level), chain).accept_length, 6)
-    2.4
-    """
-    low, high = -19.0, 19.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        reached = accept_table(replace(acceptance, level=middle), setting).accept_length
-        low, high = (middle, high) if reached < accept_length else (low, middle)
-    return (low + high) / 2

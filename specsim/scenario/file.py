@@ -14,29 +14,18 @@ from specsim.scenario.override import Override, parse_overrides
 from specsim.textfile import read_text
 
 SCHEMA = "specsim.scenario/1"
-KEYS = ("schema", "name", "description", "profile", "set")
+TEXTS = ("name", "description", "profile")
+KEYS = ("schema", *TEXTS, "set")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named what-if.
-
-    Parameters
-    ----------
-    name
-        Of the scenario.
-    profile
-        Shipped profile or file that it starts from; None is the default.
-    overrides
-        In order.
-    description
-        For people.
-    """
+    """A named what-if."""
 
     name: str
-    profile: str | None
-    overrides: tuple[Override, ...]
-    description: str = ""
+    profile: str | None  # shipped profile or file that it starts from; None is the default
+    overrides: tuple[Override, ...]  # in order
+    description: str = ""  # for people
 
     def applied(self) -> Applied:
         """Return the changed profile under the scenario's name."""
@@ -70,29 +59,21 @@ def scenario_from_toml(text: str, origin: str | Path) -> Scenario:
             "is not that of a scenario",
             f'write schema = "{SCHEMA}"',
         )
-    for key in document:
+    for key, value in document.items():
         if key not in KEYS:
             raise UnknownNameError(f"{origin}: key", key, KEYS)
-    texts = {}
-    for key in ("name", "description", "profile"):
-        value = document.get(key, "")
-        if not isinstance(value, str):
+        if key in TEXTS and not isinstance(value, str):
             raise FormatError(f"{origin}: {key} = {value!r}", "must be a text", "put it in quotes")
-        texts[key] = value
     overrides = document.get("set", [])
     if not isinstance(overrides, list) or not all(isinstance(o, str) for o in overrides):
         raise FormatError(
             f"{origin}: set", "must be a list of texts", 'write set = ["allreduce.latency=*0.5"]'
         )
-    profile = texts["profile"] or None
+    profile = document.get("profile") or None
     if profile is not None and profile.endswith(".toml") and isinstance(origin, Path):
         profile = str(origin.parent / profile)
-    return Scenario(
-        texts["name"] or Path(origin).stem,
-        profile,
-        parse_overrides(overrides),
-        texts["description"],
-    )
+    name = document.get("name") or Path(origin).stem
+    return Scenario(name, profile, parse_overrides(overrides), document.get("description", ""))
 
 
 def load_server(source: str | None, overrides: Sequence[str] = ()) -> Applied:
@@ -103,25 +84,23 @@ def load_server(source: str | None, overrides: Sequence[str] = ()) -> Applied:
     UnknownNameError, FormatError, InputError
         If it is none of these, or an override is wrong.
     """
-    base = Applied(load_profile(source)) if not _is_scenario(source) else _scenario(source)
+    if source is not None and _is_scenario(source):
+        scenario = read_scenario(source)
+        base = scenario.applied()
+        if scenario.description:
+            base = replace(base, notes=(f"{scenario.name}: {scenario.description}", *base.notes))
+    else:
+        base = Applied(load_profile(source))
     more = apply_overrides(base.profile, parse_overrides(overrides))
     return Applied(more.profile, (*base.notes, *more.notes))
 
 
-def _scenario(source: str | None) -> Applied:
-    scenario = read_scenario(str(source))
-    applied = scenario.applied()
-    about = (f"{scenario.name}: {scenario.description}",) if scenario.description else ()
-    return Applied(applied.profile, (*about, *applied.notes))
-
-
-def _is_scenario(source: str | None) -> bool:
+def _is_scenario(source: str) -> bool:
     """Whether a file says that it is a scenario."""
-    if source is None or not source.endswith(".toml") or not Path(source).is_file():
+    if not source.endswith(".toml") or not Path(source).is_file():
         return False
     try:
-        return str(tomllib.loads(Path(source).read_text("utf-8")).get("schema")).startswith(
-            "specsim.scenario/"
-        )
+        schema = tomllib.loads(Path(source).read_text("utf-8")).get("schema")
     except (OSError, ValueError):
         return False  # the profile's reader says what is wrong
+    return str(schema).startswith("specsim.scenario/")

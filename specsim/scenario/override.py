@@ -10,50 +10,43 @@ from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import ACCEPTANCE, COST
 
 SETUP_TEXT = {
-    "gpu": ("hardware", "gpu"),
-    "link": ("hardware", "link"),
-    "allreduce": ("hardware", "allreduce"),
-    "model": ("model", "id"),
-    "quantisation": ("model", "quantisation"),
-    "draft": ("draft", "id"),
-    "engine": ("engine", "name"),
-    "engine.version": ("engine", "version"),
-    "attention_backend": ("engine", "attention_backend"),
-    "kv_dtype": ("engine", "kv_dtype"),
+    "gpu": "hardware.gpu",
+    "link": "hardware.link",
+    "allreduce": "hardware.allreduce",
+    "model": "model.id",
+    "quantisation": "model.quantisation",
+    "draft": "draft.id",
+    "engine": "engine.name",
+    "engine.version": "engine.version",
+    "attention_backend": "engine.attention_backend",
+    "kv_dtype": "engine.kv_dtype",
 }
-"""Keys of setup.toml that hold a text: section and field."""
+"""Keys of setup.toml that hold a text, and where they stand in it."""
 
 SETUP_COUNT = {
-    "gpus": ("hardware", "gpu_count"),
-    "tp": ("engine", "tp"),
-    "dp": ("engine", "dp"),
-    "ep": ("engine", "ep"),
-    "max_running_requests": ("engine", "max_running_requests"),
-    "cuda_graph_max_bs": ("engine", "cuda_graph_max_bs"),
-    "kv_tokens": ("engine", "kv_tokens"),
-    "chunked_prefill_size": ("engine", "chunked_prefill_size"),
-    "page_size": ("engine", "page_size"),
+    "gpus": "hardware.gpu_count",
+    "tp": "engine.tp",
+    "dp": "engine.dp",
+    "ep": "engine.ep",
+    "max_running_requests": "engine.max_running_requests",
+    "cuda_graph_max_bs": "engine.cuda_graph_max_bs",
+    "kv_tokens": "engine.kv_tokens",
+    "chunked_prefill_size": "engine.chunked_prefill_size",
+    "page_size": "engine.page_size",
 }
 """Keys that hold a whole number."""
 
 SETUP_NUMBER = {
-    "mem_fraction_static": ("engine", "mem_fraction_static"),
-    "weight_bytes": ("model", "weight_bytes"),
-    "input_len": ("workload", "input_len"),
-    "output_len": ("workload", "output_len"),
-    "input_cached": ("workload", "input_cached"),
-    "context": ("workload", "input_len"),
+    "mem_fraction_static": "engine.mem_fraction_static",
+    "weight_bytes": "model.weight_bytes",
+    "input_len": "workload.input_len",
+    "output_len": "workload.output_len",
+    "input_cached": "workload.input_cached",
+    "context": "workload.input_len",
 }
 """Keys that hold a number; ``context`` keeps the cached share of the prompt."""
 
-ROWS = COST | {name: row for name, row in ACCEPTANCE.items() if name != "accept_level"}
-PARAMETERS = {
-    key: name
-    for name, row in ROWS.items()
-    for key in (name, *row.set_as[:1])
-    if key not in SETUP_TEXT
-}
-"""Keys that change a parameter of the profile, and its name; ``draft`` is the drafter."""
+SETUP = SETUP_TEXT | SETUP_COUNT | SETUP_NUMBER
 
 ACCEPT_LENGTH = "accept_length"
 
@@ -71,32 +64,30 @@ ALIASES = {
     "context_len": "context",
     "isl": "input_len",
     "osl": "output_len",
-    **{alias: row.set_as[0] for row in ROWS.values() for alias in row.set_as[1:]},
+    "allreduce.alpha": "allreduce.latency",
 }
+"""Other words for a key."""
+
+
+def parameter_keys() -> dict[str, str]:
+    """Keys that change a parameter of the profile, and its name; ``draft`` is the drafter."""
+    rows = COST | {name: row for name, row in ACCEPTANCE.items() if name != "accept_level"}
+    keys = {key: name for name, row in rows.items() for key in (name, *row.set_as)}
+    return {key: name for key, name in keys.items() if key not in SETUP}
 
 
 def override_keys() -> tuple[str, ...]:
     """Return every key that an override may have."""
-    return tuple(sorted({*SETUP_TEXT, *SETUP_COUNT, *SETUP_NUMBER, *PARAMETERS, ACCEPT_LENGTH}))
+    return tuple(sorted({*SETUP, *parameter_keys(), ACCEPT_LENGTH}))
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One change.
+    """One change."""
 
-    Parameters
-    ----------
-    key
-        One of :func:`override_keys`.
-    text
-        What stands behind ``=``, or behind ``=*``.
-    factor
-        Whether it multiplies.
-    """
-
-    key: str
-    text: str
-    factor: bool = False
+    key: str  # one of `override_keys`
+    text: str  # what stands behind ``=``, or behind ``=*``
+    factor: bool = False  # whether it multiplies
 
     @property
     def label(self) -> str:

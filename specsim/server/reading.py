@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from specsim.engine import engine_names
+from specsim.engine import ENGINES
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import Gpu, gpu_from_table, load_gpu
 from specsim.library import is_file
-from specsim.server.spec import REQUIRED, SECTIONS, Setup
+from specsim.server.spec import REQUIRED, SECTIONS, CurrentSetting, Setup
 from specsim.textfile import read_toml, shown
 
 if TYPE_CHECKING:
@@ -74,19 +74,12 @@ def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup")
             raise FormatError(f"{origin}: [{name}]", "is missing", f"add a section [{name}]")
     sections = {name: _section(name, mapping[name], origin) for name in SECTIONS if name in mapping}
     engine = sections["engine"].name
-    if engine not in engine_names():
-        raise UnknownNameError(f"{origin}: [engine] name", engine, engine_names())
-    part = "[current]"
+    if engine not in ENGINES:
+        raise UnknownNameError(f"{origin}: [engine] name", engine, ENGINES)
     try:
-        if "current" in sections:
-            sections["current"] = sections["current"].setting
-        part = "[model]"
-        setup = Setup(**sections)
-        part = "[workload]"
-        _ = setup.workload.workload
+        return Setup(**sections)
     except InputError as error:
-        raise _in_file(f"{origin}: {part}", error) from None
-    return setup
+        raise _in_file(str(origin), error) from None
 
 
 def setup_from_shipped(mapping: Mapping[str, Any]) -> Setup:
@@ -95,15 +88,8 @@ def setup_from_shipped(mapping: Mapping[str, Any]) -> Setup:
     Only for the profiles that ship: a test reads them with :func:`setup_from_mapping` too, which
     costs a third of a second more (pydantic).
     """
-    sections: dict[str, Any] = {}
-    for name in SECTIONS:
-        if name in mapping:
-            table = mapping[name]
-            read = {k: READ[k](v) for k, v in table.items() if k in READ}
-            sections[name] = SECTIONS[name](**(table | read))
-    if "current" in sections:
-        sections["current"] = sections["current"].setting
-    return Setup(**sections)
+    sections = {name: mapping[name] for name in SECTIONS if name in mapping}
+    return Setup(**{name: _made(name, _read(table)) for name, table in sections.items()})
 
 
 def setup_to_mapping(setup: Setup) -> dict[str, Any]:
@@ -127,33 +113,36 @@ def _plain(value: object) -> object:
 
 
 def _section(name: str, raw: object, origin: str | Path) -> Any:
-    """Check one section of the file and return it as its dataclass."""
+    """Check one section of the file and return what it says."""
     from pydantic import ValidationError  # here: a profile that ships does not need it
 
     where = f"{origin}: [{name}]"
     if not isinstance(raw, Mapping):
         raise FormatError(where, "must be a table", f"write [{name}] and its keys below")
     table = {key: value for key, value in raw.items() if not _is_blank(value)}
-    folder = origin.parent if isinstance(origin, Path) else Path()
-    key = ""
-    try:
+    if isinstance(origin, Path):
         for key in PATHS.get(name, ()):
-            if isinstance(table.get(key), str):
-                table[key] = _from_folder(folder, key, table[key])
-        for key in READ.keys() & table.keys():
-            table[key] = READ[key](table[key])
-        key = ""
-        checked = _schema(name).model_validate(table)
-        return SECTIONS[name](**{k: getattr(checked, k) for k in checked.model_fields_set})
+            given = table.get(key)
+            if isinstance(given, str) and (key == "config" or is_file(given)):
+                table[key] = str(origin.parent / Path(given).expanduser())
+    try:
+        checked = _schema(name).model_validate(_read(table))
+        return _made(name, {key: getattr(checked, key) for key in checked.model_fields_set})
     except ValidationError as error:
         raise _complaint(origin, name, error) from None
     except InputError as error:
-        raise _in_file(f"{where} {key}".strip(), error) from None
+        raise _in_file(where, error) from None
 
 
-def _from_folder(folder: Path, key: str, name: str) -> str:
-    """Return a path in a setup as it counts from the setup's folder; an id as it stands."""
-    return str(folder / Path(name).expanduser()) if key == "config" or is_file(name) else name
+def _read(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a section with those that the file writes otherwise turned round."""
+    return {key: READ[key](value) if key in READ else value for key, value in table.items()}
+
+
+def _made(name: str, values: dict[str, Any]) -> Any:
+    """Return what a section stands for: its dataclass, or the setting of [current]."""
+    section = SECTIONS[name](**values)
+    return section.setting if isinstance(section, CurrentSetting) else section
 
 
 def _gpu(value: object) -> object:
@@ -164,7 +153,8 @@ def _gpu(value: object) -> object:
         return load_gpu(value) if is_file(value) else value
     if isinstance(value, Gpu):
         return value
-    raise InputError(shown(value), "is neither a library id nor a table", "put the id in quotes")
+    given = f"gpu = {shown(value)}"
+    raise InputError(given, "is neither a library id nor a table", "put the id in quotes")
 
 
 def _allreduce(value: object) -> object:
@@ -173,7 +163,7 @@ def _allreduce(value: object) -> object:
         return value
     if not isinstance(value, Mapping) or not value:
         raise InputError(
-            shown(value),
+            f"allreduce = {shown(value)}",
             "is neither a name nor a table of bytes and seconds",
             'write e.g. "fused" or {"65536" = 42e-6}',
         )
@@ -181,7 +171,7 @@ def _allreduce(value: object) -> object:
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not (re.fullmatch(r"[1-9][0-9]{0,14}", str(size)) and number and 0 < seconds < math.inf):
             raise InputError(
-                f"{shown(size)} = {shown(seconds)}",
+                f"allreduce: {shown(size)} = {shown(seconds)}",
                 "must be a whole number of bytes and a positive number of seconds",
                 'write e.g. "65536" = 42e-6',
             )

@@ -80,6 +80,7 @@ class WorkloadSpec:
         at_least(self, 1, "output_len")
         at_least(self, 0, "input_len", "input_cached", "input_len_cv", "output_len_cv")
         at_least(self, 0, "temperature")
+        _ = self.workload
 
     @property
     def workload(self) -> Workload:
@@ -165,7 +166,7 @@ class Setup:
     def __post_init__(self) -> None:
         if (self.model.id is None) == (self.model.config is None):
             raise InputError(
-                "model",
+                "[model]",
                 "must have either id or config",
                 "give a library id, or the path of the model's config.json",
             )

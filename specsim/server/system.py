@@ -136,7 +136,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
             "set gpu_count to the GPUs of the server",
         )
     link = load_link(hardware.link)
-    model = load_model(setup.model.config or str(setup.model.id))
+    model = load_model(setup.model.config or str(setup.model.id), setup.model.quantisation)
     target = shard(
         model,
         setup.model.quantisation or "native",

@@ -4,13 +4,21 @@ The closed-form sibling is :mod:`specsim.analytic`; both take the same case, and
 they agree.
 """
 
-from specsim.simulate.asked_load import parse_load, read_trace
-from specsim.simulate.demand import Trace
-from specsim.simulate.engine_policies import sglang_default, sglang_table, vllm_ranges
-from specsim.simulate.gears import Adaptation
-from specsim.simulate.policy import Follow, Policy, Tier, by_batch, fixed, on_off
-from specsim.simulate.result import SimulationResult
+from specsim.simulate.adaptation import Adaptation, idle_plan
+from specsim.simulate.arrivals import Trace, parse_load, read_trace
+from specsim.simulate.policy import (
+    Follow,
+    Policy,
+    Tier,
+    by_batch,
+    fixed,
+    on_off,
+    sglang_default,
+    sglang_table,
+    vllm_ranges,
+)
 from specsim.simulate.run import simulate
+from specsim.simulate.summary import SimulationResult
 
 __all__ = [
     "Adaptation",
@@ -21,6 +29,7 @@ __all__ = [
     "Trace",
     "by_batch",
     "fixed",
+    "idle_plan",
     "on_off",
     "parse_load",
     "read_trace",

@@ -15,10 +15,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from specsim.acceptance import REQUESTS, AcceptTable
-from specsim.errors import InputError
+from specsim.simulate.arrivals import Trace
 from specsim.workload import Lengths, Workload
 
 if TYPE_CHECKING:
@@ -26,54 +26,6 @@ if TYPE_CHECKING:
 
 BLOCK = 8 * REQUESTS
 """Requests drawn together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """Requests to replay; arrays of equal length, arrivals in rising order.
-
-    Parameters
-    ----------
-    arrival_s
-        When each request arrives, seconds >= 0.
-    input_len, output_len
-        Whole tokens, at least 0 and 1.
-
-    Raises
-    ------
-    InputError
-        If a value is out of range, or the arrays do not match.
-    """
-
-    arrival_s: Floats
-    input_len: Ints
-    output_len: Ints
-
-    def __post_init__(self) -> None:
-        shapes = {self.arrival_s.shape, self.input_len.shape, self.output_len.shape}
-        if len(shapes) != 1 or self.arrival_s.ndim != 1 or self.arrival_s.size == 0:
-            raise InputError(
-                f"trace of {sorted(shapes)}",
-                "needs columns of one length",
-                "give a row per request",
-            )
-        if not np.isfinite(self.arrival_s).all() or (self.arrival_s < 0).any():
-            raise InputError("trace arrivals", "must be finite and >= 0", "give seconds")
-        if (np.diff(self.arrival_s) < 0).any():
-            raise InputError("trace arrivals", "must be in rising order", "sort the rows")
-        if (self.input_len < 0).any() or (self.output_len < 1).any():
-            raise InputError(
-                "trace lengths", "must be at least 0 in and 1 out", "give whole tokens"
-            )
-
-    @classmethod
-    def of(cls, arrival_s: ArrayLike, input_len: ArrayLike, output_len: ArrayLike) -> Trace:
-        """Build a trace from anything array-like."""
-        return cls(
-            np.asarray(arrival_s, dtype=np.float64),
-            np.asarray(input_len, dtype=np.int64),
-            np.asarray(output_len, dtype=np.int64),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,44 +48,33 @@ class Streams:
 class Demand:
     """Requests in the order in which they are issued, drawn as far as they are asked for.
 
-    Attributes
-    ----------
-    input_len, new_tokens, output_len
-        Prompt, prompt tokens that the prefix cache does not hold, answer; tokens.
-    given
-        Answer tokens that precede the first drawn round: 1, from the prefill; more for a request
-        that was in progress at the start.
-    rounds
-        Rounds until the answer is complete.
-    tokens, kv
-        For each of these rounds: tokens emitted (the last round's surplus included), and tokens
-        in the KV cache at its start.
-    gear, drawn
-        With a policy (`gears`, the last of which is the table): the gear that each request's
-        tokens are of, and what it would emit under each.
+    Each setting that a policy may choose among, a gear, has its accept table; without a policy
+    there is one. A request has the tokens of the last gear until its gear is changed.
     """
 
     def __init__(
         self,
         workload: Workload,
-        table: AcceptTable,
+        tables: tuple[AcceptTable, ...],
         streams: Streams,
         trace: Trace | None = None,
-        gears: tuple[AcceptTable, ...] = (),
     ) -> None:
-        self._workload, self._table, self._streams, self._trace = workload, table, streams, trace
-        self._gears = gears
+        self._workload, self._tables, self._streams, self._trace = workload, tables, streams, trace
         self._counting = np.arange(0.0)
         self._ones = np.ones(0, dtype=np.int8)
         self.input_len: list[int] = []
-        self.new_tokens: list[int] = []
+        self.new_tokens: list[int] = []  # prompt tokens that the prefix cache does not hold
         self.output_len: list[int] = []
+        # answer tokens before the first drawn round: 1, from the prefill; more for a request that
+        # was in progress at the start
         self.given: list[int] = []
-        self.rounds: list[int] = []
+        self.rounds: list[int] = []  # until the answer is complete
+        # of each of these rounds: tokens emitted, the last one's surplus included, and tokens in
+        # the KV cache at its start
         self.tokens: list[NDArray[np.int8]] = []
         self.kv: list[Floats] = []
         self.gear: list[int] = []
-        self.drawn: list[tuple[NDArray[np.int8], ...]] = []
+        self._drawn: list[tuple[NDArray[np.int8], ...]] = []  # what each gear would emit
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -154,7 +95,7 @@ class Demand:
             else:
                 rows = slice(first, first + BLOCK)
                 inputs, outputs = self._trace.input_len[rows], self._trace.output_len[rows]
-            quantile = self._quantiles(outputs) * len(self._table.survival) // REQUESTS
+            quantile = self._quantiles(outputs) * len(self._tables[-1].survival) // REQUESTS
             self._append(inputs, outputs, np.ones_like(outputs), quantile)
 
     def _quantiles(self, outputs: Ints) -> Ints:
@@ -176,23 +117,14 @@ class Demand:
         met = Lengths(output.mean * (1.0 + output.cv**2), output.cv)
         start = self._streams.start
         inputs, outputs = self._inputs(start, count), stratified(met, start, count, minimum=2)
-        quantile = running_quantiles(self._table, start, count)
+        quantile = running_quantiles(self._tables[-1], start, count)
         behind = 1 + np.floor(start.random(count) * (outputs - 1)).astype(np.int64)
         self._append(inputs, outputs, behind, quantile)
 
     def forget_after(self, count: int) -> None:
         """Keep only the first `count` of the requests in progress."""
-        for column in (
-            self.input_len,
-            self.new_tokens,
-            self.output_len,
-            self.given,
-            self.rounds,
-            self.tokens,
-            self.kv,
-            self.gear,
-            self.drawn,
-        ):
+        columns = (self.input_len, self.new_tokens, self.output_len, self.given, self.rounds)
+        for column in (*columns, self.tokens, self.kv, self.gear, self._drawn):
             del column[count:]
 
     def _inputs(self, rng: np.random.Generator, count: int) -> Ints:
@@ -209,20 +141,16 @@ class Demand:
         self.new_tokens += new.tolist()
         self.output_len += outputs.tolist()
         self.given += given.tolist()
-        self.gear += [len(self._gears) - 1] * len(given)
+        self.gear += [len(self._tables) - 1] * len(given)
         start = inputs + given
-        if self._table.survival.shape[1] == 1:  # a token per round: all rows are views of two
+        if self._tables[-1].survival.shape[1] == 1:  # a token per round: all are views of two rows
             self.rounds += need.tolist()
             self._lengthen(int((start + need).max(initial=0)), longest)
             self.tokens += [self._ones] * len(need)
             self.kv += [self._counting[first:] for first in start.tolist()]
             return
-        if self._gears:
-            tokens = self._draw_all(quantile, longest).astype(np.int64)
-        else:
-            tokens = self._table.emitted(
-                quantile, self._streams.accept.random((len(quantile), longest))
-            )
+        uniform = self._streams.accept.random((len(quantile), longest))
+        tokens = self._tables[-1].emitted(quantile, uniform)
         total = np.cumsum(tokens, axis=1)
         rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
         keep = int(rounds.max(initial=0))
@@ -230,31 +158,16 @@ class Demand:
         self.rounds += rounds.tolist()
         self.tokens += list(tokens[:, :keep].astype(np.int8))
         self.kv += list((total[:, :keep] + start[:, None]).astype(np.float64))
-
-    def _draw_all(self, quantile: Ints, longest: int) -> NDArray[np.int8]:
-        """Draw what requests emit under every gear, from the same numbers; returns the last."""
-        uniform = self._streams.accept.random((len(quantile), longest))
-        every = [table.emitted(quantile, uniform).astype(np.int8) for table in self._gears]
-        self.drawn += list(zip(*every, strict=True))
-        return every[-1]
+        if len(self._tables) > 1:  # from the same numbers
+            drawn = [table.emitted(quantile, uniform).astype(np.int8) for table in self._tables]
+            self._drawn += list(zip(*drawn, strict=True))
 
     def change_gear(self, request: int, gear: int, done: int, need: int) -> int:
         """From its round `done` on, let a request emit what another gear gives.
 
-        Parameters
-        ----------
-        request, gear
-            Who, and the gear.
-        done
-            Drawn rounds that it has behind it.
-        need
-            Answer tokens that it still needs.
-
-        Returns
-        -------
-        Rounds until it has them.
+        Returns the rounds until it has the `need` tokens that it still needs.
         """
-        row = self.drawn[request][gear][done : done + need]
+        row = self._drawn[request][gear][done : done + need]
         total = np.cumsum(row, dtype=np.int64)
         left = int(np.searchsorted(total, need)) + 1 if need > 0 else 0
         row = row[:left]

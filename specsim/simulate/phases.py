@@ -33,42 +33,24 @@ end. Phases that take no time are left out."""
 
 
 def phase_records(
-    rounds: Records, prefills: Records, pricer: RoundPricer, first: int = 0
+    rounds: Records, prefills: Records, pricers: tuple[RoundPricer, ...], first: int = 0
 ) -> Records:
     """Put the phases of rounds on the engine's timeline.
 
     Parameters
     ----------
     rounds, prefills
-        Rows of `result.ROUND_DTYPE` and `result.PREFILL_DTYPE`.
-    pricer
-        What the rounds were priced with.
+        Rows of `records.ROUND_DTYPE` and `records.PREFILL_DTYPE`.
+    pricers
+        What the rounds were priced with, by their gear.
     first
         Number of the first of these rounds.
-    """
-    parts = [_prefill_phases(rounds, prefills, first)]
-    if len(rounds):
-        parts += _round_phases(rounds, pricer, first)
-    return _in_order(parts)
-
-
-def geared_phases(
-    rounds: Records, prefills: Records, pricers: tuple[RoundPricer, ...], first: int = 0
-) -> Records:
-    """Return the same of rounds that ran with the settings of a policy.
-
-    Parameters
-    ----------
-    rounds, prefills, first
-        As :func:`phase_records` takes them.
-    pricers
-        For each gear.
     """
     parts = [_prefill_phases(rounds, prefills, first)]
     for gear, pricer in enumerate(pricers):
         where = np.flatnonzero(rounds["gear"] == gear)
         if len(where):
-            table = np.concatenate(_round_phases(rounds[where], pricer, 0))
+            table = np.concatenate(_round_phases(rounds[where], pricer))
             table["round"] = first + where[table["round"]]
             parts.append(table)
     return _in_order(parts)
@@ -80,7 +62,7 @@ def _in_order(parts: list[Records]) -> Records:
     return np.asarray(table[np.argsort(table["start_s"], kind="stable")])
 
 
-def _round_phases(rounds: Records, pricer: RoundPricer, first: int) -> list[Records]:
+def _round_phases(rounds: Records, pricer: RoundPricer) -> list[Records]:
     batch = rounds["batch"]
     plan, setting = pricer.plan, pricer.plan.setting
     time = pricer.exact(batch, rounds["kv_tokens"])
@@ -102,7 +84,7 @@ def _round_phases(rounds: Records, pricer: RoundPricer, first: int) -> list[Reco
     for name, lane, seconds, tokens in chain:
         if name == "extend":
             verified_at = at
-        parts.append(_table(name, lane, rounds, at, at + seconds, tokens, first))
+        parts.append(_table(name, lane, rounds, at, at + seconds, tokens))
         at = at + seconds
     emitted = rounds["accepted"] + rounds["active"]
     # Under overlap, the last round's results are processed at once, the next one is scheduled
@@ -117,16 +99,16 @@ def _round_phases(rounds: Records, pricer: RoundPricer, first: int) -> list[Reco
     }.get(pricer.timeline, (("host", rounds["start_s"], 1.0),))
     for name, begin, share in shares:
         end = begin + share * time.host_s
-        parts.append(_table(name, "cpu", rounds, begin, end, emitted, first))
+        parts.append(_table(name, "cpu", rounds, begin, end, emitted))
     return parts
 
 
 def _table(
-    name: str, lane: str, rounds: Records, start: Floats, end: Floats, tokens: Floats, first: int
+    name: str, lane: str, rounds: Records, start: Floats, end: Floats, tokens: Floats
 ) -> Records:
     table = np.zeros(len(rounds), dtype=PHASE_DTYPE)
     table["phase"], table["lane"] = name, lane
-    table["round"] = first + np.arange(len(rounds))
+    table["round"] = np.arange(len(rounds))
     table["start_s"], table["end_s"] = start, end
     table["batch"], table["tokens"] = rounds["batch"], tokens
     if name == "target":

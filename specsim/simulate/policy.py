@@ -19,9 +19,11 @@ small buffer), so `switch_s` is 0 by default: assumed, nobody published a measur
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specsim.errors import InputError
 
@@ -31,22 +33,12 @@ NEVER = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """How a tier with several numbers of steps follows the acceptance (EMA).
+    """How a tier with several numbers of steps follows the acceptance (EMA)."""
 
-    Parameters
-    ----------
-    alpha
-        Weight of the newest round.
-    warmup, interval
-        Rounds before the first look, and from one look to the next.
-    up, down
-        Added to the thresholds, drafts.
-    """
-
-    alpha: float = 0.2
-    warmup: int = 10
-    interval: int = 5
-    up: float = 0.0
+    alpha: float = 0.2  # weight of the newest round
+    warmup: int = 10  # rounds before the first look
+    interval: int = 5  # rounds from one look to the next
+    up: float = 0.0  # added to the thresholds, drafts
     down: float = -0.25
 
     def __post_init__(self) -> None:
@@ -62,24 +54,12 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What runs from `first_batch` running requests on.
+    """What runs from `first_batch` running requests on."""
 
-    Parameters
-    ----------
-    first_batch
-        Entered from below at this batch.
-    steps
-        Numbers of draft steps; several are chosen among by `follow`.
-    follow
-        See :class:`Follow`.
-    leave_below
-        Left downward only below this batch; None is `first_batch`: no hysteresis.
-    """
-
-    first_batch: int
-    steps: tuple[int, ...]
+    first_batch: int  # entered from below at this batch
+    steps: tuple[int, ...]  # numbers of draft steps; several are chosen among by `follow`
     follow: Follow = Follow()
-    leave_below: int | None = None
+    leave_below: int | None = None  # left downward only below this batch; None: no hysteresis
 
     def __post_init__(self) -> None:
         if not self.steps or min(self.steps) < 0 or max(self.steps) > 64:
@@ -125,35 +105,15 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Draft steps by running batch.
-
-    Parameters
-    ----------
-    name
-        For people.
-    tiers
-        In rising order of `first_batch`; the first begins at 1.
-    initial_steps
-        Where a tier that has it among its candidates begins; else in the middle, as SGLang does.
-    dwell_rounds
-        Least rounds between two changes of the tier (no engine that was read has it: 0).
-    padded
-        Whether the batch is looked up as the captured size that it is padded to (SGLang).
-    switch_s
-        Added to the first round after a change of the steps, seconds.
-
-    Raises
-    ------
-    InputError
-        If the tiers do not begin at 1 and rise, or a number is negative.
-    """
+    """Draft steps by running batch."""
 
     name: str
-    tiers: tuple[Tier, ...]
+    tiers: tuple[Tier, ...]  # in rising order of `first_batch`; the first begins at 1
+    # where a tier that has it among its candidates begins; else in the middle, as SGLang does
     initial_steps: int | None = None
-    dwell_rounds: int = 0
-    padded: bool = False
-    switch_s: float = 0.0
+    dwell_rounds: int = 0  # least rounds between two changes of the tier (no engine read has it)
+    padded: bool = False  # whether the batch is looked up as the captured size it is padded to
+    switch_s: float = 0.0  # added to the first round after a change of the steps
 
     def __post_init__(self) -> None:
         firsts = [tier.first_batch for tier in self.tiers]
@@ -293,3 +253,86 @@ def on_off(steps: int, off_above: int, on_below: int, dwell_rounds: int = 0) -> 
         (Tier(1, (steps,)), Tier(off_above + 1, (0,), leave_below=on_below)),
         dwell_rounds=dwell_rounds,
     )
+
+
+# --- as the engines ship and read them
+
+
+def vllm_ranges(ranges: Sequence[tuple[int, int, int]]) -> Policy:
+    """Return the policy of vLLM's ``num_speculative_tokens_per_batch_size``: (first, last, K).
+
+    Gaps keep the K before them (0.33.0 ``v1/spec_decode/dynamic/utils.py``).
+
+    Raises
+    ------
+    InputError
+        If a range is empty, overlaps another, or the first does not begin at 1.
+    """
+    end, table = 0, {}
+    for first, last, steps in sorted(ranges):
+        if first > last or first <= end:
+            raise InputError(
+                f"range {first}..{last}", "is empty or overlaps", "give (first, last, K) in order"
+            )
+        end, table[first] = last, steps
+    return by_batch(table, name="num_speculative_tokens_per_batch_size")
+
+
+def sglang_default() -> Policy:
+    """Return SGLang's own adaptive table (0.5.23 ``adaptive_spec_params.py:26-51``).
+
+    Its servers begin with the middle one of all candidates unless told otherwise.
+    """
+    eager, calm = Follow(down=-0.25), Follow(down=0.0)
+    tiers = (
+        Tier(1, (1, 3, 5, 7), eager),
+        Tier(8, (0, 1, 3), calm),
+        Tier(32, (0, 1), calm),
+        Tier(64, (0,), calm),
+    )
+    return Policy("SGLang's default table", tiers, initial_steps=3, padded=True)
+
+
+def sglang_table(text: str | Mapping[str, Any]) -> Policy:
+    """Return the policy of a ``--speculative-adaptive-config`` file's content.
+
+    Keys that are whole numbers are batches; other keys are defaults of all of them. Batches below
+    the first one take the first, as SGLang routes them.
+
+    Raises
+    ------
+    InputError
+        If there is no batch, a value is not as SGLang wants it, or it caps by `ceiling_coeff`,
+        which is not modelled.
+    """
+    try:
+        content = json.loads(text) if isinstance(text, str) else dict(text)
+        defaults = {key: value for key, value in content.items() if not key.isdigit()}
+        batches = sorted((key for key in content if key.isdigit()), key=int)
+        tiers = [_tier(int(key), {**defaults, **content[key]}) for key in batches]
+    except InputError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            "adaptive table", f"cannot be read ({error})", 'write {"1": {"candidate_steps": [3]}}'
+        ) from None
+    if tiers:
+        tiers[0] = replace(tiers[0], first_batch=1)
+    union = sorted({steps for tier in tiers for steps in tier.steps})
+    middle = union[len(union) // 2] if union else None
+    return Policy("adaptive table", tuple(tiers), initial_steps=middle, padded=True)
+
+
+def _tier(batch: int, entry: Mapping[str, Any]) -> Tier:
+    if float(entry.get("ceiling_coeff", 0)) > 0:
+        raise InputError(
+            f"ceiling_coeff {entry['ceiling_coeff']}", "is not modelled", "leave it out, or 0"
+        )
+    follow = Follow(
+        float(entry.get("ema_alpha", 0.2)),
+        int(entry.get("warmup_batches", 10)),
+        int(entry.get("update_interval", 5)),
+        float(entry.get("up_hysteresis", 0.0)),
+        float(entry.get("down_hysteresis", -0.25)),
+    )
+    return Tier(batch, tuple(int(steps) for steps in entry["candidate_steps"]), follow)

@@ -34,7 +34,7 @@ from specsim.cost import (
     prefill_s,
     round_time,
 )
-from specsim.cost.draft import overhead_s
+from specsim.cost.forward import overhead_s
 from specsim.engine import RunPlan, padded_batch
 
 if TYPE_CHECKING:
@@ -251,8 +251,3 @@ class PrefillPricer:
             one, far = prefill_s(self.cost, [1.0, 1.0], [0.0, FAR], self.speculates).tolist()
             self._pair_s = (far - one) / FAR
         return block[tokens % PREFILL_BLOCK] + pairs * self._pair_s
-
-    def exact(self, tokens: int, pairs: float, mixed: bool) -> float:
-        """Time of a step by the full formula, seconds."""
-        context = pairs / tokens if tokens else 0.0
-        return float(prefill_s(self.cost, tokens, context, self.speculates, mixed))

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
-from specsim.acceptance import AcceptTable
 from specsim.case import Case
 from specsim.cost import CostModel
 from specsim.errors import InputError
 from specsim.metrics import Records
-from specsim.simulate.clients import Budget, client, poisson, replay, visitor
-from specsim.simulate.demand import Demand, Streams, Trace, stratified
-from specsim.simulate.gears import Adaptation, Gearbox
+from specsim.simulate.adaptation import Adaptation, Gear, GearChoice
+from specsim.simulate.arrivals import Budget, Trace, client, poisson, replay, visitor
+from specsim.simulate.demand import Demand, Streams, stratified
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
-from specsim.simulate.result import SimulationResult
 from specsim.simulate.server import Server
 from specsim.simulate.steady import held_batch, steady_decode
-from specsim.simulate.summary import Course, Window, summarise
-from specsim.simulate.tables import build_tables
+from specsim.simulate.summary import Course, SimulationResult, Window, summarise
 from specsim.workload import VaryingLoad
+
+if TYPE_CHECKING:
+    from specsim.arrays import Flags
 
 LEAST_REQUESTS = 96
 """Requests measured by default beyond those in progress at the start."""
 
 OPEN_REQUESTS = 1000
 """The same for open loops, whose arrivals are the larger noise."""
-
 
 FOREVER = 2**62
 """A goal that is never reached: the clients decide when a run ends."""
@@ -45,7 +44,6 @@ def simulate(
     rng: np.random.Generator,
     requests: int | None = None,
     warmup: int | None = None,
-    round_by_round: bool = False,
     record_rounds: bool = True,
     trace: Trace | None = None,
     varying: VaryingLoad | None = None,
@@ -74,8 +72,6 @@ def simulate(
     warmup
         Completions (open loop: arrivals) before the window; by default a quarter of the batch
         (open loop: a tenth of `requests`), for the start is already met in a long run.
-    round_by_round
-        Play every round phase by phase on GPU, CPU and link: slow, with the same records.
     record_rounds
         Whether the result keeps the tables of rounds and prefill steps.
     trace
@@ -98,7 +94,7 @@ def simulate(
     for name, value, least in (("requests", requests, 1), ("warmup", warmup, 0)):
         if value is not None and value < least:
             raise InputError(f"{name} {value}", f"must be at least {least}", "leave it out")
-    run = _Run(cost, case, Streams.of(rng), round_by_round, adaptation)
+    run = _Run(cost, case, Streams.of(rng), adaptation)
     load = case.load
     if varying is not None and varying.unit == "clients":
         until = partial(_until, varying.duration_s)
@@ -113,7 +109,7 @@ def simulate(
                 "a policy", "has nothing to choose at a held batch", "simulate its setting there"
             )
         pricer = RoundPricer.of(cost, case.plan, case.table.accept_length, held_batch(case))
-        return steady_decode(case, run.streams, pricer, requests, round_by_round, record_rounds)
+        return steady_decode(case, run.streams, pricer, requests, record_rounds)
     if load.kind == "open_loop":
         count = OPEN_REQUESTS if requests is None else requests
         first = count // 10 if warmup is None else warmup
@@ -135,52 +131,49 @@ class _Run:
     cost: CostModel
     case: Case
     streams: Streams
-    by_round: bool
     adaptation: Adaptation | None = None
 
     def closed_loop(self, completions: int) -> Server:
         """Clients whose first requests are in progress."""
         clients = self.case.load.concurrency
-        env, server = self._server(clients, completions)
-        running = server.begin_with(min(clients, self.case.plan.running_cap))
+        server = self._server(clients, completions)
+        first = server.begin_with(min(clients, self.case.plan.running_cap))
+        waits = [*first, *[None] * (clients - len(first))]
         budget = Budget()
-        for number in range(clients):
-            env.process(client(env, server, budget, number if number < running else None))
-        env.run(until=server.start())
-        return server
+        for wait in waits:
+            server.env.process(client(server.env, server.submit, budget, wait))
+        return _run_to_goal(server)
 
     def closed_run(self, requests: int) -> Server:
         """Clients that start together and share a number of requests."""
         clients = min(self.case.load.concurrency, requests)
-        env, server = self._server(clients, requests)
+        server = self._server(clients, requests)
         budget = Budget(requests)
         for _ in range(clients):
-            env.process(client(env, server, budget))
-        env.run(until=server.start())
-        return server
+            server.env.process(client(server.env, server.submit, budget))
+        return _run_to_goal(server)
 
     def open_loop(self, requests: int) -> Server:
         """Arrivals that go on until the first `requests` of them are answered."""
         rate = self.case.load.request_rate
         assert rate is not None
-        env, server = self._server(self.case.plan.running_cap, requests, requests)
-        env.process(poisson(env, server, rate, self.streams.arrival))
-        env.run(until=server.start())
-        return server
+        server = self._server(self.case.plan.running_cap, requests, requests)
+        server.env.process(poisson(server.env, server.submit, rate, self.streams.arrival))
+        return _run_to_goal(server)
 
     def replay(self, trace: Trace) -> Server:
         """Replay a trace until its last request is answered."""
         count = len(trace.arrival_s)
-        env, server = self._server(count, count, trace=trace)
-        env.process(replay(env, server, trace))
-        env.run(until=server.start())
-        return server
+        server = self._server(count, count, trace=trace)
+        server.env.process(replay(server.env, server.submit, trace))
+        return _run_to_goal(server)
 
     def visits(self, load: VaryingLoad) -> Server:
         """Let clients come and go until the last one is answered."""
         most = int(max(load.level))
-        env, server = self._server(most, FOREVER)
-        visits = [env.process(visitor(env, server, load, number)) for number in range(most)]
+        server = self._server(most, FOREVER)
+        env = server.env
+        visits = [env.process(visitor(env, server.submit, load, n)) for n in range(most)]
         server.start()
         env.run(until=env.all_of(visits))
         return server
@@ -197,42 +190,37 @@ class _Run:
         return Trace(times, inputs, outputs)
 
     def _server(
-        self,
-        most: int,
-        goal: int,
-        among_first: float = math.inf,
-        trace: Trace | None = None,
-    ) -> tuple[simpy.Environment, Server]:
+        self, most: int, goal: int, among_first: float = math.inf, trace: Trace | None = None
+    ) -> Server:
         """Build an idle server on which at most `most` requests are at once."""
-        plan, table = self.case.plan, self.case.table
+        adaptation, plan = self.adaptation, self.case.plan
+        own = Gear(plan, self.case.table)
+        gears = (own,) if adaptation is None else adaptation.gears
         most = min(most, plan.running_cap)
-        box: Gearbox | None = None
-        gears: tuple[AcceptTable, ...] = ()
-        if self.adaptation is None:
-            rounds = RoundPricer.of(self.cost, plan, table.accept_length, most)
-        else:
-            box = Gearbox(self.cost, self.adaptation, most)
-            rounds, gears = box.pricer, tuple(gear.table for gear in self.adaptation.gears)
-            table = gears[-1]
-        prefill = PrefillPricer(self.cost, plan.setting.speculates)
-        demand = Demand(self.case.workload, table, self.streams, trace, gears)
-        env = simpy.Environment()
-        return env, Server(
-            env, self.case, demand, rounds, prefill, goal, among_first, self.by_round, box
+        return Server(
+            simpy.Environment(),
+            self.case,
+            Demand(self.case.workload, tuple(g.table for g in gears), self.streams, trace),
+            tuple(RoundPricer.of(self.cost, g.plan, g.table.accept_length, most) for g in gears),
+            None if adaptation is None else GearChoice(adaptation),
+            PrefillPricer(self.cost, plan.setting.speculates),
+            goal,
+            among_first,
         )
 
 
+def _run_to_goal(server: Server) -> Server:
+    server.env.run(until=server.start())
+    return server
+
+
 def _measure(
-    server: Server,
-    choose: Callable[[Records, Course], Window],
-    record_rounds: bool,
+    server: Server, choose: Callable[[Records, Course], Window], record_rounds: bool
 ) -> SimulationResult:
-    tables = build_tables(server)
+    tables = server.tables()
     course = Course.of(tables, server.demand.mean_output)
     window = choose(tables.requests, course)
-    result = summarise(tables, window, course, server.rounds, record_rounds)
-    box = server.gearbox
-    return result if box is None else replace(result, pricers=box.pricers, switches=box.switches)
+    return summarise(tables, window, course, server.pricers, server.switches, record_rounds)
 
 
 def _whole_run(requests: Records, course: Course) -> Window:
@@ -257,7 +245,7 @@ def _completions(first: int, server: Server, requests: Records, course: Course) 
     return Window(*course.balanced(begin, end), measured, "balanced")
 
 
-def _date_back(requests: Records, queued: NDArray[np.bool_], requests_per_s: float) -> None:
+def _date_back(requests: Records, queued: Flags, requests_per_s: float) -> None:
     """Let those in the queue at the start have come one by one, at the pace of completions."""
     ahead = np.arange(queued.sum(), 0, -1) - 0.5
     requests["arrival_s"][queued] = -ahead / requests_per_s

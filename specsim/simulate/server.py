@@ -13,6 +13,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,19 +21,28 @@ import simpy
 
 from specsim.case import Case
 from specsim.server.system import ADMITTED_OUTPUT_SHARE
+from specsim.simulate.adaptation import GearChoice
+from specsim.simulate.arrivals import Steps
 from specsim.simulate.demand import Demand
-from specsim.simulate.gears import Gearbox
-from specsim.simulate.log import Life, Log, PrefillStep, Prompt, Retraction, Segment, Stretch
-from specsim.simulate.machine import Machine, Steps
+from specsim.simulate.pool import KvPool
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
+from specsim.simulate.records import Life, Log, Segment, Stretch, Tables
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-Pieces = list[tuple[Prompt, int]]
 
-SLACK = 1e-6
-"""Tokens by which a sum of reservations may exceed the pool: rounding."""
+@dataclass(slots=True)
+class Prompt:
+    """A prompt in prefill."""
+
+    request: int
+    done: int  # tokens in the cache
+    left: int  # tokens still to compute
+
+
+Pieces = list[tuple[Prompt, int]]
+"""What a step computes: so many tokens of each prompt."""
 
 
 class Server:
@@ -46,14 +56,14 @@ class Server:
         Plan, KV pool and workload.
     demand
         What requests are like.
-    rounds, prefill
-        Prices.
+    pricers
+        Prices of rounds, one for each gear; without a policy there is one.
+    choice
+        Chooses the gear of each round; None where no policy runs.
+    prefill
+        Prices of prefill steps.
     goal, among_first
         Stop after `goal` completions of requests numbered below `among_first`.
-    by_round
-        Whether every round is played phase by phase on the machine.
-    gearbox
-        Chooses the setting of each round, where a policy does; None is the case's own setting.
     """
 
     def __init__(
@@ -61,19 +71,19 @@ class Server:
         env: simpy.Environment,
         case: Case,
         demand: Demand,
-        rounds: RoundPricer,
+        pricers: tuple[RoundPricer, ...],
+        choice: GearChoice | None,
         prefill: PrefillPricer,
         goal: int,
         among_first: float = math.inf,
-        by_round: bool = False,
-        gearbox: Gearbox | None = None,
     ) -> None:
-        self.env, self.demand, self.rounds, self.prefill = env, demand, rounds, prefill
-        self.plan, self.pool = case.plan, case.pool_tokens
-        self.held = case.plan.reserved_tokens_per_request
-        self.left, self.among_first, self.by_round = goal, among_first, by_round
-        self.gearbox = gearbox
-        self.machine = Machine(env)
+        self.env, self.demand, self.pricers, self.prefill = env, demand, pricers, prefill
+        self.plan = case.plan
+        self.pool = KvPool(case.pool_tokens, case.plan.reserved_tokens_per_request)
+        self.left, self.among_first = goal, among_first
+        self.choice = choice
+        self.gear = choice.gear if choice else 0
+        self.switches = 0
         self.log = Log()
         self.lives: list[Life] = []
         self.queue: deque[int] = deque()
@@ -81,9 +91,6 @@ class Server:
         self.batch: dict[int, None] = {}  # in order of admission
         self.ends: list[tuple[int, int]] = []  # heap of (round after its last, request)
         self.round = 0
-        self.kv: Floats = np.zeros(4096)  # tokens of the whole batch, by round
-        self.reserved = 0.0
-        self.prompt_kv = 0
         self.clock = 0.0
         self.idle: simpy.Event | None = None
         self.interruptible = False
@@ -94,7 +101,17 @@ class Server:
         self.process = self.env.process(self._serve())
         return self.process
 
-    # Clients' side
+    def tables(self) -> Tables:
+        """Return the records of a run that has ended."""
+        for request in self.batch:
+            life = self.lives[request]
+            run = min(life.rounds, self.round - life.first_round)
+            self.log.segments.append(Segment(request, life.first_round, run, life.offset))
+        waiting = [*self.queue, *(prompt.request for prompt in self.prompts)]
+        kv = self.pool.used[: self.round]
+        return Tables.of(self.log, self.lives, self.demand, kv, waiting)
+
+    # --- the clients' side
 
     def submit(self, answered: simpy.Event | None = None) -> int:
         """Take the next request of the demand at this moment, and return its number."""
@@ -109,21 +126,23 @@ class Server:
             self.process.interrupt()
         return request
 
-    def begin_with(self, count: int) -> int:
-        """Start with up to `count` requests in progress, and return how many fit."""
+    def begin_with(self, count: int) -> list[simpy.Event]:
+        """Start with up to `count` requests in progress, as many as fit; returns their answers."""
+        answers: list[simpy.Event] = []
         self.demand.in_progress(count)
         for request in range(count):
             if not self._fits(request):
                 self.demand.forget_after(request)
-                return request
-            self._issue(0.0, None)
+                break
+            answers.append(self.env.event())
+            self._issue(0.0, answers[-1])
             life = self.lives[request]
             life.admitted_s = life.first_token_s = 0.0
             life.in_progress = True
             life.given = self.demand.given[request]
-            self.reserved += self._need(request)
+            self.pool.reserved += self._need(request)
             self._join(request)
-        return count
+        return answers
 
     def _issue(self, arrival_s: float, answered: simpy.Event | None) -> int:
         request = len(self.lives)
@@ -131,26 +150,27 @@ class Server:
         self.lives.append(Life(arrival_s, answered=answered))
         return request
 
-    # Admission
+    # --- admission
 
     def _need(self, request: int) -> float:
         """Tokens of the pool that admission reserves (System.kv_tokens_per_request)."""
         demand = self.demand
         output = ADMITTED_OUTPUT_SHARE * demand.output_len[request]
-        return demand.input_len[request] + output + self.held
+        return demand.input_len[request] + output + self.pool.held
+
+    def _slots(self) -> int:
+        return len(self.batch) + len(self.prompts)
 
     def _fits(self, request: int) -> bool:
-        """Whether a slot is free, and the pool has room both as reserved and as used now."""
-        slots = len(self.batch) + len(self.prompts)
+        """Whether a slot is free, and the pool has room."""
+        slots = self._slots()
         if slots == 0:
             return True
         if slots >= self.plan.running_cap:
             return False
-        if self.reserved + self._need(request) > self.pool + SLACK:
-            return False
         given = self.lives[request].given if request < len(self.lives) else 0
-        used = float(self.kv[self.round]) + self.prompt_kv + (slots + 1) * self.held
-        return used + self.demand.input_len[request] + given <= self.pool + SLACK
+        text = self.demand.input_len[request] + given
+        return self.pool.admits(self._need(request), text, slots, self.round)
 
     def _take_prompts(self) -> Pieces:
         """Fill a step with prompt tokens: chunked prompts first, then the queue in order."""
@@ -169,15 +189,15 @@ class Server:
         life = self.lives[request]
         if math.isnan(life.admitted_s):
             life.admitted_s = self.clock
-        self.reserved += self._need(request)
+        self.pool.reserved += self._need(request)
         new = self.demand.new_tokens[request] + life.given
         whole = self.demand.input_len[request] + life.given
-        self.prompt_kv += whole
+        self.pool.prompts += whole
         prompt = Prompt(request, whole - new, new)
         self.prompts.append(prompt)
         return prompt
 
-    # Scheduler
+    # --- scheduler
 
     def _serve(self) -> Steps:
         while self.left > 0:
@@ -194,56 +214,51 @@ class Server:
     def _prefill_step(self, pieces: Pieces) -> Steps:
         start = self.clock
         seconds, tokens, pairs = self._prefill_s(pieces, mixed=False)
-        if self.by_round:
-            yield from self.machine.hold(self.machine.gpu, seconds)
-            self.clock = self.env.now
-        else:
-            self.clock = start + seconds
-            yield self.env.timeout(max(0.0, self.clock - self.env.now))
-        running = len(self.batch) + len(self.prompts)
+        yield from self._pass_prefill(seconds)
+        running = self._slots()
         ready = self._advance(pieces)
-        step = PrefillStep(start, self.clock, running, len(ready), tokens, pairs, mixed=False)
+        step = (start, self.clock, running, len(ready), tokens, pairs, False)
         self.log.prefills.append(step)
         yield from self._settle(ready)
 
     def _decode(self, pieces: Pieces) -> Steps:
-        if self.kv[self.round] > self._room():
+        if self._overflows():
             self._make_room()
-        batch, start, box = len(self.batch), self.clock, self.gearbox
-        swap_s, gear = 0.0, 0
-        if box is not None:
-            swap_s, self.rounds, gear = box.choose(self), box.pricer, box.gear
-        last = self.round + 1 if pieces or self.by_round else self._next_change()
-        if box is not None:
-            last = min(last, self.round + box.horizon)
-        kv = self.kv[self.round : last]
-        extra, tokens, pairs = self._prefill_s(pieces, mixed=True) if pieces else (0.0, 0, 0.0)
-        if self.by_round:
-            exact = self.rounds.exact(float(batch), float(kv[0]))
-            yield from self.machine.hold(self.machine.cpu, swap_s)
-            yield from self.machine.round(exact, self.rounds.timeline, extra)
-            bounds = np.array([start, self.env.now])
-        else:
-            bounds = np.empty(len(kv) + 1)
-            bounds[0] = start
-            bounds[1:] = self.rounds.round_s(batch, kv)
-            bounds[1] += extra + swap_s
-            bounds = yield from self._run(bounds.cumsum())
+        batch = len(self.batch)
+        swap_s = self._choose_gear()
+        mixed_s, tokens, pairs = self._prefill_s(pieces, mixed=True) if pieces else (0.0, 0, 0.0)
+        last = self.round + 1 if pieces else self._next_change()
+        bounds = yield from self._pass_rounds(last, swap_s, mixed_s)
         self.clock = float(bounds[-1])
         self.round += len(bounds) - 1
         running = batch + len(self.prompts)
-        self.log.stretches.append(Stretch(bounds, batch, running, extra, gear))
-        if box is not None:
-            box.observe(self, len(bounds) - 1)
+        self.log.stretches.append(Stretch(bounds, batch, running, mixed_s, self.gear))
+        if self.choice is not None and self.choice.follows:
+            self.choice.observe(self._accepted(len(bounds) - 1))
         ready = self._advance(pieces)
         if pieces:
-            begin = self.clock - extra
-            step = PrefillStep(begin, self.clock, running, len(ready), tokens, pairs, mixed=True)
+            step = (self.clock - mixed_s, self.clock, running, len(ready), tokens, pairs, True)
             self.log.prefills.append(step)
         yield from self._settle(ready)
 
-    def _run(self, bounds: Floats) -> Generator[simpy.Event, Any, Floats]:
-        """Let a stretch pass; returns the bounds of the rounds that were run."""
+    def _pass_prefill(self, seconds: float) -> Steps:
+        """Let a prefill step pass."""
+        self.clock += seconds
+        yield self.env.timeout(max(0.0, self.clock - self.env.now))
+
+    def _pass_rounds(
+        self, last: int, swap_s: float, mixed_s: float
+    ) -> Generator[simpy.Event, Any, Floats]:
+        """Let the rounds before `last` pass; returns the bounds of those that were run.
+
+        The first of them takes longer by a change of the gear and by the prompts that join it.
+        """
+        kv = self.pool.used[self.round : last]
+        bounds = np.empty(len(kv) + 1)
+        bounds[0] = self.clock
+        bounds[1:] = self.pricers[self.gear].round_s(len(self.batch), kv)
+        bounds[1] += mixed_s + swap_s
+        bounds = bounds.cumsum()
         self.interruptible = len(bounds) > 2
         try:
             yield self.env.timeout(max(0.0, float(bounds[-1]) - self.env.now))
@@ -255,44 +270,39 @@ class Server:
         return bounds
 
     def _next_change(self) -> int:
-        """Round before which the batch stays as it is: an end, or the pool overflows."""
+        """Round before which nothing changes: a request ends, the gear may, the pool overflows."""
         last = self.ends[0][0]
-        room = self._room()
-        if self.kv[last - 1] > room and len(self.batch) > 1:
-            fits = int(np.searchsorted(self.kv[self.round : last], room, side="right"))
+        if self.choice is not None:
+            last = min(last, self.round + self.choice.horizon)
+        room, used = self.pool.room(self._slots()), self.pool.used
+        if used[last - 1] > room and len(self.batch) > 1:
+            fits = int(np.searchsorted(used[self.round : last], room, side="right"))
             return self.round + fits if fits else last
         return last
 
-    def _room(self) -> float:
-        """KV tokens that the batch may use."""
-        slots = len(self.batch) + len(self.prompts)
-        return self.pool + SLACK - self.prompt_kv - slots * self.held
+    def _overflows(self) -> bool:
+        return bool(self.pool.used[self.round] > self.pool.room(self._slots()))
 
     def _make_room(self) -> None:
         """Throw requests out of a pool that overflows, from the back; the last one stays."""
-        while len(self.batch) > 1 and self.kv[self.round] > self._room():
-            victim = next((r for r in reversed(self.batch) if self._unfinished(r)), None)
+        while len(self.batch) > 1 and self._overflows():
+            victim = next((r for r in reversed(self.batch) if self.round < self.lives[r].end), None)
             if victim is None:
                 return
             self._retract(victim)
 
-    def _unfinished(self, request: int) -> bool:
-        life = self.lives[request]
-        return self.round < life.first_round + life.rounds
-
     def _retract(self, request: int) -> None:
         life, demand = self.lives[request], self.demand
         done = self.round - life.first_round
-        end = life.first_round + life.rounds
-        self.add_course(request, self.round, end, -1, done)
+        self._add_course(request, self.round, -1)
         self.log.segments.append(Segment(request, life.first_round, done, life.offset))
         tokens = demand.tokens[request][life.offset : life.offset + done]
         life.given += int(tokens.sum())
         life.offset += done
         life.retractions += 1
         whole = demand.input_len[request] + life.given
-        self.log.retractions.append(Retraction(self.clock, request, whole))
-        self.reserved -= self._need(request)
+        self.log.retractions.append((self.clock, request, whole))
+        self.pool.reserved -= self._need(request)
         del self.batch[request]
         self.ends = [e for e in self.ends if e[1] != request]
         heapq.heapify(self.ends)
@@ -304,8 +314,7 @@ class Server:
         for prompt, take in pieces:
             tokens += take
             pairs += take * (prompt.done + take / 2)
-        price = self.prefill.exact if self.by_round else self.prefill.seconds
-        return price(tokens, pairs, mixed), tokens, pairs
+        return self.prefill.seconds(tokens, pairs, mixed), tokens, pairs
 
     def _advance(self, pieces: Pieces) -> list[int]:
         """Book what a step computed; returns the requests whose prompts are complete."""
@@ -315,7 +324,7 @@ class Server:
         ready = []
         while self.prompts and self.prompts[0].left == 0:
             prompt = self.prompts.popleft()
-            self.prompt_kv -= prompt.done
+            self.pool.prompts -= prompt.done
             ready.append(prompt.request)
         return ready
 
@@ -336,20 +345,20 @@ class Server:
     def _join(self, request: int) -> None:
         """Let a request whose prompt is complete decode from the next round on."""
         life, demand = self.lives[request], self.demand
-        if self.gearbox is not None:
-            self.gearbox.fit(self, request)
+        if demand.gear[request] != self.gear:
+            need = demand.output_len[request] - life.given
+            left = demand.change_gear(request, self.gear, life.offset, need)
+            demand.rounds[request] = life.offset + left
         life.first_round = self.round
         life.last_token_s = self.clock
         life.rounds = self._rounds_left(request) if life.retractions else demand.rounds[request]
         lag = self.plan.finish_lag_rounds
-        end = self.round + life.rounds
-        self.lengthen(end + lag)
-        self.add_course(request, self.round, end, 1, 0)
+        self._add_course(request, self.round, 1)
         self.batch[request] = None
         if life.rounds + lag == 0:
             self._finish(request)
         else:
-            heapq.heappush(self.ends, (end + lag, request))
+            heapq.heappush(self.ends, (life.end + lag, request))
 
     def _rounds_left(self, request: int) -> int:
         """Count the rounds still needed after a retraction, from the same draws."""
@@ -358,30 +367,65 @@ class Server:
         emitted = np.cumsum(demand.tokens[request][life.offset :], dtype=np.int64)
         return int(np.searchsorted(emitted, need)) + 1 if need > 0 else 0
 
-    def lengthen(self, last: int) -> None:
-        """Let the sums of KV tokens reach to round `last`."""
-        if last >= len(self.kv):
-            self.kv = np.concatenate([self.kv, np.zeros(last)])
-
-    def add_course(self, request: int, first: int, end: int, sign: int, skip: int) -> None:
-        """Add (or take away) a request's KV tokens in rounds first .. end and while it lags."""
+    def _add_course(self, request: int, first: int, sign: int) -> None:
+        """Add (or take away) a request's KV tokens from round `first` on, and while it lags."""
         life, demand = self.lives[request], self.demand
-        at = life.offset + skip
-        course = demand.kv[request][at : at + end - first]
-        if life.retractions and end > first:  # its course starts at what it has now
+        at = life.offset + first - life.first_round
+        course = demand.kv[request][at : at + life.end - first]
+        if life.retractions and life.end > first:  # its course starts at what it has now
             start = demand.input_len[request] + life.given
             course = course + (start - demand.kv[request][life.offset])
-        self.kv[first:end] += course if sign > 0 else -course
-        lag = self.plan.finish_lag_rounds
-        if lag:
-            whole = demand.input_len[request] + demand.output_len[request]
-            self.kv[end : end + lag] += sign * whole
+        self.pool.add(first, course, sign)
+        whole = demand.input_len[request] + demand.output_len[request]
+        self.pool.add(life.end, np.full(self.plan.finish_lag_rounds, float(whole)), sign)
+
+    def _choose_gear(self) -> float:
+        """Let the policy choose the gear of the next round; returns what changing takes, s."""
+        if self.choice is None:
+            return 0.0
+        self.choice.look(len(self.batch), self.round)
+        if self.choice.gear == self.gear:
+            return 0.0
+        self.gear = self.choice.gear
+        self.ends = [(self._shift(request), request) for request in self.batch]
+        heapq.heapify(self.ends)
+        if self.round == 0:
+            return 0.0
+        self.switches += 1
+        return self.choice.policy.switch_s
+
+    def _shift(self, request: int) -> int:
+        """Let a running request emit in the new gear from now on; returns when it leaves."""
+        life, demand, now = self.lives[request], self.demand, self.round
+        if now < life.end:
+            self._add_course(request, now, -1)
+            done = now - life.first_round
+            at = life.offset + done
+            emitted = int(demand.tokens[request][life.offset : at].sum())
+            need = demand.output_len[request] - life.given - emitted
+            life.rounds = done + demand.change_gear(request, self.gear, at, need)
+            self._add_course(request, now, 1)
+        return life.end + self.plan.finish_lag_rounds
+
+    def _accepted(self, rounds: int) -> list[float]:
+        """Drafts accepted per request, of each of the last rounds."""
+        first = self.round - rounds
+        total, requests = np.zeros(rounds), np.zeros(rounds)
+        for request in self.batch:
+            life = self.lives[request]
+            active = min(self.round, life.end) - first  # not while it lags
+            if active > 0:
+                at = life.offset + first - life.first_round
+                total[:active] += self.demand.tokens[request][at : at + active]
+                requests[:active] += 1
+        accepted: list[float] = (total / np.maximum(requests, 1.0) - 1.0).clip(0.0).tolist()
+        return accepted
 
     def _finish(self, request: int) -> None:
         life = self.lives[request]
         life.finished_s = self.clock
         del self.batch[request]
-        self.reserved -= self._need(request)
+        self.pool.reserved -= self._need(request)
         self.log.segments.append(Segment(request, life.first_round, life.rounds, life.offset))
         self.log.completions.append(request)
         self.left -= request < self.among_first

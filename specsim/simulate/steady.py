@@ -16,13 +16,8 @@ from specsim.case import Case
 from specsim.metrics import REQUEST_DTYPE
 from specsim.simulate.demand import Streams, running_quantiles
 from specsim.simulate.pricing import RoundPricer
-from specsim.simulate.result import (
-    PREFILL_DTYPE,
-    RETRACTION_DTYPE,
-    ROUND_DTYPE,
-    Deliveries,
-    SimulationResult,
-)
+from specsim.simulate.records import PREFILL_DTYPE, RETRACTION_DTYPE, ROUND_DTYPE, Deliveries
+from specsim.simulate.summary import SimulationResult
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -48,7 +43,6 @@ def steady_decode(
     streams: Streams,
     pricer: RoundPricer,
     requests: int | None,
-    exact: bool,
     record_rounds: bool,
 ) -> SimulationResult:
     """Simulate windows one after another.
@@ -61,8 +55,6 @@ def steady_decode(
         Randomness and prices.
     requests
         Requests to hold, all windows together; None for `REQUEST_ROUNDS` of them times rounds.
-    exact
-        Whether to price every round by the full formula.
     record_rounds
         Whether the result keeps the rounds.
     """
@@ -82,9 +74,7 @@ def steady_decode(
         each = tokens.sum(axis=0)
         grown = np.cumsum(each) - each if window_s else np.zeros(most)
         kv = batch * context + grown
-        length = (
-            pricer.exact(np.full(most, batch), kv).round_s if exact else (pricer.round_s(batch, kv))
-        )
+        length = pricer.round_s(batch, kv)
         last = most
         if window_s:
             last = min(most, 1 + int(np.searchsorted(np.cumsum(length), window_s)))
@@ -148,6 +138,6 @@ def _result(
         ttft_s=math.nan,
         ttft_p50_s=math.nan,
         ttft_p99_s=math.nan,
-        pricer=pricer,
+        pricers=(pricer,),
         deliveries=Deliveries.none(),
     )

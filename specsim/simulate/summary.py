@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specsim.acceptance import REQUESTS
-from specsim.metrics import Records, Spread, tpot_s, ttft_s
+from specsim.metrics import Records, Spread, itl_s, tpot_s, ttft_s
+from specsim.simulate.phases import phase_records
 from specsim.simulate.pricing import RoundPricer
-from specsim.simulate.result import Deliveries, SimulationResult
-from specsim.simulate.tables import Tables
+from specsim.simulate.records import Deliveries, Tables
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
@@ -38,44 +38,89 @@ MARGIN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """When to measure throughput, and which requests to measure latencies on.
+class SimulationResult:
+    """Records of a run and their summary over the measuring window; times in seconds."""
 
-    Parameters
-    ----------
-    start_s, end_s
-        Bounds.
-    measured
-        Per request.
-    kind
-        ``balanced``: bounds of one balance; ``sampled``: not so; ``whole``: ramp and drain, a
-        single sample without a standard error.
-    """
+    requests: Records  # rows of `metrics.REQUEST_DTYPE`, all that were issued
+    # rows of `records.ROUND_DTYPE`, `PREFILL_DTYPE`, `RETRACTION_DTYPE`; empty if not recorded
+    rounds: Records
+    prefills: Records
+    retractions: Records
+    window_s: tuple[float, float]  # start and end of the measuring window
+    output_tps: float  # tokens delivered in the window per second
+    # Its standard error by batch means; NaN for a run with ramp and drain, which is one sample.
+    # Without speculation, requests of exactly one length that meet once stay together, and how
+    # they met at the start is not in it: 0.1 % of the output at 1024 + 512 tokens, up to 1 % at
+    # 128 + 128.
+    output_tps_se: float
+    batch_size: float  # slots taken, averaged over the window
+    round_s: float  # mean length of a round, prefill left out
+    accept_length: float  # tokens emitted per request and round
+    # over the requests that are marked as measured
+    tpot_s: float
+    tpot_p50_s: float
+    tpot_p99_s: float
+    ttft_s: float
+    ttft_p50_s: float
+    ttft_p99_s: float
+    pricers: tuple[RoundPricer, ...]  # what rounds were priced with, by their gear
+    deliveries: Deliveries
+    switches: int = 0  # how often a policy changed the setting, ramp and drain included
+
+    @property
+    def measured(self) -> Records:
+        """The requests that the summary is over."""
+        measured: Records = self.requests[self.requests["measured"]]
+        return measured
+
+    def phases(self, first: int = 0, last: int | None = None) -> Records:
+        """Expand rounds `first` .. `last` and the prefill steps among them into phases.
+
+        Returns
+        -------
+        Rows of `phases.PHASE_DTYPE`, in order of their start.
+        """
+        chosen, prefills = self.rounds[first:last], self.prefills
+        if len(chosen) and (first or last is not None):
+            inside = prefills["end_s"] > chosen["start_s"][0]
+            prefills = prefills[inside & (prefills["start_s"] < chosen["end_s"][-1])]
+        return phase_records(chosen, prefills, self.pricers, first)
+
+    def itl_s(self, per_chunk: bool = False) -> Floats:
+        """Gaps between tokens over all measured requests, seconds (ITL); needs the rounds."""
+        d, end_s = self.deliveries, self.rounds["end_s"]
+        gaps = []
+        last = self.requests["first_token_s"].copy()
+        bounds = zip(d.request, d.first_round, d.rounds, d.starts, strict=True)
+        for request, first, rounds, start in bounds:
+            if self.requests["measured"][request]:
+                ends = end_s[first : first + rounds]
+                tokens = d.tokens[start : start + rounds]
+                gaps.append(itl_s(float(last[request]), ends, tokens, per_chunk))
+                last[request] = ends[-1]
+        return np.concatenate(gaps) if gaps else np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When to measure throughput, and which requests to measure latencies on."""
 
     start_s: float
     end_s: float
-    measured: Flags
+    measured: Flags  # per request
+    # balanced: bounds of one balance; sampled: not so; whole: ramp and drain, a single sample
+    # without a standard error
     kind: Literal["balanced", "sampled", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Delivery over time: at each step's end, what has been delivered so far.
+    """Delivery over time: at each step's end, what has been delivered so far."""
 
-    Parameters
-    ----------
-    time_s
-        Ends of rounds and prefill steps, rising.
-    tokens, begun
-        Tokens delivered by then, and requests whose first token is out.
-    balance
-        D (BALANCE).
-    """
-
-    time_s: Floats
-    tokens: Floats
-    begun: Ints
-    balance: Floats
+    time_s: Floats  # ends of rounds and prefill steps, rising
+    tokens: Floats  # delivered by then
+    begun: Ints  # requests whose first token is out
+    balance: Floats  # D (BALANCE)
 
     @classmethod
     def of(cls, tables: Tables, mean_output: float) -> Course:
@@ -144,23 +189,14 @@ class Course:
 
 
 def summarise(
-    tables: Tables, window: Window, course: Course, pricer: RoundPricer, record_rounds: bool
+    tables: Tables,
+    window: Window,
+    course: Course,
+    pricers: tuple[RoundPricer, ...],
+    switches: int,
+    record_rounds: bool,
 ) -> SimulationResult:
-    """Measure a run.
-
-    Parameters
-    ----------
-    tables
-        Its records; `requests` is marked.
-    window
-        What to measure.
-    course
-        Of the tables.
-    pricer
-        What rounds were priced with.
-    record_rounds
-        Whether the result keeps the tables of rounds and prefill steps.
-    """
+    """Measure a run over a window; without `record_rounds` its rounds and prefills are left out."""
     start_s, end_s = window.start_s, window.end_s
     requests, rounds, prefills = tables.requests, tables.rounds, tables.prefills
     requests["measured"] = window.measured
@@ -191,8 +227,9 @@ def summarise(
         ttft_s=ttft.mean,
         ttft_p50_s=ttft.p50,
         ttft_p99_s=ttft.p99,
-        pricer=pricer,
+        pricers=pricers,
         deliveries=tables.deliveries if record_rounds else Deliveries.none(),
+        switches=switches,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+from typing import Any
 
-from specsim.logs import LogEntry, Source
+from specsim.logs import LogEntry, Source, log_json
 from specsim.logs.format import known_formats
 
 
@@ -32,3 +34,47 @@ def parse_one(name: str, data: bytes | str, path: str = "file") -> LogEntry:
     """Return the only entry."""
     (entry,) = parse(name, data, path)
     return entry
+
+
+def document_of(entries: list[LogEntry]) -> dict[str, Any]:
+    """Return the document of entries, checked."""
+    return checked_document(log_json(entries))
+
+
+def checked_document(text: str) -> dict[str, Any]:
+    """Return a document; its keys must be those of the contract, its values of their types."""
+    document: dict[str, Any] = json.loads(text, parse_constant=refused)
+    assert list(document) == ["schema", "files"]
+    for file in document["files"]:
+        _check_numbers(file)
+        assert all(isinstance(file[key], str) for key in ("path", "format"))
+        assert all(isinstance(file[key], str | None) for key in ("engine", "engine_version"))
+        assert type(file["unread_lines"]) is int
+        assert all(sorted(d) == ["code", "message"] for d in file["diagnoses"])
+        for key in ("topk", "num_steps", "num_draft_tokens"):
+            assert type(file["settings"][key]) in (int, type(None))
+        for row in file["rows"]:
+            _check_numbers(row)
+            assert type(row["prefill_mixed"]) is bool
+            assert type(row["cuda_graph"]) in (bool, type(None))
+        for timing in file.get("timings", ()):
+            assert timing["seconds"] >= 0
+            counts = [timing[key] for key in ("batch_size", "size_bytes", "count", "rank", "ranks")]
+            assert all(count is None or (type(count) is int and count >= 0) for count in counts)
+    return document
+
+
+def refused(constant: str) -> None:
+    """No document has NaN or infinity."""
+    raise AssertionError(constant)
+
+
+def _check_numbers(level: dict[str, Any]) -> None:
+    amounts = ("batch_size", "output_tps", "accept_length", "tpot_s", "ttft_s", "round_time_s")
+    for value in (*(level[key] for key in amounts), *(level["survival"] or ())):
+        assert value is None or (type(value) in (int, float) and value >= 0)
+    assert type(level["concurrency"]) in (int, type(None))
+    windows = level["windows"]
+    for count in (windows["read"], windows["used"], *windows["dropped"].values()):
+        assert type(count) is int
+        assert count >= 0

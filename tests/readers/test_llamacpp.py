@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import time
@@ -11,13 +10,12 @@ from pathlib import Path
 import llama_server as made
 import mutate
 import pytest
-from parsing import parse, parse_one
+from parsing import document_of, parse, parse_one
 
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
 from specsim.calibrate.sources import read_sources
-from specsim.documents import LogDocument
-from specsim.logs import LogEntry, LogRow, detect_text, log_document
+from specsim.logs import LogEntry, LogRow, detect_text
 from specsim.logs.formats.llamacpp.requests import line_time
 
 approx = pytest.approx
@@ -33,7 +31,7 @@ def only_row(text: str) -> LogRow:
 
 
 def assert_document(entries: list[LogEntry]) -> None:
-    LogDocument.model_validate_json(json.dumps(log_document(entries), allow_nan=False))
+    document_of(entries)
 
 
 def chain(clients: int, depth: int = 3, accept: float = 0.7, until_s: float = 60.0) -> made.Server:

@@ -11,9 +11,9 @@ import log_samples as logs
 import pytest
 import result_samples as results
 from click.testing import CliRunner, Result
+from parsing import checked_document
 
 from specsim.cli.read import CSV_COLUMNS, read_command
-from specsim.documents import LogDocument
 from specsim.errors import FormatError, InputError
 from specsim.observations import COLUMNS
 
@@ -43,7 +43,7 @@ def test_table(log: str) -> None:
 def test_json(log: str) -> None:
     result = run(log, "--json")
     document = json.loads(result.stdout)
-    LogDocument.model_validate_json(result.stdout)
+    checked_document(result.stdout)
     (file,) = document["files"]
     assert list(file) == [
         *("path", "format", "engine", "engine_version", "settings", "concurrency", "batch_size"),
@@ -69,7 +69,7 @@ def test_timings_are_in_the_document(tmp_path: Path) -> None:
     path = tmp_path / "x-TP-0.trace.json"
     path.write_text(results.trace_text())
     result = run(str(path), "--json")
-    LogDocument.model_validate_json(result.stdout)
+    checked_document(result.stdout)
     timings = json.loads(result.stdout)["files"][0]["timings"]
     assert {t["phase"] for t in timings} == {"draft", "verify", "extend", "allreduce"}
     assert "allreduce" in run(str(path)).output

@@ -399,3 +399,47 @@ def test_engine_with_a_lost_counter_is_left_out() -> None:
     entry = parse_one("prometheus", results.VLLM_PROM.replace("| 100.0", "| 1x0.0", 1))
     assert entry.rows[0].accept_length == approx(2.1)
     assert entry.unread == {"damaged sample": 1, "a counter is missing": 1}
+
+
+def exposed(running: list[float], drafts: list[int], accepted: list[int]) -> tuple[str, Any]:
+    """Text of prometheus_client's own registry, with a replica per number, and the registry."""
+    client = pytest.importorskip("prometheus_client")
+    registry = client.CollectorRegistry()
+    labels = ["engine", "model_name"]
+    gauge = client.Gauge("vllm:num_requests_running", "running", labels, registry=registry)
+    of = {
+        name: client.Counter(f"vllm:spec_decode_num_{name}", name, labels, registry=registry)
+        for name in ("drafts", "draft_tokens", "accepted_tokens")
+    }
+    ttft = client.Histogram(
+        "vllm:time_to_first_token_seconds", "TTFT", labels, registry=registry, buckets=(0.1, 1.0)
+    )
+    for i in range(len(running)):
+        name = (str(i), 'org/"m"\\x')
+        gauge.labels(*name).set(running[i])
+        of["drafts"].labels(*name).inc(drafts[i])
+        of["draft_tokens"].labels(*name).inc(3 * drafts[i])
+        of["accepted_tokens"].labels(*name).inc(accepted[i])
+        for seconds in (0.05, 0.15 * (i + 1)):
+            ttft.labels(*name).observe(seconds)
+    return client.generate_latest(registry).decode(), registry
+
+
+def test_prometheus_as_its_own_client_writes_it() -> None:
+    before, _ = exposed([0, 0], [10, 20], [12, 30])
+    text, registry = exposed([7, 5], [100, 220], [150, 310])
+    samples = [sample for metric in registry.collect() for sample in metric.samples]
+
+    def total(name: str) -> float:
+        return sum(s.value for s in samples if s.name == f"vllm:{name}")
+
+    row = parse_one("prometheus", text).rows[0]
+    drafts = total("spec_decode_num_drafts_total")
+    assert row.batch_size == total("num_requests_running")
+    assert row.accept_length == approx(1 + total("spec_decode_num_accepted_tokens_total") / drafts)
+    assert row.drafted_per_round == approx(3)
+    waits = total("time_to_first_token_seconds_sum"), total("time_to_first_token_seconds_count")
+    assert row.ttft_s == approx(waits[0] / waits[1])
+    both = parse_one("prometheus", before + text)  # counters are differences of the two
+    assert both.unread == {}
+    assert both.rows[0].accept_length == approx(1 + (138 + 280) / (90 + 200))

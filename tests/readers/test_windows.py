@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from parsing import parse
 
 from specsim.logs.durations import Durations
-from specsim.logs.formats.sglang.lines import COLUMNS, DecodeLine, parse_decode_line
+from specsim.logs.formats.sglang.lines import DecodeLine, parse_decode_line
 from specsim.logs.levels import level_rows
 from specsim.logs.ranks import group_starts
 from specsim.logs.windows import PREFILL, PREFILL_RAMP, Windows
@@ -183,13 +183,12 @@ def test_the_pattern_of_a_line_reads_what_the_strict_parser_read(line: str) -> N
     data = line.encode()
     parsed = parse_decode_line(data)
     assert isinstance(parsed, DecodeLine)
-    found = parsed.layout.pattern.match(data, data.index(b"Decode"))
-    assert found is not None
-    assert found.group(*COLUMNS) == parsed.values
+    found = parsed.layout.read([data])
+    assert found == parsed.printed
     after = data[data.index(b"Decode") :]
     for key, column in ((b"#token: ", "tokens"), (b"cuda graph: ", "graph"), (b"len: ", "accept")):
         value = re.split(rb"[,\n]", after.partition(key)[2])[0]
-        assert parsed.values[COLUMNS.index(column)] == value
+        assert parsed.text(column) == value
 
 
 @given(decode_line(), st.integers(0, 300), st.binary(min_size=1, max_size=3), st.integers(0, 3))
@@ -202,11 +201,11 @@ def test_the_pattern_takes_no_line_that_the_strict_parser_refuses(
     assert isinstance(parsed, DecodeLine)
     at %= len(good)
     bad = good[:at] + piece + good[at + dropped :]
-    found = parsed.layout.pattern.match(bad, max(bad.find(b"Decode batch"), 0))
-    if found:
+    found = parsed.layout.read([bad])
+    if found is not None:
         again = parse_decode_line(bad)
         assert isinstance(again, DecodeLine), again
-        assert found.group(*COLUMNS) == again.values
+        assert found == again.printed
 
 
 def test_result_does_not_depend_on_how_lines_are_batched() -> None:

@@ -6,12 +6,21 @@ read that has it. Messages in quotes are the engine's.
 
 from __future__ import annotations
 
+import json
+
 from specsim.engine.plan import RunPlan, Timeline
-from specsim.engine.rules import MIB, Engine, EngineSpec, judge
+from specsim.engine.rules import (
+    MIB,
+    Engine,
+    EngineSpec,
+    ScheduleRows,
+    ScheduleSyntax,
+    judge,
+    parse_version,
+)
 from specsim.engine.sglang import limits
-from specsim.engine.sglang.launch import SCHEDULE, launch_env, launch_flags
 from specsim.engine.sglang.rulings import RULES, V2_ONLY_FROM, spec_era
-from specsim.setting import SpecSetting
+from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.5.23"
 
@@ -41,6 +50,12 @@ EXTEND_GRAPH_BACKENDS = {
     "dsa": "0.5.23",
     "dsv4": "0.5.23",
 }
+
+
+TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.18"
+"""Tables by batch size; step 0 in them (not in 0.5.13, in 0.5.18 as read)."""
+
+ADAPTIVE_ALGORITHMS = ("EAGLE", "EAGLE3")
 
 
 def plan_sglang(
@@ -95,6 +110,80 @@ def _timeline(setting: SpecSetting, engine: EngineSpec) -> Timeline:
     return "run_ahead" if ahead else "overlap"
 
 
+def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
+    """Return the flags of the speculation, the scheduler and the caps."""
+    setting = plan.setting
+    flags: list[str] = []
+    if setting.speculates:
+        # NEXTN is another name for EAGLE: SGLang replaces it (0.5.9 server_args.py).
+        algorithm = "EAGLE" if setting.algorithm == "MTP" else setting.algorithm
+        flags += ["--speculative-algorithm", algorithm]
+        flags += ["--speculative-draft-model-path", draft_model] if draft_model else []
+    if setting.algorithm == "NGRAM":
+        flags += ["--speculative-ngram-max-bfs-breadth", str(setting.topk)]
+    elif setting.speculates:
+        flags += ["--speculative-num-steps", str(setting.num_steps)]
+        flags += ["--speculative-eagle-topk", str(setting.topk)]
+    if setting.speculates:
+        flags += ["--speculative-num-draft-tokens", str(setting.num_draft_tokens)]
+    era = spec_era(parse_version(plan.version))
+    if setting.speculates and era == "beta-flag" and setting.scheduler == "overlap":
+        flags.append("--enable-beta-spec")
+    if setting.scheduler == "sequential" and _overlap_is_a_flag(plan):
+        flags.append("--disable-overlap-schedule")
+    caps = {
+        "--max-running-requests": engine.max_running_requests,
+        "--cuda-graph-max-bs": engine.cuda_graph_max_bs,
+    }
+    return [*flags, *(word for flag, cap in caps.items() if cap for word in (flag, str(cap)))]
+
+
+def _overlap_is_a_flag(plan: RunPlan) -> bool:
+    """Whether --disable-overlap-schedule decides; in the eras between, the worker does."""
+    version = parse_version(plan.version)
+    if plan.setting.speculates:
+        return spec_era(version) == "v2-only"
+    return version.since("0.4.0")
+
+
+def launch_env(plan: RunPlan) -> dict[str, str]:
+    """Return `SGLANG_ENABLE_SPEC_V2` from 0.5.4.post1 to 0.5.12 (0.5.9 ``server_args.py:2381``)."""
+    setting = plan.setting
+    if not setting.speculates or setting.algorithm == "NGRAM":
+        return {}
+    era = spec_era(parse_version(plan.version))
+    if era == "env" and setting.scheduler == "overlap":
+        return {"SGLANG_ENABLE_SPEC_V2": "True"}
+    if era == "default" and setting.scheduler == "sequential" and setting.topk == 1:
+        return {"SGLANG_ENABLE_SPEC_V2": "False"}
+    return {}
+
+
+def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
+    """Return the content of ``--speculative-adaptive-config``."""
+    return json.dumps({str(batch): {"candidate_steps": [steps]} for batch, steps in rows})
+
+
+def _schedule_words(rows: ScheduleRows, config: str) -> list[str]:
+    first = rows[0][1] or max(steps for _, steps in rows)
+    words = ["--speculative-num-steps", str(first), "--speculative-adaptive"]
+    return [*words, "--speculative-adaptive-config", "adaptive.json"]
+
+
+def _schedule_lines(rows: ScheduleRows, config: str) -> list[str]:
+    return [f"adaptive.json: {config}", " ".join(_schedule_words(rows, config))]
+
+
+def _schedule_limits(version: str, algorithm: Algorithm, zero: bool) -> list[str]:
+    notes = []
+    if algorithm not in ADAPTIVE_ALGORITHMS:
+        notes.append(f"SGLang adapts EAGLE and EAGLE3 only, not {algorithm}")
+    needed = ZERO_FROM if zero else TABLES_FROM
+    if parse_version(version).before(needed):
+        notes.append(f"SGLang {version} cannot: such a table needs {needed} or later")
+    return notes
+
+
 ENGINE = Engine(
     name="sglang",
     newest=NEWEST,
@@ -102,7 +191,13 @@ ENGINE = Engine(
     kv_room_bytes=limits.kv_room_bytes,
     launch_flags=launch_flags,
     launch_env=launch_env,
-    schedule=SCHEDULE,
+    schedule=ScheduleSyntax(
+        config=_schedule_config,
+        words=_schedule_words,
+        lines=_schedule_lines,
+        limits=_schedule_limits,
+        padded=True,
+    ),
     other_rules=(V2_ONLY_FROM, NEWEST),
     trees_overlap_from=V2_ONLY_FROM,
     cap_flag="--max-running-requests",

@@ -6,46 +6,59 @@ has it. Line numbers are of ``sglang/srt`` (S/).
 
 from __future__ import annotations
 
-from specsim.engine.rules import MIB, EngineSpec
+import math
+
+from specsim.engine.rules import MIB, EngineSpec, parse_version
 from specsim.engine.sglang.rulings import V2_ONLY_FROM
-from specsim.engine.version import parse_version
 from specsim.setting import Algorithm, SpecSetting
 
 GIB_MIB = 1024
 _UNBOUNDED_GRAPHS = 10**6
+_WIDE_TP = 4
+
+BY_MEMORY = (
+    # from this release on, by memory of a GPU up to so many GiB: prompt tokens of a prefill step;
+    # largest captured batch below tp 4, and from there on (0.5.9 server_args.py:940-998)
+    (
+        "0.5.23",
+        (20, 2048, 8, 8),
+        (35, 4096, 48, 160),
+        (60, 4096, 32, 160),
+        (160, 8192, 256, 512),
+        (math.inf, 16384, 512, 512),
+    ),
+    (
+        "0.5.4",
+        (20, 2048, 8, 8),
+        (35, 2048, 24, 80),
+        (60, 4096, 32, 160),
+        (160, 8192, 256, 512),
+        (math.inf, 16384, 512, 512),
+    ),
+    (
+        "0",  # 0.4.9, 0.5.2: above 35 GiB bounded by the list of sizes
+        (35, 2048, 8, 80),
+        (160, 8192, _UNBOUNDED_GRAPHS, _UNBOUNDED_GRAPHS),
+        (math.inf, 16384, _UNBOUNDED_GRAPHS, _UNBOUNDED_GRAPHS),
+    ),
+)
+
+
+def _by_memory(engine: EngineSpec, mem_mib: float) -> tuple[float, int, int, int]:
+    """Return the row of a GPU."""
+    rows = next(rows for first, *rows in BY_MEMORY if engine.parsed_version.since(first))
+    return next(row for row in rows if mem_mib < row[0] * GIB_MIB)
 
 
 def chunked_prefill_size(engine: EngineSpec, mem_mib: float) -> int:
-    """Return the most prompt tokens of a prefill step (0.5.9 ``server_args.py:940-998``)."""
-    if engine.chunked_prefill_size is not None:
-        return engine.chunked_prefill_size
-    if engine.parsed_version.before("0.5.4"):  # 0.4.9, 0.5.2
-        return 2048 if mem_mib < 35 * GIB_MIB else 8192 if mem_mib < 160 * GIB_MIB else 16384
-    if mem_mib < 20 * GIB_MIB:
-        return 2048
-    if mem_mib < 35 * GIB_MIB:
-        return 4096 if engine.parsed_version.since("0.5.23") else 2048
-    if mem_mib < 60 * GIB_MIB:
-        return 4096
-    return 8192 if mem_mib < 160 * GIB_MIB else 16384
+    """Return the most prompt tokens of a prefill step."""
+    return engine.chunked_prefill_size or _by_memory(engine, mem_mib)[1]
 
 
 def cuda_graph_max_bs(engine: EngineSpec, mem_mib: float) -> int:
-    """Return the largest captured batch, requests (0.5.9 ``server_args.py:940-998``)."""
-    if engine.cuda_graph_max_bs is not None:
-        return engine.cuda_graph_max_bs
-    wide = engine.tp >= 4
-    if engine.parsed_version.before("0.5.4"):  # 0.4.9, 0.5.2: bounded by the list of sizes
-        return (80 if wide else 8) if mem_mib < 35 * GIB_MIB else _UNBOUNDED_GRAPHS
-    if mem_mib < 20 * GIB_MIB:
-        return 8
-    if mem_mib < 35 * GIB_MIB:
-        if engine.parsed_version.since("0.5.23"):
-            return 160 if wide else 48
-        return 80 if wide else 24
-    if mem_mib < 60 * GIB_MIB:
-        return 160 if wide else 32
-    return 512 if wide or mem_mib >= 160 * GIB_MIB else 256
+    """Return the largest captured batch, requests."""
+    _, _, narrow, wide = _by_memory(engine, mem_mib)
+    return engine.cuda_graph_max_bs or (wide if engine.tp >= _WIDE_TP else narrow)
 
 
 def graph_batch_sizes(

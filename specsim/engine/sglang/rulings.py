@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specsim.engine.rules import EngineSpec, Ruling, as_chain, scheduler_default
-from specsim.engine.version import EngineVersion
+from specsim.engine.rules import EngineSpec, EngineVersion, Ruling, as_chain, scheduler_default
 from specsim.setting import Algorithm, SpecSetting
 
 SpecEra = Literal["v1", "beta-flag", "env", "default", "v2-only"]

@@ -6,14 +6,13 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from json.scanner import make_scanner
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
-_SKIP = re.compile(r"[\s,]*")
+_BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")
+"""Blanks, commas and comment lines."""
 _SEPARATED = re.compile(r"\s*[,\]]")
-_COMMENT = re.compile(r"#[^\n]*(?:\n|\Z)")
 _NEXT = re.compile(r"\{\s*\"(?:ph|name|cat|pid)\"\s*:")
 _NEAR_END = 16
 """A value that ends this close to the end of the text (a number, a word) may go on."""
@@ -22,103 +21,66 @@ MAX_EVENT_CHARS = 4 << 20
 
 
 class EventStream:
-    """Iterates over the event objects of a trace.
-
-    Parameters
-    ----------
-    chunks
-        The bytes of the file.
-
-    Attributes
-    ----------
-    unread
-        Reason -> events that could not be read.
-    found
-        Whether ``traceEvents`` was seen.
-    ended
-        Whether the array of events was closed.
-    """
+    """Iterates over the event objects of a trace, given as the chunks of its file."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.unread: Counter[str] = Counter()  # reason -> events that could not be read
+        self.found = False  # whether ``traceEvents`` was seen
+        self.ended = False  # whether the array of events was closed
         self._chunks = iter(chunks)
-        self.unread: Counter[str] = Counter()
-        self.found = False
-        self.ended = False
+        self._text, self._at = "", 0  # what is left to read begins at `_at`
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._json = json.JSONDecoder()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        text, at = self._find_array()
-        decode: Callable[[str, int], tuple[Any, int]] = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]
-        while True:
-            at = self._skip(text, at)
-            if at >= len(text):
-                text, at, more = self._more(text, at)
-                if not more:
-                    break
-                continue
-            if text[at] == "]":
+        while not self.found and self._more():
+            array = _ARRAY.search(self._text)
+            self.found = array is not None
+            self._at = array.end() if array else max(len(self._text) - 64, 0)
+        while self.found and not self.ended and self._skip():
+            if self._text[self._at] == "]":
                 self.ended = True
-                break
-            try:
-                event, end = decode(text, at)
-                if text[end : end + 1] != "," and not _SEPARATED.match(text, end):
-                    raise StopIteration(end)
-                at = end
-            except (json.JSONDecodeError, StopIteration, RecursionError) as error:
-                if _may_go_on(error, text, at):
-                    text, at, more = self._more(text, at)
-                    if more:
-                        continue
-                    if not _NEXT.search(text, 1):
-                        self.unread["truncated"] += 1
-                        break
-                event, at = None, self._resync(text, at)
-            if isinstance(event, dict):
-                yield event
+                return
+            event = self._next()
+            if isinstance(event, str):
+                self.unread[event] += 1
             else:
-                self.unread["damaged event"] += 1
+                yield event
 
-    def _find_array(self) -> tuple[str, int]:
-        text, more = "", True
-        while more:
-            text, _, more = self._more(text[-64:], 0)
-            found = _ARRAY.search(text)
-            if found:
-                self.found = True
-                return text, found.end()
-        return "", 0
-
-    def _more(self, text: str, at: int) -> tuple[str, int, bool]:
-        """Append the next chunk to what is left of the text."""
-        chunk = next(self._chunks, None)
-        if chunk is None:
-            return text[at:], 0, False
-        return text[at:] + self._decoder.decode(chunk), 0, True
-
-    @staticmethod
-    def _skip(text: str, at: int) -> int:
-        """Go on to the next value or bracket."""
-        if text.startswith(",\n{", at):
-            return at + 2
+    def _skip(self) -> bool:
+        """Go on to the next value or bracket; return whether there is one."""
         while True:
-            found = _SKIP.match(text, at)
-            at = found.end() if found else at
-            if text[at : at + 1] != "#":
-                return at
-            comment = _COMMENT.match(text, at)
-            at = comment.end() if comment else at + 1
+            between = _BETWEEN.match(self._text, self._at)
+            self._at = between.end() if between else self._at
+            if self._at < len(self._text):
+                return True
+            if not self._more():
+                return False
 
-    @staticmethod
-    def _resync(text: str, at: int) -> int:
-        """Go on at the next thing that looks like an event."""
-        found = _NEXT.search(text, at + 1)
-        return found.start() if found else len(text)
+    def _more(self) -> bool:
+        """Append the next chunk to what is left of the text; return whether there was one."""
+        chunk = next(self._chunks, None)
+        if chunk is not None:
+            self._text, self._at = self._text[self._at :] + self._utf8.decode(chunk), 0
+        return chunk is not None
 
-
-def _may_go_on(error: Exception, text: str, at: int) -> bool:
-    """Whether a value that cannot be decoded may only lack its end."""
-    if len(text) - at >= MAX_EVENT_CHARS or isinstance(error, RecursionError):
-        return False
-    if isinstance(error, json.JSONDecodeError):
-        return error.msg.startswith("Unterminated") or error.pos >= len(text) - _NEAR_END
-    return int(getattr(error, "value", at)) >= len(text) - _NEAR_END
+    def _next(self) -> dict[str, Any] | str:
+        """Return the next event, or why it cannot be read; go on at what looks like an event."""
+        while True:
+            left, fault = len(self._text) - self._at, -_NEAR_END
+            try:
+                event, end = self._json.raw_decode(self._text, self._at)
+                if _SEPARATED.match(self._text, end):
+                    self._at = end
+                    return event if isinstance(event, dict) else "damaged event"
+                fault = end - self._at
+            except json.JSONDecodeError as error:
+                fault = left if error.msg.startswith("Unterminated") else error.pos - self._at
+            except RecursionError:
+                pass
+            may_go_on = fault >= left - _NEAR_END and left < MAX_EVENT_CHARS
+            if may_go_on and self._more():
+                continue
+            following = _NEXT.search(self._text, self._at + 1)
+            self._at = following.start() if following else len(self._text)
+            return "truncated" if may_go_on and not following else "damaged event"

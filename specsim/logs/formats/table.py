@@ -15,6 +15,7 @@ from specsim.logs.formats._results import (
     LOOSE,
     MISSING,
     RATES,
+    SLACK,
     accept_length,
     check,
     joined,
@@ -162,7 +163,7 @@ class _Tables:
                 self.unread["damaged row"] += 1
                 return
             record = dict(zip(self.header, map(_value, cells), strict=True))
-            self._keep(_send_one if "speed" in record else _one_batch, record)
+            self._keep(_grid_row, record)
 
     def close(self, ended: bool) -> None:
         """End the table that is open."""
@@ -197,51 +198,31 @@ def _value(text: str) -> float | str:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _send_one(record: Mapping[str, Any]) -> LogEntry:
-    """Read a row of SGLang's send_one: a single stream."""
-    accept = accept_length(record, "acc_length")
-    latency, tokens = positive(record, "latency"), positive(record, "tokens")
-    tps = positive(record, "speed")
-    if accept is None:
+def _grid_row(record: Mapping[str, Any]) -> LogEntry:
+    """Read a row of SGLang's send_one (a single stream), or of its bench_one_batch_server."""
+    single = "speed" in record
+    accept, latency = accept_length(record, "acc_length"), positive(record, "latency")
+    tps = positive(record, "speed" if single else "output_throughput")
+    batch = 1 if single else whole(record, "batch_size")
+    out = number(record, "tokens" if single else "output_len")
+    if not batch or (single and (accept is None or not out)):
         raise Unread(MISSING)
-    check(abs(tokens / latency - tps) <= 0.01 * tps, CONTRADICTION)
-    row = LogRow(
-        kind="closed_loop",
-        batch_size=1.0,
-        concurrency=1.0,
-        output_tps=tps,
-        accept_length=accept,
-        accept_length_scope="run",
-        round_time_s=accept / tps,
-        num_requests=1,
-        output_len=tokens,
-        input_len=number(record, "input_len"),
-        duration_s=latency,
-    )
-    return LogEntry("", "sglang_send_one", "sglang", rows=(row,))
-
-
-def _one_batch(record: Mapping[str, Any]) -> LogEntry:
-    """Read a row of SGLang's bench_one_batch_server."""
-    accept = accept_length(record, "acc_length")
-    tps, latency = positive(record, "output_throughput"), positive(record, "latency")
-    batch = whole(record, "batch_size")
-    if not batch:
-        raise Unread(MISSING)
+    check(not single or abs((out or 0) / latency - tps) <= SLACK * tps, CONTRADICTION)
     row = LogRow(
         kind="closed_loop",
         batch_size=batch,
         concurrency=batch,
         output_tps=tps,
         accept_length=accept,
-        accept_length_scope="pooled",
+        accept_length_scope="run" if single else "pooled",
         round_time_s=accept * batch / tps if accept else None,
         num_requests=batch,
         input_len=number(record, "input_len"),
-        output_len=number(record, "output_len") or None,
+        output_len=out or None,
         duration_s=latency,
     )
-    return LogEntry("", "sglang_bench_one_batch_table", "sglang", rows=(row,))
+    name = "sglang_send_one" if single else "sglang_bench_one_batch_table"
+    return LogEntry("", name, "sglang", rows=(row,))
 
 
 def _evalscope(record: Mapping[str, Any]) -> LogEntry:

@@ -117,8 +117,9 @@ def _first_rate(everyone: Sequence[Timed], times_s: Floats, rate: float) -> Floa
     wait_s = np.array([t.first_s - t.begun_s for t in filling])
     count = _spread(np.ones(len(filling)), begin, end, len(times_s))
     total_s = _spread(wait_s, begin, end, len(times_s))
-    slow = np.divide(count, total_s, out=np.full(len(count), rate), where=count > 0.5)
-    return np.minimum(slow, rate)
+    slow = np.full(len(count), rate)
+    np.divide(count, total_s, out=slow, where=count > 0.5)
+    return slow.clip(max=rate)
 
 
 def _spread(value: Floats, begin: Ints, end: Ints, ticks: int) -> Floats:

@@ -7,6 +7,7 @@ is tokens since the last such line over the wall time in between, prefill and id
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from specsim.logs.columns import runs_back
 from specsim.logs.entry import LogEntry
@@ -14,10 +15,10 @@ from specsim.logs.format import Format
 from specsim.logs.formats.sglang.entry import server_entry
 from specsim.logs.formats.sglang.facts import ANY_FACT
 from specsim.logs.formats.sglang.lines import (
-    COLUMNS,
     MARK,
     DecodeLine,
     Layout,
+    Printed,
     parse_decode_line,
     parse_prefix,
 )
@@ -25,10 +26,10 @@ from specsim.logs.formats.sglang.server import UNLIKE, Server
 from specsim.logs.paste import label_of, separates
 from specsim.logs.source import Source
 
+BATCH = 512
+"""Decode lines that are read at once."""
 BACKWARDS_S = 60.0
 """Time that jumps back by more than this begins another run."""
-MAX_PREFILLS = 4096
-"""So many prefill lines wait for the decode line that tells whose they are."""
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
@@ -39,15 +40,13 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     """
     reader = _Reader(samples)
     for line in source.lines():
-        at = line.find(MARK)
-        if at >= 0:
-            reader.decode(line, at)
+        if MARK in line:
+            reader.decode(line)
         elif b"Prefill batch" in line:
             reader.prefill(line)
         elif b"HTTP/1." not in line:
             reader.other(line)
-    reader.end()
-    return [server_entry(server, source.path) for server in reader.done]
+    return [server_entry(server, source.path) for server in reader.end()]
 
 
 class _Reader:
@@ -61,98 +60,31 @@ class _Reader:
         self.odd: tuple[DecodeLine, bool] | None = None  # a line unlike those before it
         self.boundary = False  # whether what separates two runs in a paste came last
         self.label = ""
+        self.lines: list[bytes] = []  # decode lines that wait to be read
+        self.prefilled: list[bool] = []  # whether a prefill ran before each of them
+        self.prefill_ran = False  # and since
         self.prefills: list[bytes] = []
-        self.prefilled = False
 
-    def decode(self, line: bytes, at: int) -> None:
-        """Read a line with ``Decode batch`` at a place in it."""
-        prefill, self.prefilled = self.prefilled, False
-        if self.layout is not None and self.odd is None and not self.boundary:
-            found = self.layout.pattern.match(line, at)
-            if found is not None:
-                self._add(line[:at], found.group(*COLUMNS), prefill)
-                return
-        parsed = parse_decode_line(line)
-        if isinstance(parsed, str):
-            self.server.not_read(line, parsed)
-        elif self._place(parsed, prefill):
-            self.layout = parsed.layout
-
-    def _add(self, prefix: bytes, values: tuple[bytes, ...], prefill: bool) -> None:
-        stamp, rank = parse_prefix(prefix)
-        if runs_back(stamp, self.server.stamp, BACKWARDS_S):
-            self._start(self.server.restarted())
-        self.server.add((stamp, rank, b"True" if prefill else b"False", *values))
-        if self.prefills:
-            self._drain_prefills()
-
-    def _place(self, line: DecodeLine, prefill: bool) -> bool:
-        """Put a line in its server; hold it back if it is unlike the lines before it."""
-        odd, self.odd = self.odd, None
-        if odd is not None and line.layout.like(odd[0].layout):
-            self.server.forget_single_line()  # it was itself the odd one
-            self._start()
-            self._take(*odd)
-        elif odd is not None:
-            self.server.not_read(odd[0].prefix, UNLIKE)
-        mine = self.server.layout
-        if mine is not None and not mine.like(line.layout):
-            if not self.boundary:
-                self.odd = (line, prefill)
-                return False
-            self._start()
-        elif mine is not None and self.boundary:
-            stamp, _ = parse_prefix(line.prefix)
-            other_version = mine.trailing_comma != line.layout.trailing_comma
-            if other_version or self.server.jumps_back(stamp, line.values):
-                self._start()
-        self._take(line, prefill)
-        return True
-
-    def _take(self, line: DecodeLine, prefill: bool) -> None:
-        server, values = self.server, line.values
-        server.layout = server.layout or line.layout
-        server.label = server.label or self.label
-        self.boundary, self.label = False, ""
-        if server.layout.trailing_comma != line.layout.trailing_comma:
-            values = (*values[:-1], b"")  # the last number of the line, the queue, may be cut
-        self._add(line.prefix, values, prefill)
-
-    def end(self) -> None:
-        """Close the last server."""
-        self._drop_odd()
-        self._drain_prefills()
-        self._start()
-
-    def _drop_odd(self) -> None:
-        """Give up the line that was held back."""
-        if self.odd is not None:
-            self.server.not_read(self.odd[0].prefix, UNLIKE)
-            self.odd = None
+    def decode(self, line: bytes) -> None:
+        """Take in a decode line."""
+        self.lines.append(line)
+        self.prefilled.append(self.prefill_ran)
+        self.prefill_ran = False
+        if len(self.lines) >= BATCH:
+            self.drain()
 
     def prefill(self, line: bytes) -> None:
-        """Keep a prefill line: the decode line after it tells whose it is."""
-        self.prefilled = True
+        """Take in a prefill line: the decode lines around it tell whose it is."""
+        self.prefill_ran = True
         self.prefills.append(line)
-        if len(self.prefills) >= MAX_PREFILLS:
-            self._drain_prefills()
-
-    def _drain_prefills(self) -> None:
-        for line in self.prefills:
-            self.server.prefill(line)
-        self.prefills = []
-
-    def _start(self, other: Server | None = None) -> None:
-        """Close the server and begin another."""
-        self.server.flush(final=True)
-        self.done.append(self.server)
-        self.server = other or Server(self.samples)
+        if len(self.prefills) >= BATCH:
+            self.drain()
 
     def other(self, line: bytes) -> None:
         """Read a line of another kind: a fact, or what may separate two runs in a paste."""
         if ANY_FACT.search(line):
             if b"server_args=" in line:
-                self._drain_prefills()
+                self.drain()
                 if self.server.is_open:
                     self._drop_odd()
                     self._start()
@@ -160,9 +92,102 @@ class _Reader:
             return
         label = label_of(line)
         if label or separates(line):
-            self._drain_prefills()
+            self.drain()
             self.boundary = True
             self.label = label or self.label
+
+    def end(self) -> list[Server]:
+        """Return all servers."""
+        self.drain()
+        self._drop_odd()
+        self._start()
+        return self.done
+
+    def drain(self) -> None:
+        """Read the lines that wait: all at once if they are all of the present layout."""
+        lines, prefilled, prefills = self.lines, self.prefilled, self.prefills
+        self.lines, self.prefilled, self.prefills = [], [], []
+        if not self._read_alike(lines, prefilled):
+            for line, ran in zip(lines, prefilled, strict=True):
+                if not self._read_alike([line], [ran]):
+                    self._read_strictly(line, ran)
+        for line in prefills:
+            self.server.prefill(line)
+
+    def _read_alike(self, lines: list[bytes], prefilled: list[bool]) -> bool:
+        """Read lines if they are all of the present layout; return whether they are."""
+        if self.layout is None or self.odd is not None or self.boundary:
+            return False
+        printed = self.layout.read(lines)
+        if printed is not None:
+            self._add(printed, prefilled)
+        return printed is not None
+
+    def _read_strictly(self, line: bytes, prefilled: bool) -> None:
+        parsed = parse_decode_line(line)
+        if isinstance(parsed, str):
+            self.server.not_read(line, parsed)
+        elif self._place(parsed, prefilled):
+            self.layout = parsed.layout
+
+    def _place(self, line: DecodeLine, prefilled: bool) -> bool:
+        """Put a line in its server; hold it back if it is unlike the lines before it."""
+        odd, self.odd = self.odd, None
+        if odd is not None and line.layout.like(odd[0].layout):
+            self.server.forget_single_line()  # it was itself the odd one
+            self._start()
+            self._take(*odd)
+        elif odd is not None:
+            self.server.not_read(odd[0].text("prefix"), UNLIKE)
+        mine = self.server.layout
+        if mine is not None and not mine.like(line.layout):
+            if not self.boundary:
+                self.odd = (line, prefilled)
+                return False
+            self._start()
+        elif mine is not None and self.boundary:
+            other_version = mine.trailing_comma != line.layout.trailing_comma
+            if other_version or self.server.jumps_back(line):
+                self._start()
+        self._take(line, prefilled)
+        return True
+
+    def _take(self, line: DecodeLine, prefilled: bool) -> None:
+        server, printed = self.server, line.printed
+        server.layout = server.layout or line.layout
+        server.label = server.label or self.label
+        self.boundary, self.label = False, ""
+        if server.layout.trailing_comma != line.layout.trailing_comma:
+            printed = {**printed, "queue": (b"",)}  # the last number of the line may be cut
+        self._add(printed, [prefilled])
+
+    def _add(self, printed: Printed, prefilled: list[bool]) -> None:
+        """Give lines to the server; where time runs backwards, another one begins."""
+        stamps, ranks = zip(*map(parse_prefix, printed["prefix"]), strict=True)
+        lines = {**printed, "stamp": stamps, "rank": ranks}
+        begun = 0
+        for at, (before, now) in enumerate(pairwise((self.server.stamp, *stamps))):
+            if now < before and runs_back(now, before, BACKWARDS_S):
+                self.server.add(_part(lines, begun, at), prefilled[begun:at])
+                self._start(self.server.restarted())
+                begun = at
+        self.server.add(_part(lines, begun, len(stamps)), prefilled[begun:])
+
+    def _drop_odd(self) -> None:
+        """Give up the line that was held back."""
+        if self.odd is not None:
+            self.server.not_read(self.odd[0].text("prefix"), UNLIKE)
+            self.odd = None
+
+    def _start(self, other: Server | None = None) -> None:
+        """Close the server and begin another."""
+        self.server.flush(final=True)
+        self.done.append(self.server)
+        self.server = other or Server(self.samples)
+
+
+def _part(lines: Printed, start: int, stop: int) -> Printed:
+    return {name: texts[start:stop] for name, texts in lines.items()}
 
 
 FORMAT = Format(

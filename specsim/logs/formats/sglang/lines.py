@@ -61,7 +61,10 @@ FIELDS = {
 """Known fields; others (TFLOPS and the like) are passed over if they are well formed."""
 
 COLUMNS = ("running", "tokens", "usage", "accept", "rate", "graph", "tps", "queue")
-"""Order of the values of a line."""
+"""What the fields say."""
+
+Printed = dict[str, Sequence[bytes]]
+"""Texts of lines by column, `prefix` among them; empty where a line has no such field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,15 @@ class Layout:
     comma: bool  # "Decode batch," rather than "Decode batch."
     trailing_comma: bool
     fields: frozenset[bytes]  # known keys, without those that are there sometimes
-    pattern: re.Pattern[bytes]  # from "Decode batch" to the end of the line; groups are columns
+    pattern: re.Pattern[bytes]  # of a whole line; its groups are columns
+
+    def read(self, lines: Sequence[bytes]) -> Printed | None:
+        """Read lines that are all of this layout; None if any is not."""
+        found = self.pattern.findall(b"".join(lines))
+        if len(found) != len(lines):
+            return None
+        texts = list(zip(*found, strict=True)) if found else [()] * self.pattern.groups
+        return {name: texts[at - 1] for name, at in self.pattern.groupindex.items()}
 
     def like(self, other: Layout) -> bool:
         """Equal, but for a trailing comma, which a paste may lose."""
@@ -135,9 +146,12 @@ Rank = int | None
 class DecodeLine:
     """One decode line that was read, and the layout that further lines may share."""
 
-    prefix: bytes
-    values: tuple[bytes, ...]  # as printed, in the order of `COLUMNS`; empty where there is none
+    printed: Printed
     layout: Layout
+
+    def text(self, column: str) -> bytes:
+        """Return what the line says."""
+        return self.printed[column][0]
 
 
 def parse_decode_line(line: bytes) -> DecodeLine | str:
@@ -170,11 +184,10 @@ def parse_decode_line(line: bytes) -> DecodeLine | str:
     if b"#running-req" not in keys or b"gen throughput (token/s)" not in keys:
         return "a field is missing"
     layout = _layout(_COUNT.sub(b"0", head[0]), keys, trailing)
-    found = layout.pattern.match(text + b"\n", start)
-    if found is None:
+    printed = layout.read([text + b"\n"])
+    if printed is None:
         return "damaged field"
-    *values, queue = found.group(*COLUMNS)
-    return DecodeLine(text[:start], (*values, queue if ended or trailing else b""), layout)
+    return DecodeLine(printed if ended or trailing else {**printed, "queue": (b"",)}, layout)
 
 
 def _bare(line: bytes) -> tuple[bytes, bool]:
@@ -234,8 +247,10 @@ def _layout(head: bytes, keys: Sequence[bytes], trailing: bool) -> Layout:
             group = b"?P<%s>" % field.column.encode()
         parts.append(re.escape(key) + b": (" + group + field.value + b")")
     absent = b"".join(b"(?P<%s>)" % column.encode() for column in left)
-    start = re.escape(head).replace(b"0", _COUNT.pattern)
-    end = (b"," if trailing else b"") + rb" ?\r?\n\Z"
+    # The group that may not be gone back into ends at the first mark of a line.
+    start = rb"(?m:^)(?>(?P<prefix>[^\n]*?)Decode batch)"
+    start += re.escape(head[len(MARK) :]).replace(b"0", _COUNT.pattern)
+    end = (b"," if trailing else b"") + rb" ?\r?\n"
     return Layout(
         comma=head.endswith(b", "),
         trailing_comma=trailing,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,11 @@ from specsim.logs.formats.sglang.accept_rate import AcceptRate
 from specsim.logs.formats.sglang.facts import Facts
 from specsim.logs.formats.sglang.lines import (
     COLUMNS,
+    DecodeLine,
     Layout,
+    Printed,
     parse_prefill_line,
+    parse_prefix,
     parse_ranks,
     prefill_versions,
 )
@@ -31,9 +35,6 @@ MAX_LINE = 4096
 """No more of a damaged line is looked at."""
 PASTE_GAP_S = 30.0
 """In a paste, a label and a gap like this begin another run."""
-
-Row = tuple[bytes, ...]
-"""Time stamp, text with the rank, ``True`` after a prefill, values of `COLUMNS`: as printed."""
 
 
 class Server:
@@ -63,24 +64,30 @@ class Server:
         self.prompt = np.zeros(3)
         self.version_hint = ""
         self._samples = samples
-        self._rows: list[Row] = []
+        self._lines: dict[str, list[bytes]] = {name: [] for name in ("rank", "stamp", *COLUMNS)}
+        self._prefilled: list[bool] = []
         self._last_tokens = b""
 
     @property
     def is_open(self) -> bool:
         """Whether batches of this server were seen."""
-        return bool(self._rows or self.windows.read or self.prefills)
+        return bool(self._prefilled or self.windows.read or self.prefills)
 
     @property
     def drafts_nothing(self) -> bool:
         """Whether no fact tells of speculation."""
         return self.facts.settings.get("algorithm") in (None, "none")
 
-    def add(self, row: Row) -> None:
-        """Add a decode line."""
-        self._rows.append(row)
-        self.stamp = row[0] or self.stamp
-        if len(self._rows) >= BATCH:
+    def add(self, lines: Printed, prefilled: Sequence[bool]) -> None:
+        """Add decode lines, with `stamp` and `rank`; before some of them a prefill ran."""
+        if not prefilled:
+            return
+        for name, texts in self._lines.items():
+            texts.extend(lines[name])
+        self._prefilled.extend(prefilled)
+        self.stamp = lines["stamp"][-1] or self.stamp
+        self._last_tokens = lines["tokens"][-1]
+        if len(self._prefilled) >= BATCH:
             self.flush(final=False)
 
     def prefill(self, line: bytes) -> None:
@@ -101,17 +108,16 @@ class Server:
 
     def forget_single_line(self) -> None:
         """Take back a decode line if nothing else is known: the lines after it are unlike it."""
-        if len(self._rows) == 1 and not self.windows.read and not self.facts.started:
-            self._rows = []
+        if len(self._prefilled) == 1 and not self.windows.read and not self.facts.started:
+            self._take_lines()
             self.unread[UNLIKE] += 1
 
-    def jumps_back(self, stamp: bytes, values: tuple[bytes, ...]) -> bool:
+    def jumps_back(self, line: DecodeLine) -> bool:
         """Whether a line after a label in a paste is of another run."""
+        stamp, _ = parse_prefix(line.text("prefix"))
         now, before = seconds([stamp, self.stamp])
-        tokens = COLUMNS.index("tokens")
-        last = self._rows[-1][3 + tokens] if self._rows else self._last_tokens
-        fewer = float(values[tokens] or "nan") < float(last or "nan")
-        return bool(now - before > PASTE_GAP_S or now < before or fewer)
+        tokens, last_tokens = floats([line.text("tokens"), self._last_tokens])
+        return bool(now - before > PASTE_GAP_S or now < before or tokens < last_tokens)
 
     def restarted(self) -> Server:
         """Return a server like this one, whose windows are not known yet."""
@@ -122,19 +128,16 @@ class Server:
 
     def flush(self, final: bool) -> None:
         """Turn the collected lines into windows."""
-        rows, self._rows = self._rows, []
-        empty: list[tuple[bytes, ...]] = [()] * (3 + len(COLUMNS))
-        stamps, ranks, prefill, *texts = zip(*rows, strict=True) if rows else empty
-        self._last_tokens = rows[-1][3 + COLUMNS.index("tokens")] if rows else self._last_tokens
-        printed = {name: floats(column) for name, column in zip(COLUMNS, texts, strict=True)}
+        lines, prefilled = self._take_lines()
+        printed = {name: floats(lines[name]) for name in COLUMNS}
         if self.layout and not self.layout.prints("accept") and self.drafts_nothing:
             printed["accept"][:] = 1.0
             self.windows.accept_quantum = 0.0
         good = self._plausible(printed)
         self.rate.see(printed["accept"][good], printed["rate"][good])
         drafted = np.isfinite(printed["accept"])
-        lines = {
-            "time_s": seconds(stamps),
+        columns = {
+            "time_s": seconds(lines["stamp"]),
             "running": printed["running"],
             "queue": printed["queue"],
             "usage": printed["usage"],
@@ -142,13 +145,18 @@ class Server:
             "emitted": np.where(drafted, printed["running"] * printed["accept"], 0.0),
             "rounds": np.where(drafted, printed["running"], 0.0),  # equally many in each window
             "graph": printed["graph"],
-            "prefill": floats(prefill),
+            "prefill": np.array(prefilled, dtype=np.float64),
         }
         self.windows.started = self.facts.started
-        read = {name: column[good] for name, column in lines.items()}
-        unranked = self.windows.add(read, list(compress(ranks, good)), final)
+        read = {name: column[good] for name, column in columns.items()}
+        unranked = self.windows.add(read, list(compress(lines["rank"], good)), final)
         if unranked:
             self.unread["no rank"] += unranked
+
+    def _take_lines(self) -> tuple[dict[str, list[bytes]], list[bool]]:
+        taken = self._lines, self._prefilled
+        self._lines, self._prefilled = {name: [] for name in self._lines}, []
+        return taken
 
     def _plausible(self, printed: dict[str, Floats]) -> Flags:
         """Numbers that no server prints make the line unread."""

@@ -20,12 +20,15 @@ from specsim.logs.formats.vllm.lines import (
     V0Line,
     parse_engine_line,
     parse_prefix,
+    parse_regular,
     parse_spec_line,
 )
 from specsim.logs.formats.vllm.server import Server
 from specsim.logs.paste import label_of, separates
 from specsim.logs.source import Source
 
+BATCH = 512
+"""Lines that are read at once."""
 BACKWARDS_S = 120.0
 """Time that jumps back by more than this begins another run."""
 
@@ -38,17 +41,13 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     """
     reader = _Reader(samples)
     for line in source.lines():
-        if ENGINE_MARK in line:
-            reader.throughput(line)
-        elif SPEC_MARK in line or OLD_SPEC_MARK in line:
-            reader.drafting(line)
+        if ENGINE_MARK in line or SPEC_MARK in line or OLD_SPEC_MARK in line:
+            reader.metrics(line)
         elif b"HTTP/1." in line:
-            reader.server.other_lines |= reader.server.is_open
+            reader.access()
         else:
             reader.other(line)
-    for server in reader.servers:
-        server.flush(final=True)
-    return [server_entry(server, source.path) for server in reader.servers]
+    return [server_entry(server, source.path) for server in reader.end()]
 
 
 class _Reader:
@@ -62,24 +61,71 @@ class _Reader:
         self.boundary = False  # whether what separates two runs in a paste came last
         self.label = ""
         self.last: tuple[bytes, bytes, Server | None] = (b"", b"", None)
+        self.lines: list[bytes] = []  # metrics that wait to be read
 
-    def throughput(self, line: bytes) -> None:
-        """Read a throughput line."""
+    def metrics(self, line: bytes) -> None:
+        """Take in a throughput or drafting line."""
+        self.lines.append(line)
+        whole = SPEC_MARK in line  # no drafting line follows that belongs to this one
+        if len(self.lines) >= (BATCH if whole else 2 * BATCH):
+            self.drain()
+
+    def access(self) -> None:
+        """Pass over a line that tells of a request."""
+        self.server.other_lines |= self.server.is_open or bool(self.lines)
+
+    def other(self, line: bytes) -> None:
+        """Read a line of another kind."""
+        self.drain()
+        if ANY_FACT.search(line):
+            starts = b"vLLM API server version" in line or b"with config: " in line
+            if starts and self.server.is_open:
+                self._start()
+                self.by_pid = {}
+            self.server.facts.learn(line)
+        label = label_of(line)
+        self.label = label or self.label
+        self.boundary |= bool(label) or separates(line)
+        self.server.other_lines |= self.server.is_open
+        self.server.mentions_drafting |= b"metrics.py" in line or b"Per-position" in line
+
+    def end(self) -> list[Server]:
+        """Return all servers."""
+        self.drain()
+        for server in self.servers:
+            server.flush(final=True)
+        return self.servers
+
+    def drain(self) -> None:
+        """Read the lines that wait."""
+        lines, self.lines = self.lines, []
+        regular = parse_regular(lines)
+        if regular is not None:
+            for prefix, *values in regular:
+                stamp = self._place(prefix)
+                self.server.add((stamp, *values))
+            return
+        for line in lines:
+            if ENGINE_MARK in line:
+                self._throughput(line)
+            else:
+                self._drafting(line)
+
+    def _throughput(self, line: bytes) -> None:
         engine = parse_engine_line(line)
         if isinstance(engine, str):
             self.server.unread[engine] += 1
         else:
-            stamp = self._place(line)
+            stamp = self._place(_prefix(line))
             self.server.add_engine(engine, stamp)
 
-    def drafting(self, line: bytes) -> None:
-        """Read a drafting line of any version."""
+    def _drafting(self, line: bytes) -> None:
         spec = parse_spec_line(line)
         self.server.mentions_drafting = True
         if isinstance(spec, str):
             self.server.unread[spec] += 1
             return
-        stamp = self._place(line)
+        stamp = self._place(_prefix(line))
         if isinstance(spec, V0Line):
             self._cumulative(spec)
         else:
@@ -92,13 +138,12 @@ class _Reader:
             self._start()
         self.server.v0 = line
 
-    def _place(self, line: bytes) -> bytes:
+    def _place(self, prefix: bytes) -> bytes:
         """Find the server of a line by what stands before its message; return its time."""
-        head = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
-        same_head, stamp, home = self.last
-        if head == same_head and self.server is home and not self.boundary:
+        same_prefix, stamp, home = self.last
+        if prefix == same_prefix and self.server is home and not self.boundary:
             return stamp
-        stamp, pid = parse_prefix(head)
+        stamp, pid = parse_prefix(prefix)
         if pid in self.by_pid:
             self.server = self.by_pid[pid]
         elif pid and self.server in self.by_pid.values():
@@ -109,7 +154,7 @@ class _Reader:
         if pid:
             self.by_pid[pid] = self.server
         self.server.label = self.server.label or self.label
-        self.label, self.boundary, self.last = "", False, (head, stamp, self.server)
+        self.label, self.boundary, self.last = "", False, (prefix, stamp, self.server)
         return stamp
 
     def _start(self) -> None:
@@ -118,19 +163,10 @@ class _Reader:
         self.server = Server(self.samples)
         self.servers.append(self.server)
 
-    def other(self, line: bytes) -> None:
-        """Read a line of another kind."""
-        if ANY_FACT.search(line):
-            starts = b"vLLM API server version" in line or b"with config: " in line
-            if starts and self.server.is_open:
-                self._start()
-                self.by_pid = {}
-            self.server.facts.learn(line)
-        label = label_of(line)
-        self.label = label or self.label
-        self.boundary |= bool(label) or separates(line)
-        self.server.other_lines |= self.server.is_open
-        self.server.mentions_drafting |= b"metrics.py" in line or b"Per-position" in line
+
+def _prefix(line: bytes) -> bytes:
+    """Return what stands before the message of a line."""
+    return line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
 
 
 FORMAT = Format(

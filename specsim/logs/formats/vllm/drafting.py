@@ -123,7 +123,8 @@ class Drafting:
 
     def _total(self, low: float, high: float) -> Floats:
         inside = [sums for batch, sums in self.sums.items() if low <= batch <= high]
-        return np.sum([np.zeros(len(_SUMS) + MAX_POSITIONS), *inside], axis=0)
+        total: Floats = np.sum([np.zeros(len(_SUMS) + MAX_POSITIONS), *inside], axis=0)
+        return total
 
     @property
     def accept_length(self) -> float | None:

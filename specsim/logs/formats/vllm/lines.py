@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -73,6 +74,35 @@ GENERATIONS = (
     ),
 )
 """The first that fits is it."""
+
+_REGULAR = re.compile(
+    rb"(?m:^)([^\[\n]{0,120}) \[[^\]\n]{1,40}\] Engine (\d{1,4}): "
+    rb"Avg prompt throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Avg generation throughput: (\d{1,9}\.\d) tokens/s, "
+    rb"Running: (\d{1,7}) reqs, Waiting: (\d{1,7}) reqs, "
+    rb"GPU KV cache usage: (\d{1,2}\.\d|100\.0)%, Prefix cache hit rate: \d{1,3}\.\d%\r?\n"
+    rb"(?:\1 \[[^\]\n]{1,40}\] SpecDecoding metrics: Mean acceptance length: (\d{1,3}\.\d\d), "
+    + _SPEEDS
+    + rb", Accepted: (\d{1,12}) tokens, Drafted: (\d{1,12}) tokens, "
+    rb"Per-position acceptance rate: ([01]\.\d{3}(?:, [01]\.\d{3}){0,63}), "
+    rb"Avg Draft acceptance rate: (\d{1,3}\.\d)%\r?\n)?"
+)
+"""A throughput line, and the drafting line under it, as the present versions print them."""
+
+
+def parse_regular(lines: Sequence[bytes]) -> list[Values] | None:
+    """Read throughput and drafting lines at once; None if any is not as now usual.
+
+    Returns
+    -------
+    list of tuple
+        For each interval what stands before its lines, the name of the engine, and the values in
+        the order of `ENGINE` and `DRAFTING`.
+    """
+    found = _REGULAR.findall(b"".join(lines))
+    drafting = sum(values[-1] != b"" for values in found)
+    return found if len(found) + drafting == len(lines) else None
+
 
 _V0 = re.compile(
     OLD_SPEC_MARK + rb"Draft acceptance rate: (\d\.\d{3}), System efficiency: (\d\.\d{3}), "

@@ -67,19 +67,23 @@ class Server:
         """Whether measurements of this server were seen."""
         return bool(self._rows or self.windows.read or self.drafting.lines or self.v0)
 
+    def add(self, row: Values) -> None:
+        """Add an interval: its time, the name of the engine, values of `ENGINE` and `DRAFTING`."""
+        self._rows.append(row)
+        self.mentions_drafting |= row[-1] != b""
+        self.stamp = row[0] or self.stamp
+        if len(self._rows) >= BATCH:
+            self.flush(final=False)
+
     def add_engine(self, line: EngineLine, stamp: bytes) -> None:
         """Add a throughput line."""
         self.engines = max(self.engines, line.engines)
         self.preemptions += line.preemptions
-        self._rows.append((stamp, line.name, *line.values, *_NO_DRAFTING))
-        self.stamp = stamp or self.stamp
-        if len(self._rows) >= BATCH:
-            self.flush(final=False)
+        self.add((stamp, line.name, *line.values, *_NO_DRAFTING))
 
     def add_spec(self, values: Values, stamp: bytes) -> None:
         """Add a drafting line: it belongs to the throughput line above it."""
         last = self._rows[-1] if self._rows else None
-        self.mentions_drafting = True
         if last and last[_HEAD:] == _NO_DRAFTING and stamp in (b"", last[0]):
             self._rows[-1] = (*last[:_HEAD], *values)
         else:

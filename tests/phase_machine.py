@@ -9,11 +9,45 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
-from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL, RoundTime
+from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL, RoundTime, prefill_s
+from specsim.simulate.arrivals import Steps
+from specsim.simulate.pricing import PrefillPricer
+from specsim.simulate.server import Server
 
-Steps = Generator[simpy.Event, Any, None]
+
+class PhaseServer(Server):
+    """A server that plays every round phase by phase, and prices everything by the full formula."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.machine = Machine(self.env)
+        self.prefill = ExactPrefill(self.prefill.cost, self.prefill.speculates)
+
+    def _next_change(self) -> int:
+        return self.round + 1
+
+    def _pass_prefill(self, seconds: float) -> Steps:
+        yield from self.machine.hold(self.machine.gpu, seconds)
+        self.clock = self.env.now
+
+    def _pass_rounds(
+        self, last: int, swap_s: float, mixed_s: float
+    ) -> Generator[simpy.Event, Any, NDArray[np.float64]]:
+        start, pricer = self.clock, self.pricers[self.gear]
+        exact = pricer.exact(float(len(self.batch)), float(self.pool.used[self.round]))
+        yield from self.machine.hold(self.machine.cpu, swap_s)
+        yield from self.machine.round(exact, pricer.timeline, mixed_s)
+        return np.array([start, self.env.now])
+
+
+class ExactPrefill(PrefillPricer):
+    def seconds(self, tokens: int, pairs: float, mixed: bool) -> float:
+        context = pairs / tokens if tokens else 0.0
+        return float(prefill_s(self.cost, tokens, context, self.speculates, mixed))
 
 
 class Machine:

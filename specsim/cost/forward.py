@@ -1,0 +1,252 @@
+"""Forwards of the target and of the drafter, and what else a round's drafting takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specsim.cost.model import (
+    DENSE_LAYER_S,
+    EAGER_LAYER_S,
+    MOE_LAYER_S,
+    CostModel,
+    active_experts,
+    correction_factor,
+    more_than_one,
+)
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
+ATTENTION_EFFICIENCY = 0.4
+"""Assumed: share of the GEMM rate that decode-sized attention kernels reach when they compute."""
+CPU_ATTENTION_EFFICIENCY = 0.07
+"""Assumed: the same on a CPU, whose kernel takes one row and one cell at a time: 38 ns per head and
+cell of 64 dimensions (llama-batched-bench of SmolLM2-135M on two cores)."""
+
+PER_REQUEST_S = 15e-6
+"""Assumed: sampling and metadata on the GPU per running request and round."""
+
+DRAFT_FORWARD_S = 250e-6
+"""Assumed: launches, top-k and small kernels of one captured draft forward: EAGLE-1 in vLLM costs
+0.73 ms a step at Llama-3.1-8B on H100, 0.54 of them bytes (vllm#20780)."""
+EAGER_DRAFT_S = 450e-6
+"""Assumed: what a forward costs besides where nothing captures it: a step of EAGLE-3 in vLLM of
+mid-2025 takes 1.0 ms on the same server, 0.26 of them bytes (vllm#20780)."""
+EXTEND_S = 350e-6
+"""Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
+TREE_S = 100e-6
+TREE_PER_TOKEN_S = 1.5e-6
+"""Assumed: building the tree and its mask, sampling the verification: 0.11-0.3 ms
+[@launch-cost]."""
+OVERHEAD_S = 1.5e-3
+"""Assumed: what a speculating round pays whatever it drafts: waiting for the accepted tokens,
+many small kernels, eager gaps. 1 ms (SpecDecode-Bench, vLLM) to 3 ms (sync of a TP4 profile) were
+published, 4 ms and 9 ms are what the Kimi boxes want: a factor of three either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTime:
+    """Parts of one target forward, seconds."""
+
+    dense_s: Floats
+    experts_s: Floats
+    attention_s: Floats
+    head_s: Floats
+    allreduce_s: Floats
+    fixed_s: Floats
+
+    @property
+    def target_s(self) -> Floats:
+        """Sum of the target's parts."""
+        weights = self.dense_s + self.experts_s
+        return weights + self.attention_s + self.head_s + self.allreduce_s + self.fixed_s
+
+
+def attention_s(
+    cost: CostModel, batch: ArrayLike, width: ArrayLike, context_tokens: ArrayLike
+) -> Floats:
+    """Read the KV cache of the batch (ATTENTION).
+
+    T = bytes * reads * hypot(1, fill / rows) / bandwidth, against FLOPs on the roofline, with
+    reads = 1 + (n - 1) kv_reads per request and rows = batch * reads: an attention kernel whose
+    query rows are virtual sequences reads the cache n times, and few rows cannot fill the GPU.
+    """
+    p, target = cost.parameters, cost.target
+    b, n = np.asarray(batch, np.float64), np.asarray(width, np.float64)
+    kv = np.asarray(context_tokens, np.float64)
+    context = kv / np.where(b > 0, b, 1.0)
+    per_request = _kv_read_bytes(cost, context)
+    reads = 1.0 + (n - 1.0) * p["kv_reads"]
+    rows_to_fill = p["attention_fill"] * np.where(n > 1, p["verify_fill"], 1.0)
+    fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
+    memory = b * per_request * reads * fill * p["attention"] / cost.bandwidth
+    share = CPU_ATTENTION_EFFICIENCY if cost.gpu.is_cpu else ATTENTION_EFFICIENCY
+    rate = cost.flops("bf16") * share
+    own = cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
+    return own * cost.walked(b)
+
+
+def _kv_read_bytes(cost: CostModel, context: Floats) -> Floats:
+    """Bytes one query row's attention moves at that context; windows and states included."""
+    target = cost.target
+    model = target.model
+    linear = target.kv_bytes_per_token * context
+    if not model.sliding_window and not model.linear_layers:
+        return linear
+    points = np.array([target.kv_read_bytes(x) for x in context.ravel().tolist()])
+    return points.reshape(context.shape)
+
+
+def target_time(
+    cost: CostModel,
+    batch: ArrayLike,
+    width: ArrayLike,
+    context_tokens: ArrayLike,
+    padded: ArrayLike | None = None,
+    eager: ArrayLike = False,
+    draft_share: ArrayLike = 1.0,
+) -> TargetTime:
+    """Price one target forward, arrays broadcast against each other (TARGET).
+
+    Counts are those of :func:`specsim.cost.round_time`. Padding rows cost dense work and messages,
+    but route to the experts of one token; without a CUDA graph (`eager`) launches bound the
+    forward from below; `width` is a mean over all requests, of which `draft_share` have a draft.
+    """
+    p, target = cost.parameters, cost.target
+    b = np.asarray(batch, np.float64)
+    n = np.asarray(width, np.float64)
+    tokens = (b if padded is None else np.asarray(padded, np.float64)) * n
+    alone = 1.0 - more_than_one(b)
+    several = np.where(n > 1.0, 1.0 - alone * (1.0 - np.asarray(draft_share)), 1.0 - alone)
+    factor = correction_factor(p, b * n)
+    bandwidth = cost.bandwidth
+    dense = cost.product_s(
+        target.dense_bytes / bandwidth,
+        target.flops_per_token * tokens / cost.flops(target.dense_dtype),
+        several,
+    )
+    routed = b * np.power(n, p["expert_sharing"])
+    touched = active_experts(routed, target.experts, target.experts_per_token) * p["coverage"]
+    experts = target.moe_layers * touched * target.expert_bytes / bandwidth + (
+        target.expert_flops_per_token * b * n / cost.flops("bf16")
+    )
+    head = cost.product_s(
+        target.head_bytes / bandwidth,
+        target.head_flops_per_token * tokens / cost.flops(target.dense_dtype),
+        several,
+    )
+    layers = target.model.layers
+    moe = target.moe_layers
+    floor = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p["target_fixed"]
+    fixed = floor + PER_REQUEST_S * p["per_request"] * b
+    attention = attention_s(cost, b, n, context_tokens)
+    allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
+    allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)
+    gpu = dense + experts + head + fixed + allreduce
+    launches = np.where(eager, np.maximum(layers * EAGER_LAYER_S - gpu, 0.0), 0.0)
+    return TargetTime(
+        dense * factor,
+        experts * factor,
+        attention,
+        head * factor,
+        allreduce * factor,
+        (fixed + launches) * factor,
+    )
+
+
+def draft_forward_s(
+    cost: CostModel,
+    tokens: ArrayLike,
+    context_tokens: ArrayLike,
+    rows: ArrayLike,
+    extend: bool = False,
+) -> Floats:
+    """One forward of the drafter (DRAFT).
+
+    Parameters
+    ----------
+    cost
+        The system.
+    tokens
+        Tokens that go in: batch * topk in a step, the accepted or all verified ones in an extend.
+    context_tokens
+        Tokens in the drafter's KV cache, all requests together.
+    rows
+        Tokens whose logits are computed (the last of each request in an extend).
+    extend
+        Whether the target's features are projected first (EAGLE-3's fc).
+    """
+    draft = cost.draft
+    t = np.asarray(tokens, np.float64)
+    if draft is None or draft.part is None:
+        return np.zeros_like(t)
+    part = draft.part
+    layers = part.model.layers
+    bandwidth = cost.bandwidth
+    rate = cost.flops(part.dense_dtype)
+    weights = draft.step_bytes + (draft.fc_bytes if extend else 0.0)
+    flops = draft.flops_per_token + (draft.fc_flops_per_token if extend else 0.0)
+    layer = cost.product_s(weights / bandwidth, flops * t / rate, more_than_one(t))
+    touched = active_experts(t, part.experts, part.experts_per_token)
+    experts = part.moe_layers * touched * part.expert_bytes / bandwidth + (
+        part.expert_flops_per_token * t / rate
+    )
+    drawn = np.asarray(rows, np.float64)
+    head = cost.product_s(
+        part.head_bytes / bandwidth,
+        part.head_flops_per_token * drawn / rate,
+        more_than_one(drawn),
+    )
+    cache = part.kv_bytes_per_token * np.asarray(context_tokens, np.float64) / bandwidth
+    floor = EXTEND_S if extend else DRAFT_FORWARD_S * max(1.0, layers / 4)
+    if cost.draft_eager:
+        floor += EAGER_DRAFT_S
+    floor *= cost.launch_share
+    total: Floats = (
+        layer + experts + head + cache + floor + cost.allreduce_s(t, part.model.hidden, layers)
+    )
+    return total
+
+
+def overhead_s(cost: CostModel) -> float | Floats:
+    """Return what a server with a drafter pays each round whatever it drafts, seconds."""
+    return OVERHEAD_S * cost.parameters["round_overhead"]
+
+
+def draft_time(
+    cost: CostModel,
+    batch: ArrayLike,
+    topk: ArrayLike,
+    width: ArrayLike,
+    draft_forwards: ArrayLike,
+    extend_tokens: ArrayLike,
+    context_tokens: ArrayLike,
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Price what speculation adds to a round, arrays broadcast.
+
+    Counts are those of :func:`specsim.cost.round_time`.
+
+    Returns
+    -------
+    draft_s, tree_s, overhead_s, extend_s
+        Seconds; zero without speculation.
+    """
+    b = np.asarray(batch, np.float64)
+    n = np.asarray(width, np.float64)
+    speculates = n > 1
+    scale = np.where(speculates, cost.parameters["draft"], 0.0)
+    tokens = b * np.asarray(topk, np.float64)
+    steps = np.asarray(draft_forwards, np.float64) * draft_forward_s(
+        cost, tokens, context_tokens, tokens
+    )
+    extended = np.asarray(extend_tokens, np.float64)
+    extend = np.where(
+        extended > 0, draft_forward_s(cost, extended, context_tokens, b, extend=True), 0.0
+    )
+    tree = (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share
+    overhead = np.where(speculates, overhead_s(cost), 0.0)
+    return steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale
