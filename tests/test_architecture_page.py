@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +39,7 @@ def test_the_page_has_the_order_of_the_layers() -> None:
     place = {name: i for i, names in enumerate(layers()) for name in names}
     order = [place[name] for name in rooms_of_the_page() if name in place]
     assert len(order) == len(rooms_of_the_page())
-    for above, below in zip(order, order[1:], strict=False):
+    for above, below in pairwise(order):
         assert above <= below or abs(above - below) <= 2  # siblings share a row of the table
 
 
