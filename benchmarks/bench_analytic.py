@@ -31,7 +31,7 @@ def points_per_second() -> float:
         began = time.perf_counter()
         cases = []
         for plan, table in zip(plans, tables, strict=True):
-            case = Case.of(system, plan, table, system.setup.workload.workload, loads[0])
+            case = Case.of(system, plan, table, system.setup.workload, loads[0])
             cases += [case.at(load) for load in loads]
         solve(system.cost, cases, with_limit=False)
         best = min(best, time.perf_counter() - began)

@@ -26,7 +26,8 @@ from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.validate import validate
 from specsim.errors import SpecsimError
 from specsim.observations import Observation, read_observations
-from specsim.profile import Profile, uncalibrated_profile
+from specsim.profile import Profile
+from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import Setup, read_setup
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "calibration"

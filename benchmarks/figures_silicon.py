@@ -16,7 +16,7 @@ from collections import defaultdict
 from statistics import mean, median
 
 from specsim.calibrate.fit import fit_profile
-from specsim.calibrate.residuals import Rows
+from specsim.calibrate.rows import Rows
 from specsim.observations import Observation, observations_from_rows
 from specsim.profile import Profile
 from specsim.profile.uncalibrated import uncalibrated_profile
@@ -122,8 +122,8 @@ def cells(measured: dict[int, list[float]]) -> tuple[Observation, ...]:
 def errors(profile: Profile, rows: tuple[Observation, ...]) -> list[float]:
     """Predicted / measured - 1 of each row's TPOT."""
     model = Rows(profile.setup, rows, profile.acceptances)
-    solution = model.predict(profile.parameters, profile.coordinates)
-    pairs = zip(solution.tpot_s.tolist(), rows, strict=True)
+    tpot_s = model.predict(profile.parameters, profile.coordinates[None])["tpot_s"][0]
+    pairs = zip(tpot_s.tolist(), rows, strict=True)
     return [t / (row.tpot_s or math.nan) - 1 for t, row in pairs]
 
 

@@ -135,7 +135,7 @@ def world(seed: int, model_error: float, stated_error: float) -> World:
     plans, current = with_current(prior, possible_plans(prior, WISH))
     assert current is not None
     loads = tuple(Load("closed_loop", c) for c in sorted({*LOADS, *MEASURED_AT}))
-    grid = Grid(plans, loads, setup.workload.workload)
+    grid = Grid(plans, loads, setup.workload)
     cells = grid.solve(truth)
     of_settings, of_loads = root(setting_likeness(plans)), root(load_likeness(loads))
     own = of_settings @ rng.standard_normal(grid.shape) @ of_loads.T

@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -54,17 +55,13 @@ MODULES = (
 DOCUMENTS = (
     ("specsim.curve", "Curve", "predict --json"),
     ("specsim.logs.document", "LogDocument", "read --json"),
+    ("specsim.decide.recommendation", "Recommendation", "recommend --json"),
+    ("specsim.decide.breakeven", "BreakEvens", "breakeven --json"),
+    ("specsim.decide.compare", "ServerComparison", "compare --json"),
+    ("specsim.decide.plan", "MeasurementPlan", "plan --json"),
+    ("specsim.decide.load_answer", "LoadAnswer", "schedule --json"),
     ("specsim.probe.document", "ProbeDocument", "probe"),
 )
-
-ANSWERS = (
-    ("specsim.recommendation/1", "specsim.decide.recommendation.Recommendation", "recommend"),
-    ("specsim.breakeven/1", "specsim.decide.breakeven.BreakEvens", "breakeven"),
-    ("specsim.comparison/1", "specsim.decide.compare.ServerComparison", "compare"),
-    ("specsim.plan/1", "specsim.decide.plan.MeasurementPlan", "plan"),
-    ("specsim.schedule/1", "specsim.decide.load_answer.LoadAnswer", "schedule"),
-)
-"""Documents that are dataclasses, written as they are."""
 
 
 def cli_page() -> str:
@@ -98,29 +95,19 @@ def json_page() -> str:
     """Return the fields of the JSON documents."""
     parts = [
         "# JSON documents\n",
-        "Generated from the models that write and check them. SI units, as the names say; "
+        "Generated from the types that are written. SI units, as the names say; "
         "fractions are fractions; what could not be had is null.\n",
     ]
     for place, name, command in DOCUMENTS:
-        schema = json_schema(place, name)
-        definitions = schema.get("$defs", {})
-        title = schema["properties"]["schema"]["const"]
-        parts.append(f"## {title}\n\n`specsim {command}`.\n")
-        parts.append(_fields(schema))
-        for key, part in definitions.items():
-            if "properties" in part:
-                text = " ".join(part.get("description", "").split())
-                parts.append(f"### {key} ({title})\n\n{text}\n\n{_fields(part)}")
-    for title, path, command in ANSWERS:
-        parts += _dataclass_parts(title, path, command)
+        parts += _dataclass_parts(place, name, command)
     return "\n".join([*parts, *_validation_fields()])
 
 
-def _dataclass_parts(title: str, path: str, command: str) -> list[str]:
+def _dataclass_parts(place: str, name: str, command: str) -> list[str]:
     """Return the fields of a dataclass and of every dataclass in it."""
-    module, _, name = path.rpartition(".")
-    classes = [getattr(importlib.import_module(module), name)]
-    parts = [f"## {title}\n\n`specsim {command} --json`.\n"]
+    module = importlib.import_module(place)
+    title, classes = module.SCHEMA, [getattr(module, name)]
+    parts = [f"## {title}\n\n`specsim {command}`.\n"]
     for part in classes:  # grows
         hints = get_type_hints(part)
         shown = [f.name for f in fields(part) if f.metadata.get("json", True)]
@@ -140,13 +127,13 @@ def _words(hint: Any, classes: list[type]) -> str:
         return ", ".join(f"`{value}`" for value in inner)
     if get_origin(hint) is tuple:
         return f"list of {_words(inner[0], classes)}"
-    if get_origin(hint) is dict:
+    if get_origin(hint) in (dict, Mapping):
         return f"table of {_words(inner[1], classes)}"
     if inner:
         return " or ".join(_words(one, classes) for one in inner)
     if is_dataclass(hint) and hint not in classes:
         classes.append(hint)
-    names = {str: "text", float: "number", int: "whole number", bool: "true or false"}
+    names = {str: "text", float: "number", int: "whole number", bool: "yes or no", object: "any"}
     return names.get(hint, hint.__name__)
 
 
@@ -195,28 +182,6 @@ def _first_line(owner: type, name: str) -> str:
     member = vars(owner)[name]
     text = inspect.getdoc(member) if isinstance(member, property) else None
     return (text or name).splitlines()[0].rstrip(".")
-
-
-def _fields(schema: dict[str, Any]) -> str:
-    rows = ["| field | type |", "|---|---|"]
-    for name, field in schema.get("properties", {}).items():
-        rows.append(f"| `{name}` | {_type(field)} |")
-    return "\n".join(rows) + "\n"
-
-
-def _type(field: dict[str, Any]) -> str:
-    """Write the type of a field in words."""
-    if "$ref" in field:
-        return field["$ref"].rsplit("/", 1)[-1]
-    if "const" in field:
-        return f"`{field['const']}`"
-    if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
-    if "anyOf" in field:
-        return " or ".join(dict.fromkeys(_type(one) for one in field["anyOf"]))
-    if field.get("type") == "array":
-        return f"list of {_type(field.get('items', {}))}"
-    return {"null": "null", None: "any"}.get(field.get("type"), str(field.get("type")))
 
 
 def python_page() -> str:
@@ -268,6 +233,30 @@ def _indented(text: str | None) -> list[str]:
     return [f"    {line}".rstrip() for line in (text or "").splitlines()]
 
 
+def parameters_page() -> str:
+    """Return the registry of parameters, with the priors on a server of eight GPUs."""
+    from specsim.parameters import ACCEPTANCE, COST, Facts
+
+    server = Facts(allreduce="published", has_experts=True, has_draft=True)
+    parts = [
+        "# Parameters\n",
+        "Generated from `specsim/parameters.py`. A cost parameter is a factor on a derived time "
+        "unless its unit says otherwise; the prior is that of a mixture-of-experts model on GPUs "
+        "whose all-reduce is published.\n",
+        "| name | unit | prior median | prior sd | reset by | `--set` | rests on |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in {**COST, **ACCEPTANCE}.items():
+        median, sd = row.on(server) or ("", "")
+        scale = " (ln)" if row.scale == "log" else ""
+        keys = ", ".join(f"`{key}`" for key in row.set_as)
+        parts.append(
+            f"| `{name}` | {row.unit} | {median} | {sd}{scale} | {row.resets} | {keys} | "
+            f"{row.source} |"
+        )
+    return "\n".join(parts) + "\n"
+
+
 def validation_page() -> str:
     """Return every measured cell beside its prediction, from all of calibration/."""
     from specsim.calibrate.report import cell_name
@@ -306,6 +295,7 @@ PAGES = {
     "reference/cli.md": cli_page,
     "reference/json.md": json_page,
     "reference/python.md": python_page,
+    "reference/parameters.md": parameters_page,
     "reference/validation.md": validation_page,
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from specsim.acceptance import AcceptTable
 from specsim.cost import OVERLAP, RUN_AHEAD, SEQUENTIAL
+from specsim.drain import equally_likely
 from specsim.engine import RunPlan, with_draft_share
 from specsim.server.system import System
 from specsim.workload import Load, Workload
@@ -167,7 +168,7 @@ def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[fl
     known: dict[int, tuple[float, ...]] = {}
     for kind in set(place[finite].tolist()):
         case = unlike[kind]
-        lengths = case.workload.output_len.quantiles(LENGTHS)
+        lengths = equally_likely(case.workload.output_len, LENGTHS)
         rounds = [case.table.rounds_by_request(float(length) - 1.0) for length in lengths]
         known[kind] = tuple(np.round(np.sort(np.concatenate(rounds)), 3).tolist())
     return tuple(

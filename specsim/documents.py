@@ -39,31 +39,22 @@ def document(
       "missing": null
     }
     """
-    plain = _rounded(_plain(content), digits)
+    plain = _plain(content, digits)
     return json.dumps({"schema": schema, **plain}, indent=indent, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    """Return dataclasses as dictionaries, all the way down."""
+def _plain(value: Any, digits: int) -> Any:
+    """Return dataclasses as dictionaries, floats rounded (-0.0 as 0.0, NaN as null)."""
     if is_dataclass(value):
         shown = (f.name for f in fields(value) if f.metadata.get("json", True))
-        return {name: _plain(getattr(value, name)) for name in shown}
+        return {name: _plain(getattr(value, name), digits) for name in shown}
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): _plain(entry, digits) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value
-
-
-def _rounded(value: Any, digits: int = SIGNIFICANT_DIGITS) -> Any:
-    """Round the floats of nested dicts and sequences; -0.0 becomes 0.0, NaN null."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        rounded = float(f"{value:.{digits}g}") + 0.0
-        return rounded if math.isfinite(rounded) else value  # the largest floats round to inf
-    if isinstance(value, dict):
-        return {key: _rounded(entry, digits) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(entry, digits) for entry in value]
-    return value
+        return [_plain(entry, digits) for entry in value]
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{digits}g}") + 0.0
+    return rounded if math.isfinite(rounded) else value  # the largest floats round to inf

@@ -13,11 +13,15 @@ not, all of a generation end together and the next one's prompts come in one bur
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from specsim.workload import Lengths
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -34,6 +38,17 @@ DRAWS = 8
 
 IN_STEP = 0.5
 """Standard deviation of the rounds of a request, in rounds, below which all end together."""
+
+
+def equally_likely(lengths: Lengths, count: int) -> Floats:
+    """Return lengths, in tokens, that stand for a distribution; their mean is its mean."""
+    if lengths.cv == 0 or lengths.mean == 0:
+        return np.array([lengths.mean])
+    sigma = math.sqrt(math.log1p(lengths.cv**2))
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
+    values: Floats = np.exp(sigma * z)
+    return values * (lengths.mean / values.mean())
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ Records = NDArray[np.void]
 REQUEST_DTYPE = np.dtype(
     [
         ("request", np.int64),
+        # when things happened to it; NaN: not yet
         ("arrival_s", np.float64),
         ("admitted_s", np.float64),
         ("first_token_s", np.float64),
@@ -38,15 +39,13 @@ REQUEST_DTYPE = np.dtype(
         ("finished_s", np.float64),
         ("input_len", np.int64),
         ("output_len", np.int64),
-        ("tokens", np.int64),
-        ("rounds", np.int64),
-        ("retractions", np.int64),
-        ("measured", np.bool_),
+        ("tokens", np.int64),  # delivered
+        ("rounds", np.int64),  # that delivered them
+        ("retractions", np.int64),  # how often it was thrown out and recomputed
+        ("measured", np.bool_),  # whether it counts in the summary
     ]
 )
-"""A row per request: when things happened to it (NaN: not yet), its lengths, the tokens that were
-delivered, the rounds that delivered them, how often it was thrown out and recomputed, and whether
-it counts in the summary."""
+"""A row per request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,33 +89,37 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Good requests per second, the tokens they brought per second, and their share."""
+    """Good requests per second, and their share."""
 
     requests_per_s: float
-    tokens_per_s: float
     share: float
 
 
 def queue_s(requests: Records) -> Floats:
     """Wait from arrival until the prompt is taken up, seconds."""
-    return _column(requests, "admitted_s") - _column(requests, "arrival_s")
+    return _between(requests, "arrival_s", "admitted_s")
 
 
 def ttft_s(requests: Records) -> Floats:
     """Time to first token of each request, seconds (TTFT)."""
-    return _column(requests, "first_token_s") - _column(requests, "arrival_s")
+    return _between(requests, "arrival_s", "first_token_s")
 
 
 def tpot_s(requests: Records) -> Floats:
     """Time per output token after the first, seconds; NaN for a single token (TPOT)."""
-    decode = _column(requests, "last_token_s") - _column(requests, "first_token_s")
-    gaps = _column(requests, "tokens") - 1.0
+    decode = _between(requests, "first_token_s", "last_token_s")
+    gaps = requests["tokens"] - 1.0
     return np.where(gaps > 0, decode / np.maximum(gaps, 1.0), math.nan)
 
 
 def e2e_s(requests: Records) -> Floats:
     """Time from arrival until the server lets go of each request, seconds (E2E)."""
-    return _column(requests, "finished_s") - _column(requests, "arrival_s")
+    return _between(requests, "arrival_s", "finished_s")
+
+
+def _between(requests: Records, first: str, last: str) -> Floats:
+    seconds: Floats = requests[last] - requests[first]
+    return seconds
 
 
 def itl_s(
@@ -167,18 +170,13 @@ def goodput(requests: Records, targets: Targets, duration_s: float) -> Goodput:
     """
     if not duration_s > 0:
         raise InputError(f"duration {duration_s}", "must be positive", "give seconds")
-    good = ~np.isnan(_column(requests, "finished_s"))
-    for target, values in (
-        (targets.ttft_s, ttft_s(requests)),
-        (targets.tpot_s, tpot_s(requests)),
-        (targets.e2e_s, e2e_s(requests)),
+    good = ~np.isnan(requests["finished_s"])
+    for target, seconds in (
+        (targets.ttft_s, ttft_s),
+        (targets.tpot_s, tpot_s),
+        (targets.e2e_s, e2e_s),
     ):
         if target is not None:
-            good &= ~(values > target)
-    tokens = float(_column(requests, "tokens")[good].sum())
+            good &= ~(seconds(requests) > target)
     share = float(good.mean()) if good.size else math.nan
-    return Goodput(float(good.sum()) / duration_s, tokens / duration_s, share)
-
-
-def _column(requests: Records, name: str) -> Floats:
-    return np.asarray(requests[name], dtype=np.float64)
+    return Goodput(float(good.sum()) / duration_s, share)

@@ -75,6 +75,7 @@ class Row:
     unit: str = "factor"
     set_as: tuple[str, ...] = ()  # its keys of --set beside its name
     of_software: bool = False  # keeps its value on other hardware, with the prior's error
+    pinned_by: str = "more cells"  # measurement that tells it apart from the others
 
     @property
     def reset_by(self) -> set[str]:
@@ -112,6 +113,7 @@ COST: dict[str, Row] = {
         "gpu",
         "read bandwidth of the GPU [@rtx6kpro-wiki]",
         set_as=("gpu.bandwidth",),
+        pinned_by="a sweep without speculation over many loads",
     ),
     # on the FLOP rate of decode-sized matrix products. One rate stands for all of a CPU's kernels,
     # which differ by weight format and row count by a factor of two: a row of a decode step of
@@ -121,12 +123,21 @@ COST: dict[str, Row] = {
         "gpu",
         "GEMM rate at decode sizes [@aiconfigurator]",
         set_as=("gpu.compute",),
+        pinned_by="cells at high load and a wide verify",
     ),
     # on the time per layer that depends on neither bytes nor tokens (launches, small kernels)
-    "target_fixed": Row((1.0, 0.5), "gpu model", "launch floor per layer [@launch-cost]"),
+    "target_fixed": Row(
+        (1.0, 0.5),
+        "gpu model",
+        "launch floor per layer [@launch-cost]",
+        pinned_by="a sweep without speculation that starts at one client",
+    ),
     # on the time to read the KV cache
     "attention": Row(
-        (1.0, 0.6), "gpu model backend kv_dtype", "KV read efficiency, shared prefixes [@kv-reads]"
+        (1.0, 0.6),
+        "gpu model backend kv_dtype",
+        "KV read efficiency, shared prefixes [@kv-reads]",
+        pinned_by="cells at a long context",
     ),
     # rows times sequences below which attention cannot use the whole GPU: measured 2.7 for MLA
     # decode with few heads per rank
@@ -135,11 +146,15 @@ COST: dict[str, Row] = {
         "gpu model backend",
         "82 ns per KV token at one row, 30 at 8 [@kv-reads]",
         unit="query rows",
+        pinned_by="one client at a long context",
     ),
     # on `attention_fill` in a verification: kernels that do not split the cache of one sequence
     # leave most of the GPU idle until many sequences run
     "verify_fill": Row(
-        (1.0, 1.2), "gpu model backend", "verify kernels that do not split the KV cache [@kv-reads]"
+        (1.0, 1.2),
+        "gpu model backend",
+        "verify kernels that do not split the KV cache [@kv-reads]",
+        pinned_by="one speculating client at a long context",
     ),
     # KV reads per request are 1 + (n - 1) kv_reads: the backend's doing
     "kv_reads": Row(
@@ -150,26 +165,37 @@ COST: dict[str, Row] = {
         bounds=(0.0, 1.2),
         default=0.0,
         unit="reads per further row",
+        pinned_by="a speculating cell at a long context",
     ),
     # on the time per running request and round (sampling, metadata)
     "per_request": Row(
-        (1.0, 0.8), "gpu engine", "sampling per request [@host-time]", of_software=True
+        (1.0, 0.8),
+        "gpu engine",
+        "sampling per request [@host-time]",
+        of_software=True,
+        pinned_by="cells at high load",
     ),
     # on the CPU time of a round
     "host": Row(
-        (1.0, 0.7), "gpu engine", "CPU 1-3 ms + 10-50 us per request [@host-time]", of_software=True
+        (1.0, 0.7),
+        "gpu engine",
+        "CPU 1-3 ms + 10-50 us per request [@host-time]",
+        of_software=True,
+        pinned_by="one profiler trace with CPU spans",
     ),
     # on the prefill time
     "prefill": Row(
         lambda s: (1.0, 0.60 if s.is_cpu else 0.35),
         "gpu model quantisation",
         "prefill efficiency [@aiconfigurator]",
+        pinned_by="a TTFT, or a run with long prompts",
     ),
     # on the tokens that the KV cache holds
     "kv_pool": Row(
         lambda s: (1.0, 0.03 if s.pool_logged else 0.3),
         "gpu count model quantisation kv_dtype draft engine kv_tokens",
         "KV tokens: start-up log, or derived from memory",
+        pinned_by="max_total_num_tokens of the start-up log",
     ),
     # on what a CPU's matrix kernels cost beyond its matrix-vector ones
     "matrix": Row(
@@ -183,16 +209,21 @@ COST: dict[str, Row] = {
         "link count allreduce",
         "host spread 10x [@rtx6kpro-allreduce]",
         set_as=("allreduce.latency",),
+        pinned_by="an nccl-tests run of this host",
     ),
     "allreduce_bandwidth": Row(
         _allreduce(1),
         "link count allreduce",
         "host spread 10x [@rtx6kpro-allreduce]",
         set_as=("allreduce.bandwidth",),
+        pinned_by="an nccl-tests run of this host",
     ),
     # on the experts that t tokens activate
     "coverage": Row(
-        lambda s: (1.0, 0.15) if s.has_experts else None, "model", "routing skew [@aiconfigurator]"
+        lambda s: (1.0, 0.15) if s.has_experts else None,
+        "model",
+        "routing skew [@aiconfigurator]",
+        pinned_by="a sweep without speculation from 8 to 256 clients",
     ),
     # e: n tokens of one request count as n^e independent ones
     "expert_sharing": Row(
@@ -203,6 +234,7 @@ COST: dict[str, Row] = {
         bounds=(0.2, 1.2),
         default=0.75,
         unit="exponent",
+        pinned_by="one client with a wide tree, beside one with a chain",
     ),
     # on what a speculating round pays whatever it drafts
     "round_overhead": Row(
@@ -211,6 +243,7 @@ COST: dict[str, Row] = {
         "factor 3 [@draft-cost]",
         set_as=("overhead",),
         of_software=True,
+        pinned_by="one profiler trace, or the round time at one client",
     ),
     # on draft steps, tree building and draft extend (--set draft=NAME is the drafter)
     "draft": Row(
@@ -218,6 +251,7 @@ COST: dict[str, Row] = {
         "gpu model draft",
         "draft bytes and launches [@draft-cost]",
         set_as=("draft.cost",),
+        pinned_by="one profiler trace of the draft steps",
     ),
 }
 """What a round costs, by name, in the order of a profile."""
@@ -232,6 +266,7 @@ ACCEPTANCE: dict[str, Row] = {
         scale="linear",
         bounds=(-6.0, 6.0),
         unit="log-odds",
+        pinned_by="a log with accept length",
     ),
     # of accept probabilities beyond the last measured depth. A model of its own does not feed on
     # its own features, and so does not get worse with depth
@@ -243,10 +278,15 @@ ACCEPTANCE: dict[str, Row] = {
         scale="linear",
         bounds=(0.5, 1.3),
         unit="factor per depth",
+        pinned_by="accept lengths of two depths",
     ),
     # on the rank masses of siblings
     "rank_scale": Row(
-        (1.0, 0.25), "model draft", "mass of siblings [@rank-identifiability]", bounds=(0.05, 2.0)
+        (1.0, 0.25),
+        "model draft",
+        "mass of siblings [@rank-identifiability]",
+        bounds=(0.05, 2.0),
+        pinned_by="accept lengths of two settings that differ in topk",
     ),
     # by which the drafter is less sure than it should be
     "confidence_shift": Row(
@@ -256,6 +296,7 @@ ACCEPTANCE: dict[str, Row] = {
         scale="linear",
         bounds=(-2.0, 6.0),
         unit="log-odds per depth",
+        pinned_by="accept lengths of two budgets at one topk",
     ),
 }
 """What a round buys, by name; the shapes are shared by all acceptances of a profile."""

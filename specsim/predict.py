@@ -106,7 +106,7 @@ def predict(
         If the engine refuses an asked setting and `what_if` is not set.
     """
     lanes = _lanes(profile, question)
-    workload = question.workload(profile.setup.workload.workload)
+    workload = question.workload(profile.setup.workload)
 
     def at(coordinates: Floats) -> tuple[CostModel, list[Case]]:
         """All points, lane after lane; within a lane only the load differs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -17,18 +16,10 @@ from specsim.evidence import Evidence
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A distribution of token counts.
+    """A distribution of token counts."""
 
-    Parameters
-    ----------
-    mean
-        Mean, tokens; at least 1 for outputs, 0 allowed for inputs.
-    cv
-        Coefficient of variation; 0 gives fixed lengths, otherwise lognormal.
-    """
-
-    mean: float
-    cv: float = 0.0
+    mean: float  # tokens; at least 1 for outputs, 0 allowed for inputs
+    cv: float = 0.0  # coefficient of variation; 0 gives fixed lengths, otherwise lognormal
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and self.mean >= 0):
@@ -36,47 +27,17 @@ class Lengths:
         if not (math.isfinite(self.cv) and 0 <= self.cv <= 10):
             raise InputError(f"length cv {self.cv}", "must lie in 0..10", "0 is a fixed length")
 
-    def quantiles(self, count: int) -> NDArray[np.float64]:
-        """Equally likely lengths, in tokens, whose mean is the mean."""
-        if self.cv == 0 or self.mean == 0:
-            return np.array([self.mean])
-        sigma = math.sqrt(math.log1p(self.cv**2))
-        normal = NormalDist()
-        z = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
-        lengths = np.exp(sigma * z)
-        return np.asarray(lengths * (self.mean / lengths.mean()))
-
-    def sample(self, rng: np.random.Generator, size: int, minimum: int = 1) -> NDArray[np.int64]:
-        """Draw `size` whole lengths of at least `minimum` tokens."""
-        if self.cv == 0 or self.mean == 0:
-            return np.full(size, max(minimum, round(self.mean)), dtype=np.int64)
-        sigma2 = math.log1p(self.cv**2)
-        draws = rng.lognormal(math.log(self.mean) - sigma2 / 2, math.sqrt(sigma2), size)
-        return np.maximum(minimum, np.rint(draws)).astype(np.int64)
-
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests: prompt and answer lengths, prefix-cache hits, and what they are about.
-
-    Parameters
-    ----------
-    input_len, output_len
-        Tokens per prompt and per answer.
-    input_cached
-        Mean prompt tokens served from the prefix cache.
-    dataset, temperature
-        Acceptance belongs to them.
-    evidence
-        What the lengths rest on.
-    """
+    """Requests: prompt and answer lengths, prefix-cache hits, and what they are about."""
 
     input_len: Lengths
     output_len: Lengths
-    input_cached: float = 0.0
-    dataset: str = ""
+    input_cached: float = 0.0  # mean prompt tokens served from the prefix cache
+    dataset: str = ""  # acceptance belongs to it, and to the temperature
     temperature: float = 0.0
-    evidence: Evidence = "assumed"
+    evidence: Evidence = "assumed"  # what the lengths rest on
 
     def __post_init__(self) -> None:
         if self.output_len.mean < 1:
@@ -98,30 +59,17 @@ LoadKind = Literal["closed_loop", "open_loop", "steady_decode"]
 class Load:
     """One load level.
 
-    Parameters
-    ----------
-    kind
-        ``closed_loop``: `concurrency` clients, each sends its next request when the last one is
-        answered; ``open_loop``: Poisson arrivals at `request_rate`; ``steady_decode``: a batch
-        of `concurrency` held at `context_len`, no prefill inside the window.
-    concurrency
-        Clients in flight (closed loop) or held batch (steady decode).
-    request_rate
-        Requests per second (open loop).
-    num_requests
-        Requests of the run; None is the steady state.
-    context_len
-        KV tokens per request at the start of the window (steady decode).
-    window_s
-        Length of the measuring window (steady decode); the KV grows within it.
+    ``closed_loop``: `concurrency` clients, each sends its next request when the last one is
+    answered; ``open_loop``: Poisson arrivals at `request_rate`; ``steady_decode``: a batch of
+    `concurrency` held at `context_len`, no prefill inside the window.
     """
 
     kind: LoadKind = "closed_loop"
-    concurrency: int = 1
-    request_rate: float | None = None
-    num_requests: int | None = None
-    context_len: float | None = None
-    window_s: float | None = None
+    concurrency: int = 1  # clients in flight, or the held batch
+    request_rate: float | None = None  # requests per second (open loop)
+    num_requests: int | None = None  # of the run; None is the steady state
+    context_len: float | None = None  # KV tokens per request as the window begins (steady decode)
+    window_s: float | None = None  # length of the window (steady decode); the KV grows within it
 
     def __post_init__(self) -> None:
         if self.kind == "open_loop":
@@ -150,31 +98,17 @@ Unit = Literal["clients", "requests_per_s"]
 class VaryingLoad:
     """A load that changes: clients in flight, or Poisson arrivals, along straight lines over time.
 
-    Parameters
-    ----------
-    kind
-        ``ramp`` or ``burst``; for people.
-    unit
-        ``clients`` of a closed loop, or ``requests_per_s``.
-    time_s, level
-        Corners of the course, from 0 on; two of one time are a jump.
-
-    Raises
-    ------
-    InputError
-        If the times do not begin at 0 and rise, or the levels are negative or all too small.
-
     Examples
     --------
     >>> up_and_down = VaryingLoad.ramp((1, 64, 1), 600)
-    >>> up_and_down.level_at(150.0)
-    32.5
+    >>> up_and_down.reaches(32.5, after_s=0.0)
+    150.0
     """
 
-    kind: Literal["ramp", "burst"]
+    kind: Literal["ramp", "burst"]  # for people
     unit: Unit
-    time_s: tuple[float, ...]
-    level: tuple[float, ...]
+    time_s: tuple[float, ...]  # corners of the course, from 0 on; two of one time are a jump
+    level: tuple[float, ...]  # at the corners
 
     def __post_init__(self) -> None:
         times, levels = np.array(self.time_s, dtype=float), np.array(self.level, dtype=float)
@@ -258,10 +192,6 @@ class VaryingLoad:
         """What it is, in a few words."""
         low, high = min(self.level), max(self.level)
         return f"{self.kind} of {low:g}..{high:g} {self.words} over {self.duration_s:g} s"
-
-    def level_at(self, time_s: float) -> float:
-        """Return the level at a time; at a jump, either side."""
-        return float(np.interp(time_s, self.time_s, self.level))
 
     def reaches(self, level: float, after_s: float) -> float:
         """Return the first time from `after_s` on at which a level is reached; inf for never."""

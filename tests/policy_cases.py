@@ -10,7 +10,6 @@ from specsim.acceptance import Acceptance, accept_table
 from specsim.case import Case
 from specsim.engine import RunPlan
 from specsim.profile import Profile
-from specsim.server.spec import WorkloadSpec
 from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import Adaptation, Policy, SimulationResult, by_batch, simulate
@@ -37,14 +36,7 @@ def adaptation(
 
 def with_workload(profile: Profile, workload: Workload) -> Profile:
     """Return a server that gets other requests."""
-    stated = WorkloadSpec(
-        workload.input_len.mean,
-        workload.output_len.mean,
-        input_len_cv=workload.input_len.cv,
-        output_len_cv=workload.output_len.cv,
-        evidence=workload.evidence,
-    )
-    return replace(profile, setup=replace(profile.setup, workload=stated))
+    return replace(profile, setup=replace(profile.setup, workload=workload))
 
 
 def run(

@@ -167,7 +167,7 @@ def test_twenty_prompts_are_never_more_than_twenty_clients() -> None:
     """The same thread's baselines at 32 and 64 (1077.55, 1073.69) are of 20 requests: flagged."""
     profile = qwen()
     system = profile.system()
-    plan, workload = system.plan(NONE), profile.setup.workload.workload
+    plan, workload = system.plan(NONE), profile.setup.workload
     table = accept_table(profile.acceptance(), NONE)
     tps = []
     for clients in (20, 32, 64):

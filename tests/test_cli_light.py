@@ -20,7 +20,8 @@ from specsim.setting import SpecSetting
 
 HEAVY = ("numpy", "pydantic", "pydantic_core", "rich", "scipy", "pandas", "matplotlib", "simpy")
 MEMORY_KB = 300_000
-"""The bar of the command."""
+MODULES = 50
+"""The bars of the command."""
 
 
 def imported(code: str) -> tuple[set[str], int]:
@@ -58,6 +59,19 @@ def test_the_analytic_command_imports_numpy_click_and_rich_only() -> None:
     )
     assert modules & set(HEAVY) == {"numpy", "rich"}
     assert peak < MEMORY_KB
+
+
+def test_the_analytic_command_runs_through_few_modules_of_ours() -> None:
+    """A newcomer who follows a prediction meets at most `MODULES` files."""
+    words = ["predict", "--topk", "2", "--steps", "2", "--solver", "analytic"]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "specsim", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ours = {name for name in done.stderr.split() if name.split(".")[0] == "specsim"}
+    assert len(ours) <= MODULES
 
 
 def test_the_simulated_command_stays_within_its_memory() -> None:

@@ -64,7 +64,7 @@ def test_the_overhead_may_grow_with_the_depth(profile: Profile) -> None:
         profile.system().plan(SpecSetting.of(1, s, scheduler="overlap"), what_if=True)
         for s in steps
     )
-    grid = Grid(plans, (Load(concurrency=1),), profile.setup.workload.workload)
+    grid = Grid(plans, (Load(concurrency=1),), profile.setup.workload)
     column = outlook(profile, grid).jacobian[:, 0, -1]
     at = [p.name for p in profile.parameters].index("round_overhead")
     step = 1e-3 / profile.parameters[at].prior_sd

@@ -269,7 +269,7 @@ def test_draws_have_the_stated_covariance() -> None:
     """Kronecker factors and parameters give (OUTLOOK)'s covariance; 4 % is 4000 draws' error."""
     profile = load_profile()
     plans = tuple(profile.system().plan(s) for s in (SpecSetting.none(), SpecSetting.of(1, 3)))
-    grid = Grid(plans, (Load(concurrency=1), Load(concurrency=30)), profile.setup.workload.workload)
+    grid = Grid(plans, (Load(concurrency=1), Load(concurrency=30)), profile.setup.workload)
     view = outlook(profile, grid)
     drawn = view.draws(np.random.default_rng(1), 20_000).reshape(20_000, -1)
     j = view.flat_jacobian

@@ -14,6 +14,7 @@ import pytest
 from specsim.cli.main import COMMANDS
 from specsim.curve import COLUMNS as CURVE_COLUMNS
 from specsim.observations import COLUMNS
+from specsim.parameters import ACCEPTANCE, COST
 from specsim.profile import profile_names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +45,12 @@ def test_json_page_has_every_field_of_a_curve(generate: ModuleType) -> None:
     assert "## specsim.validation/1" in page
     for field in CURVE_COLUMNS:
         assert f"| `{field}` |" in page
+
+
+def test_parameters_page_has_every_row(generate: ModuleType) -> None:
+    page = generate.parameters_page()
+    for name in (*COST, *ACCEPTANCE):
+        assert f"| `{name}` |" in page
 
 
 def test_python_page_has_every_module(generate: ModuleType) -> None:

@@ -11,7 +11,8 @@ import pytest
 from specsim.acceptance import accept_table
 from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.fit import FitResult, fingerprint, fit_profile
-from specsim.calibrate.residuals import Rows, measured
+from specsim.calibrate.problem import measured
+from specsim.calibrate.rows import Rows
 from specsim.cost import CostModel, draft_time
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
@@ -59,12 +60,14 @@ def simulated(
     moved = tuple(replace(p, value=truth[p.name]) if p.name in truth else p for p in parameters)
     template = observations_from_rows(cells()).rows
     coordinates = np.array([p.coordinate for p in moved])
-    solution = Rows(setup(), template, (acceptance,)).predict(moved, coordinates)
+    solution = Rows(setup(), template, (acceptance,)).predict(moved, coordinates[None])
     rows = []
     for i, row in enumerate(cells()):
-        row["output_tps"] = float(solution.output_tps[i]) * float(np.exp(rng.normal(0, noise)))
+        row["output_tps"] = float(solution["output_tps"][0, i]) * float(
+            np.exp(rng.normal(0, noise))
+        )
         if "accept_length" in row:
-            tau = float(solution.accept_length[i]) * float(np.exp(rng.normal(0, noise / 2)))
+            tau = float(solution["accept_length"][0, i]) * float(np.exp(rng.normal(0, noise / 2)))
             row |= {"accept_length": min(tau, 4.0), "accept_length_scope": "run"}
         rows.append(row)
     return observations_from_rows(rows).rows

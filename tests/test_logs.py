@@ -8,7 +8,7 @@ import pytest
 
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
-from specsim.calibrate.residuals import measured
+from specsim.calibrate.problem import measured
 from specsim.errors import CalibrationError, InputError
 from specsim.logs import LogEntry, LogRow, Timing, WindowCount
 from specsim.server import setup_from_mapping

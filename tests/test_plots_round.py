@@ -205,7 +205,7 @@ def test_parts_of_keeps_the_shape_of_a_solution(profile: Profile) -> None:
         system,
         plan,
         accept_table(profile.acceptance(), setting),
-        profile.setup.workload.workload,
+        profile.setup.workload,
         Load("closed_loop", 8),
     )
     solution = solve(system.cost, [case, case.at(Load("closed_loop", 1))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,7 @@ from specsim.profile import (
     FitRecord,
     Profile,
     acceptance_name,
+    assembled,
     load_profile,
     moved_acceptance,
     profile_from_toml,
@@ -400,3 +402,15 @@ def test_a_notebook_shows_texts_of_a_file_as_text() -> None:
     assert "&lt;script&gt;" in html
     assert "Nothing was measured on this server." in html
     assert "<tr>" not in html  # nothing was fitted
+
+
+def test_an_edited_own_link_is_read_again(tmp_path: Path) -> None:
+    """Assembled servers are kept, but not past a change of the files that they are made of."""
+    link = tmp_path / "mine.toml"
+    rates = []
+    for i, rate in enumerate((1.0e10, 3.0e10)):
+        link.write_text(f'kind = "pcie"\nbytes_per_s = {rate}\n')
+        os.utime(link, ns=(i, i))
+        setup = setup_of("llama-3.1-8b", "h100-sxm", tp=2, link=str(link))
+        rates.append(assembled(setup).link.bytes_per_s)
+    assert rates == [1.0e10, 3.0e10]

@@ -11,7 +11,6 @@ from specsim.acceptance import Acceptance, accept_table
 from specsim.calibrate.bootstrap import bootstrap, runs_of
 from specsim.calibrate.fit import FitResult, fit_profile
 from specsim.calibrate.report import (
-    breaker,
     correction_described,
     described,
     entangled,
@@ -92,11 +91,6 @@ def test_entangled_pairs_are_named_strongest_first() -> None:
     assert "correlation -0.97" in first
     assert "a log with accept length" in first
     assert "profiler trace of the draft steps" in first
-
-
-def test_every_breaker_is_of_a_parameter() -> None:
-    assert breaker("accept_level[chat@0]") == breaker("accept_level[default@0]")
-    assert breaker("unheard_of") == "more cells"
 
 
 def test_throughput_alone_cannot_tell_acceptance_from_cost() -> None:

@@ -21,12 +21,12 @@ from specsim.server import (
     ModelSpec,
     Setup,
     SourceSpec,
-    WorkloadSpec,
     read_setup,
     setup_from_mapping,
     setup_to_mapping,
 )
 from specsim.setting import SpecSetting
+from specsim.workload import Lengths, Workload
 
 # The founding server, as the format's own description gives it.
 EXAMPLE = """\
@@ -106,7 +106,7 @@ def test_example_of_the_format(tmp_path: Path) -> None:
     assert setup.engine.max_running_requests == 48
     assert setup.engine.mem_fraction_static == 0.88
     assert setup.current == SpecSetting("EAGLE3", 1, 2, 3, "overlap")
-    assert setup.workload.workload.output_len.mean == 512
+    assert setup.workload.output_len.mean == 512
     assert setup.source == SourceSpec("...", "2026-02-01")
 
 
@@ -322,10 +322,9 @@ setups = st.builds(
         mem_fraction_static=st.none() | st.floats(0.01, 1.0),
     ),
     workload=st.builds(
-        WorkloadSpec,
-        input_len=st.floats(0, 1e6),
-        output_len=st.floats(1, 1e6),
-        output_len_cv=st.floats(0, 10),
+        Workload,
+        st.builds(Lengths, st.floats(0, 1e6)),
+        st.builds(Lengths, st.floats(1, 1e6), st.floats(0, 10)),
     ),
     current=st.none()
     | st.builds(SpecSetting.of, topk=st.integers(1, 8), num_steps=st.integers(1, 8))

@@ -115,7 +115,7 @@ def test_a_narrow_posterior_spreads_throughput_to_first_order() -> None:
                 system,
                 system.plan(setting),
                 accept_table(acceptance, setting),
-                profile.setup.workload.workload,
+                profile.setup.workload,
                 Load("closed_loop", c),
             )
             for setting in settings

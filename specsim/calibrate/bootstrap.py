@@ -28,27 +28,13 @@ LEAST_RUNS = 6
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Scatter of the fitted parameters over draws, beside their stated errors.
+    """Scatter of the fitted parameters over draws, beside their stated errors."""
 
-    Parameters
-    ----------
-    names
-        Fitted parameters, the correction left out.
-    sd
-        Standard deviation over the draws, on each parameter's own scale.
-    posterior_sd
-        As the profile states it.
-    draws
-        Draws that could be fitted.
-    by_run
-        Whether whole runs were drawn.
-    """
-
-    names: tuple[str, ...]
-    sd: Floats
-    posterior_sd: Floats
-    draws: int
-    by_run: bool
+    names: tuple[str, ...]  # fitted parameters, the correction left out
+    sd: Floats  # over the draws, on each parameter's own scale
+    posterior_sd: Floats  # as the profile states it
+    draws: int  # that could be fitted
+    by_run: bool  # whether whole runs were drawn
 
     @property
     def ratio(self) -> Floats:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from specsim.acceptance import Acceptance, at_accept_length
-from specsim.calibrate.residuals import workload_of
+from specsim.calibrate.rows import workload_of
 from specsim.observations import Observation
 from specsim.profile import assembled
 from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup
-from specsim.setting import SpecSetting
+from specsim.setting import Algorithm, SpecSetting
 
 FAR_LEVEL = 0.9
 """Log-odds that a drafter is off its kind, two errors of the prior, to be taken as unlike it."""
@@ -33,50 +33,41 @@ def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tupl
     -------
     One per dataset and temperature, the setup's own first.
     """
-    system = assembled(setup)
-    current = setup.current
-    algorithms = [o.setting.algorithm for o in observations if o.setting.speculates]
-    algorithm = algorithms[0] if algorithms else (current.algorithm if current else "EAGLE3")
-    kinds: dict[tuple[str, float], str | None] = {}
-    kinds[setup.workload.dataset, setup.workload.temperature] = None
+    system, current = assembled(setup), setup.current
+    otherwise = next(_algorithms(observations), current.algorithm if current else "EAGLE3")
+    groups: dict[tuple[str, float], list[Observation]] = {
+        (setup.workload.dataset, setup.workload.temperature): []
+    }
     for row in observations:
-        w = workload_of(row, setup)
-        drafts = row.setting.algorithm if row.setting.speculates else None
-        key = (w.dataset, w.temperature)
-        kinds[key] = kinds.get(key) or drafts
+        work = workload_of(row, setup)
+        groups.setdefault((work.dataset, work.temperature), []).append(row)
     result = []
-    for (dataset, temperature), kind in kinds.items():
-        base = default_acceptance(system, kind or algorithm, dataset, temperature)
-        depths = [
-            (o.survival, o.weight)
-            for o in observations
-            if o.survival
-            and o.setting.topk == 1
-            and (workload_of(o, setup).dataset, workload_of(o, setup).temperature)
-            == (dataset, temperature)
-        ]
-        if depths:
-            base = replace(base, accept_prob=_conditional(depths), source="measured survival")
-            base = _levelled(base, depths)
+    for (dataset, temperature), rows in groups.items():
+        algorithm = next(_algorithms(rows), otherwise)
+        base = default_acceptance(system, algorithm, dataset, temperature)
+        chains = [(o.survival, o.weight) for o in rows if o.survival and o.setting.topk == 1]
+        if chains:
+            base = replace(base, accept_prob=_conditional(chains), source="measured survival")
+            base = _levelled(base, chains)
         else:
-            base = _unlike_its_kind(base, setup, observations)
-        result.append(_lookup(base, setup, observations))
+            base = _unlike_its_kind(base, rows)
+        result.append(_lookup(base, rows))
     return tuple(result)
 
 
-def _unlike_its_kind(
-    base: Acceptance, setup: Setup, observations: Sequence[Observation]
-) -> Acceptance:
+def _algorithms(rows: Sequence[Observation]) -> Iterator[Algorithm]:
+    return (o.setting.algorithm for o in rows if o.setting.speculates)
+
+
+def _unlike_its_kind(base: Acceptance, rows: Sequence[Observation]) -> Acceptance:
     """Start from the measured accept length where it is far from what drafters of this kind have.
 
     The fit weighs a prior against data whose errors have fat tails: it would rather write such a
     row off than believe it. Of several settings the one with most rows counts, chains first.
     """
     lengths: dict[SpecSetting, list[float]] = {}
-    for o in observations:
-        w = workload_of(o, setup)
-        same = (w.dataset, w.temperature) == (base.dataset, base.temperature)
-        if same and o.setting.speculates and o.accept_length is not None:
+    for o in rows:
+        if o.setting.speculates and o.accept_length is not None:
             lengths.setdefault(o.setting, []).append(o.accept_length)
     if not lengths:
         return base
@@ -89,19 +80,13 @@ def _unlike_its_kind(
     return replace(base, level=level) if abs(level - base.level) > FAR_LEVEL else base
 
 
-def _lookup(base: Acceptance, setup: Setup, observations: Sequence[Observation]) -> Acceptance:
+def _lookup(base: Acceptance, rows: Sequence[Observation]) -> Acceptance:
     """Put in the share of rounds that drafted, where rows of a lookup say (LOOKUP)."""
-    shares, weights = [], []
-    for o in observations:
-        drafted = o.extra.get("drafted_per_round")
-        w = workload_of(o, setup)
-        same = (w.dataset, w.temperature) == (base.dataset, base.temperature)
-        if same and o.setting.algorithm == "NGRAM" and drafted is not None:
-            shares.append(float(drafted) / o.setting.num_steps)
-            weights.append(o.weight)
-    if not shares:
+    lookups = [o for o in rows if o.setting.algorithm == "NGRAM" and "drafted_per_round" in o.extra]
+    if not lookups:
         return base
-    share = float(np.average(shares, weights=weights))
+    shares = [float(o.extra["drafted_per_round"]) / o.setting.num_steps for o in lookups]
+    share = float(np.average(shares, weights=[o.weight for o in lookups]))
     return replace(base, draft_share=min(max(share, 0.01), 1.0))
 
 

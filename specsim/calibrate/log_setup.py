@@ -22,6 +22,8 @@ ENGINE_KEYS = (
     *("mem_fraction_static", "kv_tokens", "chunked_prefill_size", "kv_unified"),
 )
 """Settings of a log that are keys of [engine] in setup.toml."""
+COMMAND_LINE = "the command line"
+"""What says all where there are no logs."""
 SETTING_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "draft")
 
 
@@ -115,7 +117,7 @@ def build_setup(
     missing = [flag for flag, value in flags.items() if value is None]
     if missing or model is None or tp is None:
         raise InputError(
-            "the logs" if entries else "the command line",
+            "the logs" if entries else COMMAND_LINE,
             "does not say everything that a setup needs",
             "add " + ", ".join(missing) + ", or --setup setup.toml",
         )
@@ -134,7 +136,7 @@ def build_setup(
             "quantisation": stated.quantisation or "",
         },
         "engine": _engine_table(known, tp),
-        "source": {"text": f"logs: {paths}" if entries else "the command line"},
+        "source": {"text": f"logs: {paths}" if entries else COMMAND_LINE},
     }
     lengths = {"input_len": stated.input_len, "output_len": stated.output_len}
     lengths = {key: float(value) for key, value in lengths.items() if value is not None}
@@ -145,7 +147,7 @@ def build_setup(
         current = stated_setting(settings, stated)
         if current is not None:
             mapping["current"] = current
-    return setup_from_mapping(mapping, "logs")
+    return setup_from_mapping(mapping, "logs" if entries else COMMAND_LINE)
 
 
 def _engine_table(known: Known, tp: int) -> dict[str, object]:

@@ -17,7 +17,7 @@ from specsim.calibrate.log_setup import (
     speculates,
 )
 from specsim.calibrate.probed import foreign, probe_rows, weight_of, with_measured_gpu
-from specsim.calibrate.residuals import steps_are_priced
+from specsim.calibrate.rows import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.hardware import gpu_names
 from specsim.logs import LogEntry, LogRow, Timing
@@ -145,7 +145,7 @@ class _Observer:
                     setting=settings[0] if settings else SpecSetting.none(),
                     concurrency=1,
                     input_len=timing.prompt_tokens,
-                    output_len=self.stated.output_len or self.setup.workload.output_len,
+                    output_len=self.stated.output_len or self.setup.workload.output_len.mean,
                     ttft_s=timing.seconds,
                     source=self._source(f"{timing.count} prompts alone"),
                 )
@@ -212,7 +212,7 @@ class _Observer:
         Of a few requests a printed share of a large pool says little.
         """
         capacity = count_of(self.entry.settings, "kv_tokens") or self.setup.engine.kv_tokens
-        usual = self.setup.workload.input_len + self.setup.workload.output_len / 2
+        usual = self.setup.workload.input_len.mean + self.setup.workload.output_len.mean / 2
         if not (row.kv_usage and capacity and row.batch_size):
             return round(usual, 1)
         tokens_per_unit = capacity / row.batch_size
@@ -238,7 +238,7 @@ class _Observer:
                     kind="steady_decode",
                     setting=setting,
                     concurrency=timing.batch_size,
-                    context_len=float(workload.input_len + workload.output_len / 2),
+                    context_len=float(workload.input_len.mean + workload.output_len.mean / 2),
                     draft_time_s=timing.seconds,
                     source=self._source(f"{timing.count} calls of {timing.name}"),
                 )

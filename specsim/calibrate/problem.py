@@ -1,35 +1,67 @@
-"""What a fit minimises: residuals and prior as functions of the coordinates."""
+"""What a fit minimises: measured numbers, their residuals, and the prior.
+
+Coordinates z are prior standard deviations from the prior medians, on log scale for multipliers.
+The posterior mode minimises
+
+    sum_i (nu + 1) ln(1 + r_i^2 / nu) + z' P^-1 z                                    (MAP)
+
+with r_i the residuals in log throughput over the noise (Student's t with nu = 4, so that one wild
+cell does not bend the rest) and P the prior correlation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.calibrate.residuals import Measured, Rows
+from specsim.calibrate.rows import Rows
+from specsim.errors import CalibrationError
+from specsim.observations import Observation
+from specsim.parameters import correction_correlation
 from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
-    from specsim.arrays import Floats
+    from specsim.arrays import Flags, Floats, Ints
 
 STUDENT_NU = 4.0
+
+ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
+"""Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
+
+TTFT_SIGMA, TTFT_SIGMA_ALONE = 0.3, 0.1
+"""Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form; a single
+client meets neither."""
+
+DRAFT_SIGMA = 0.05
+"""Error of ln(time of the drafter's steps): engines count a little more or less to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Residuals as a function of the coordinates."""
+    """Residuals as a function of the coordinates; knows nothing of how a mode is found."""
 
     rows: Rows
     data: Measured
     parameters: tuple[Parameter, ...]
-    prior: Floats
+    prior: Floats  # correlation of the coordinates
+
+    @classmethod
+    def of(cls, rows: Rows, data: Measured, parameters: tuple[Parameter, ...]) -> Problem:
+        """Put together; only the knots of the smooth correction are correlated beforehand."""
+        prior = np.eye(len(parameters))
+        knots = [i for i, p in enumerate(parameters) if p.name.startswith("correction")]
+        if knots:
+            prior[np.ix_(knots, knots)] = correction_correlation()
+        return cls(rows, data, parameters, prior)
 
     def residuals(self, coordinates: Floats, noise: float) -> Floats:
         """Residuals at each row of coordinates, or at one vector."""
         many = np.atleast_2d(coordinates)
-        solutions = self.rows.predict_many(self.parameters, many)
+        solutions = self.rows.predict(self.parameters, many)
         result = self.data.residuals(solutions, noise)
         return result if coordinates.ndim == 2 else result[0]
 
@@ -56,3 +88,85 @@ def differences(function: Callable[[Floats], Floats], at: Floats, step: float) -
     offsets = step * np.eye(len(at))
     values = function(np.concatenate([at + offsets, at - offsets]))
     return np.asarray(((values[: len(at)] - values[len(at) :]) / (2 * step)).T)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Comparable numbers: ln(measured), which field of the solution, which row, which error.
+
+    `noise` is True where the error is the fitted noise of throughput.
+    """
+
+    log_value: Floats
+    field: tuple[str, ...]
+    row: Ints
+    sigma: Floats
+    noise: Flags
+
+    def residuals(self, solutions: dict[str, Floats], noise: float) -> Floats:
+        """(ln model - ln measured) / error of every number, one row per coordinate vector."""
+        model = np.stack(
+            [solutions[f][:, r] for f, r in zip(self.field, self.row, strict=True)], axis=1
+        )
+        sigma = np.where(self.noise, noise * self.sigma, self.sigma)
+        return np.asarray((np.log(model) - self.log_value) / sigma, dtype=np.float64)
+
+
+def _is_product(row: Observation) -> bool:
+    """Whether throughput is accept length times batch over round time, which are both stated.
+
+    Then it says nothing of its own, and has the errors of both in it.
+    """
+    return (
+        row.kind == "steady_decode"
+        and row.setting.speculates
+        and row.round_time_s is not None
+        and row.accept_length is not None
+    )
+
+
+def measured(observations: Sequence[Observation]) -> Measured:
+    """Collect what the rows measure: throughput or a time, and the accept length.
+
+    Raises
+    ------
+    CalibrationError
+        If no row measures a throughput or a time.
+    """
+    values: list[tuple[float, str, int, float, bool]] = []
+    for i, row in enumerate(observations):
+        spread = row.weight**-0.5
+        # Throughput and TPOT of one run share its noise: together they count once, and their
+        # ratio says what share of the time is prefill.
+        both = row.output_tps is not None and row.tpot_s is not None
+        shared = spread * math.sqrt(2.0) if both else spread
+        if row.output_tps is not None and not _is_product(row):
+            values.append((row.output_tps, "output_tps", i, shared, True))
+        if row.tpot_s is not None:
+            values.append((row.tpot_s, "tpot_s", i, shared, True))
+        if row.round_time_s is not None:
+            values.append((row.round_time_s, "round_s", i, spread, True))
+        elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:
+            values.append((row.itl_s, "itl_s", i, spread, True))
+        if row.ttft_s is not None and row.kind == "closed_loop":
+            error = TTFT_SIGMA_ALONE if row.concurrency == 1 else TTFT_SIGMA
+            values.append((row.ttft_s, "ttft_s", i, error * spread, False))
+        if row.draft_time_s is not None and row.setting.speculates:
+            values.append((row.draft_time_s, "draft_s", i, DRAFT_SIGMA * spread, False))
+        if row.accept_length is not None and row.setting.speculates:
+            error = ACCEPT_SIGMA[row.accept_length_scope]
+            values.append((row.accept_length, "accept_length", i, error * spread, False))
+    if not any(is_noise for *_, is_noise in values):
+        raise CalibrationError(
+            f"{len(observations)} observations",
+            "none measures output_tps, tpot_s, itl_s or round_time_s",
+            "add a column with the throughput or a time of at least one cell",
+        )
+    number, field, index, sigma, noise = zip(*values, strict=True)
+    return Measured(
+        np.log(np.array(number)),
+        tuple(field),
+        np.array(index),
+        np.array(sigma),
+        np.array(noise),
+    )

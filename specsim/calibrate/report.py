@@ -9,8 +9,9 @@ import numpy as np
 
 from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
-from specsim.calibrate.residuals import workload_of
+from specsim.calibrate.rows import workload_of
 from specsim.observations import Observation
+from specsim.parameters import row_of
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
@@ -23,36 +24,6 @@ CHAIN_SLACK = 0.98
 
 TREE_SLACK = 0.9
 """A tree this far below that of a calibrated drafter is worth a word."""
-
-BREAKERS = {
-    "accept_level": "a log with accept length",
-    "round_overhead": "one profiler trace, or the round time at one client",
-    "draft": "one profiler trace of the draft steps",
-    "host": "one profiler trace with CPU spans",
-    "target_fixed": "a sweep without speculation that starts at one client",
-    "bandwidth": "a sweep without speculation over many loads",
-    "coverage": "a sweep without speculation from 8 to 256 clients",
-    "expert_sharing": "one client with a wide tree, beside one with a chain",
-    "attention": "cells at a long context",
-    "attention_fill": "one client at a long context",
-    "verify_fill": "one speculating client at a long context",
-    "kv_reads": "a speculating cell at a long context",
-    "allreduce_latency": "an nccl-tests run of this host",
-    "allreduce_bandwidth": "an nccl-tests run of this host",
-    "kv_pool": "max_total_num_tokens of the start-up log",
-    "prefill": "a TTFT, or a run with long prompts",
-    "rank_scale": "accept lengths of two settings that differ in topk",
-    "confidence_shift": "accept lengths of two budgets at one topk",
-    "accept_decay": "accept lengths of two depths",
-    "compute": "cells at high load and a wide verify",
-    "per_request": "cells at high load",
-}
-"""Measurement that tells a parameter apart from the others."""
-
-
-def breaker(name: str) -> str:
-    """Return the measurement that would pin this parameter down."""
-    return BREAKERS.get(name.split("[")[0], "more cells")
 
 
 def entangled(profile: Profile) -> list[tuple[str, str, float]]:
@@ -78,7 +49,7 @@ def warnings(result: FitResult) -> list[str]:
     profile = result.profile
     lines = [
         f"{a} and {b} cannot be told apart by these cells (correlation {r:+.2f}): "
-        f"add {breaker(a)}, or {breaker(b)}"
+        f"add {row_of(a).pinned_by}, or {row_of(b).pinned_by}"
         for a, b, r in entangled(profile)
     ]
     level = [p for p in profile.parameters if p.name.startswith("accept_level")]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specsim.calibrate.fit import fit_profile
-from specsim.calibrate.residuals import Rows, workload_of
+from specsim.calibrate.rows import Rows, workload_of
 from specsim.documents import document
 from specsim.errors import CalibrationError
 from specsim.observations import COLUMNS, Observation
 from specsim.profile import Profile, acceptance_name, acceptance_of
-from specsim.uncertainty import Z90
+from specsim.uncertainty import Interval
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -47,6 +47,11 @@ class ValidatedRow:
     high: float
 
     @property
+    def speculates(self) -> bool:
+        """Whether anything was drafted."""
+        return self.observation.setting.speculates
+
+    @property
     def error(self) -> float:
         """Predicted / measured - 1."""
         return self.predicted / self.measured - 1.0
@@ -65,18 +70,10 @@ class ValidatedRow:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Rows and what they sum up to; fractions.
-
-    Parameters
-    ----------
-    rows
-        In the order of the observations.
-    notes
-        What was left out, and how.
-    """
+    """Rows, in the order of the observations, and what they sum up to; fractions."""
 
     rows: tuple[ValidatedRow, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left out, and how
 
     @property
     def mape(self) -> float:
@@ -101,13 +98,11 @@ class Validation:
     @property
     def sign_accuracy(self) -> float | None:
         """How often the sign of a measured gain beyond 5 % is predicted; None without any."""
-        base = {_load_key(r.observation): r for r in self.rows if _is_baseline(r)}
+        base = {_load_key(r.observation): r for r in self.rows if not r.speculates}
         right = []
         for row in self.rows:
             other = base.get(_load_key(row.observation))
-            if not row.observation.setting.speculates or other is None:
-                continue
-            if row.quantity != other.quantity:
+            if not row.speculates or other is None or row.quantity != other.quantity:
                 continue
             gain = row.measured / other.measured - 1.0
             if abs(gain) > SIGN_THRESHOLD:
@@ -121,10 +116,6 @@ class Validation:
         return document(
             "specsim.validation/1", {"rows": rows, "summary": summary, "notes": self.notes}
         )
-
-
-def _is_baseline(row: ValidatedRow) -> bool:
-    return not row.observation.setting.speculates
 
 
 def _load_key(o: Observation) -> tuple[object, ...]:
@@ -204,20 +195,18 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
     fields = [_quantity(o) or QUANTITIES[0] for o in observations]
 
     def log_value(coordinates: Floats) -> Floats:
-        solutions = model.predict_many(profile.parameters, coordinates)
+        solutions = model.predict(profile.parameters, coordinates)
         columns = [solutions[name[1]][:, i] for i, name in enumerate(fields)]
-        return np.asarray(np.log(np.stack(columns, axis=1)), dtype=np.float64)
+        logs: Floats = np.log(np.stack(columns, axis=1))
+        return logs
 
     centre = log_value(profile.coordinates[None, :])[0]
     sd = profile.spread(log_value).sd
-    return [
-        ValidatedRow(
-            observation,
-            name[0],
-            float(getattr(observation, name[0])),
-            math.exp(middle),
-            math.exp(middle - Z90 * s),
-            math.exp(middle + Z90 * s),
-        )
-        for observation, name, middle, s in zip(observations, fields, centre, sd, strict=True)
-    ]
+    result = []
+    for observation, (name, _), middle, error in zip(
+        observations, fields, centre.tolist(), sd.tolist(), strict=True
+    ):
+        found = Interval.of_log(math.exp(middle), error)
+        measured = float(getattr(observation, name))
+        result.append(ValidatedRow(observation, name, measured, found.value, found.low, found.high))
+    return result

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, option
-from specsim.cli.server import AnyServer
+from specsim.cli.options import AnyServer, command, option
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,10 +75,11 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     if how.plot is not None:
         _draw(profile, curves, how.plot, how)
     if how.as_json:
+        from specsim.decide.breakeven import SCHEMA
         from specsim.documents import document
 
         found = BreakEvens(profile.name, tuple(curves))
-        sys.stdout.write(document("specsim.breakeven/1", found))
+        sys.stdout.write(document(SCHEMA, found))
         return
     _show(profile.name, curves, (*notes, *settings.notes))
 
@@ -92,7 +92,7 @@ def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, of: opt.Req
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")
     plan, loads = curves[0].plan, [point.concurrency for point in curves[0].points]
-    workload = of.workload(profile.setup.workload.workload)
+    workload = of.workload(profile.setup.workload)
     gains = gain_map(profile, plan, loads, workload, dataset=of.dataset, temperature=of.temperature)
     note = "Shaded: slower than no speculation; darker: by more than a fifth."
     about = f"{plan.engine} {plan.version}, closed form."

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command, file, option
-from specsim.cli.server import Described
+from specsim.cli.options import Described, argument, command, file, option
 
 if TYPE_CHECKING:
     from specsim.calibrate.bootstrap import Bootstrap
@@ -61,6 +60,7 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     from specsim.calibrate.fit import fit_profile
     from specsim.calibrate.report import markdown
     from specsim.calibrate.sources import read_sources
+    from specsim.cli.uncalibrated import stated
     from specsim.observations import write_observations
     from specsim.profile import save_profile
     from specsim.textfile import write_text
@@ -69,7 +69,8 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     output.check_file("--output", how.target)
     output.check_file("--report", how.report)
     output.check_file("--observations", how.observations)
-    stated = server.stated(
+    said = stated(
+        server,
         algorithm=drafting.algorithm,
         topk=drafting.topk,
         num_steps=drafting.steps,
@@ -78,7 +79,7 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
         output_len=how.output_len,
     )
     with output.status("reading"):
-        found = read_sources(how.sources, stated, server.setup)
+        found = read_sources(how.sources, said, server.setup)
     with output.status("fitting"):
         result = fit_profile(found.setup, found.observations, how.name or found.name)
     if how.plot is not None:

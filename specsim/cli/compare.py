@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command
-from specsim.cli.server import Changes, Server
+from specsim.cli.options import Changes, Server, argument, command
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,9 +49,10 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
     settings = asked.settings(algorithm_of(one))
     result = compare(one, two, Question(settings.asked, how.concurrency or CONCURRENCY))
     if how.as_json:
+        from specsim.decide.compare import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.comparison/1", result))
+        sys.stdout.write(document(SCHEMA, result))
         return
     _show(result, (*one_notes, *two_notes, *settings.notes))
 

@@ -9,9 +9,8 @@ command names its groups and is called with one object of each:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
 from inspect import getdoc
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from specsim.cli.settings import Settings
+    from specsim.profile import Profile
     from specsim.setting import Algorithm, Scheduler, SpecSetting
     from specsim.workload import Workload
 
+    Loaded = tuple[Profile, tuple[str, ...]]
     Read = Callable[[str], Any]
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 FILE = click.Path(readable=False)
 """A file's name, for the shell to complete; whoever opens the file says what is wrong with it."""
-
-MOST_LOADS = 1000
 
 
 # --- commands and their groups
@@ -163,84 +162,16 @@ def library(home: str, function: str) -> Read:
     return read
 
 
-def parse_concurrency(text: str) -> tuple[int, ...]:
-    """Return the loads of ``1,2,5``, in rising order, each once.
-
-    Raises
-    ------
-    InputError
-        If there is none, or one is not a whole number.
-
-    Examples
-    --------
-    >>> parse_concurrency("100, 1,30")
-    (1, 30, 100)
-    """
-    loads = set()
-    for word in re.split(r"[\s,]+", text.strip(" ,")):
-        if not re.fullmatch(r"[0-9]{1,9}", word):
-            shown = f"concurrency {word}" if word else "concurrency"
-            reason = "is not a whole number of clients" if word else "is empty"
-            raise InputError(shown, reason, "give clients in flight, e.g. --concurrency 1,10,100")
-        loads.add(int(word))
-    if len(loads) > MOST_LOADS:
-        raise InputError(
-            f"concurrency of {len(loads)} loads", f"is more than {MOST_LOADS}", "give fewer"
-        )
-    return tuple(sorted(loads))
-
-
-def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
-    """Return load and share of the time of each part of ``1:0.5,30:0.5``.
-
-    Raises
-    ------
-    InputError
-        If a part is not LOAD:SHARE.
-
-    Examples
-    --------
-    >>> parse_mix("1:0.5, 30:2")
-    ((1, 0.5), (30, 2.0))
-    """
-    parts = []
-    for word in re.split(r"[\s,]+", text.strip(" ,")):
-        match = re.fullmatch(r"([0-9]{1,7}):([0-9]*\.?[0-9]+)", word)
-        if match is not None:
-            parts.append((int(match[1]), float(match[2])))
-        elif word:
-            raise InputError(f"mix {word}", "is not LOAD:SHARE", "write e.g. --mix 1:0.5,30:0.5")
-    return tuple(parts)
-
-
-def parse_seed(text: str) -> int:
-    """Return the seed of the random numbers."""
-    value: int = whole()(text)
-    if not 0 <= value < 2**63:
-        raise InputError(f"seed {value}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
-    return value
-
-
 def one_of(kind: str, home: str, names: str) -> Read:
     """Return what takes one of the names of a `Literal` of a module and refuses others."""
 
     def read(text: str) -> Any:
-        return check_name(kind, text, get_args(getattr(import_module(home), names)))
+        known = get_args(getattr(import_module(home), names))
+        if text not in known:
+            raise UnknownNameError(kind, text, known)
+        return text
 
     return read
-
-
-def check_name(kind: str, text: str, known: tuple[Any, ...]) -> Any:
-    """Return the one of the names that the text is.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is none.
-    """
-    if text not in known:
-        raise UnknownNameError(kind, text, known)
-    return text
 
 
 def named(home: str, names: str, files: bool = False) -> Complete:
@@ -264,13 +195,12 @@ profiles = named("specsim.profile", "profile_names", files=True)
 
 # --- options of several commands: called in a group, each makes its field
 
+typed = partial(library, "specsim.cli.settings")
+load_list = typed("parse_concurrency")
+
 words = partial(argument, "[S,K,N|FILE]...", nargs=-1)
 concurrency = partial(
-    option,
-    "--concurrency",
-    "1,2,5,...",
-    "Clients in flight. Default: 1 to 250.",
-    parse_concurrency,
+    option, "--concurrency", "1,2,5,...", "Clients in flight. Default: 1 to 250.", load_list
 )
 max_running_requests = partial(
     option, "--max-running-requests", "N", "Cap of requests that run at once.", whole()
@@ -280,11 +210,12 @@ max_draft_tokens = partial(
 )
 max_steps = partial(option, "--max-steps", "S", "Deepest draft.", whole(), default="8")
 slo = partial(option, "--slo", read=library("specsim.decide.slo", "parse_slo"))
-mix = partial(option, "--mix", "1:0.5,30:0.5", "Share of the time by load.", parse_mix)
+mix = partial(option, "--mix", "1:0.5,30:0.5", "Share of the time by load.", typed("parse_mix"))
 measured = partial(
     file,
     "--observations",
     "observations.csv that the profile was fitted to: which settings were measured.",
+    read=typed("measured_settings"),
 )
 solver = partial(
     option,
@@ -295,7 +226,7 @@ solver = partial(
     named("specsim.curve", "Solver"),
 )
 what_if = partial(flag, "--what-if", "Model what the engine's version refuses.")
-seed = partial(option, "--seed", "N", "Of the random numbers.", parse_seed, default="0")
+seed = partial(option, "--seed", "N", "Of the random numbers.", typed("parse_seed"), default="0")
 plot = partial(file, "--plot", "Draw to .png, .svg or .pdf.")
 
 
@@ -394,11 +325,137 @@ class Requests(Lengths):
     temperature: float | None = option("--temperature", "T", "Whose acceptance.", number())
 
 
-def measured_settings(observations: str | None) -> tuple[SpecSetting, ...]:
-    """Return the settings of a file of observations, each once; nothing for None."""
-    from specsim.observations import read_observations
+# --- the server that a command is about
 
-    if observations is None:
-        return ()
-    rows = read_observations(observations).rows
-    return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))
+
+@dataclass(frozen=True)
+class Measured:
+    """A server with a profile."""
+
+    profile: str | None = option(
+        "--profile -p",
+        "NAME|FILE",
+        "Shipped profile, profile.toml or scenario.toml.",
+        complete=profiles,
+    )
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is supposed to be different about a server."""
+
+    overrides: tuple[str, ...] = option(
+        "--set",
+        "KEY=VALUE",
+        "What if: allreduce.latency=*0.5, gpu=h200-sxm, accept_length=2.4, ... Repeatable.",
+        multiple=True,
+    )
+
+
+@dataclass(frozen=True)
+class Server(Changes, Measured):
+    """A server with a profile, as it is or changed."""
+
+    def load(self) -> Loaded:
+        """Return the profile under the overrides, and what is to be said of it."""
+        return _load(self.profile, self.overrides)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A server without a profile, in the user's words."""
+
+    model: str | None = file(
+        "--model", "Without a profile: library id, config.json or TOML file.", "ID|FILE"
+    )
+    gpu: str | None = file("--gpu", "Its GPUs: library id or TOML file.", "ID|FILE")
+    gpu_count: int | None = option("--gpu-count", "N", "GPUs. Default: --tp.", whole(1))
+    tp: int | None = option("--tp", "N", "Tensor-parallel GPUs.", whole(1))
+    link: str | None = file("--link", "Link between the GPUs: library id or TOML file.", "ID|FILE")
+    allreduce: str | None = option("--allreduce", "A", "nccl, custom, fused or symmetric.")
+    quantisation: str | None = option("--quantisation", "Q", "Weight format, e.g. fp8.")
+    draft: str | None = file("--draft", "Drafter: library id or TOML file.", "ID|FILE")
+    setup: str | None = file("--setup", "Instead of all these: a setup.toml.")
+    engine: str | None = option(
+        "--engine",
+        "E",
+        "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
+        complete=named("specsim.engine", "engine_names"),
+    )
+    engine_version: str | None = option("--engine-version", "V", "Default: the profile's.")
+
+
+@dataclass(frozen=True)
+class AnyServer(Described, Server):
+    """A server with or without a profile."""
+
+    accept_length: float | None = option(
+        "--assume-accept-length",
+        "TAU",
+        "Without a profile: tokens per round of the asked setting, bonus included.",
+        number(),
+    )
+
+    def load(self, asked: Drafting | None = None) -> Loaded:
+        """Return the profile under the overrides, and what is to be said of it.
+
+        Of a server without a profile, `asked` says how it drafts, and whose accept length is
+        assumed.
+
+        Raises
+        ------
+        InputError
+            If the server is described twice or not enough.
+        """
+        if self.model is None and self.setup is None:
+            self._refuse_stray()
+            profile, notes = _load(self.profile)
+            if self.engine is not None:
+                from specsim.profile.other_engine import under_engine
+
+                profile, more = under_engine(profile, self.engine, self.engine_version)
+                notes += more
+        elif self.profile is not None:
+            raise InputError(
+                f"--profile {self.profile}", "excludes --model and --setup", "choose one of them"
+            )
+        else:
+            from specsim.cli.uncalibrated import uncalibrated
+
+            profile, notes = uncalibrated(self, asked)
+        if self.overrides:
+            from specsim.scenario import apply_overrides, parse_overrides
+
+            changed = apply_overrides(profile, parse_overrides(self.overrides))
+            profile, notes = changed.profile, (*notes, *changed.notes)
+        return profile, notes
+
+    def named(self) -> AnyServer:
+        """Return the same server, the default profile by its name."""
+        from specsim.profile import DEFAULT_PROFILE
+
+        unsaid = self.profile is None and self.model is None and self.setup is None
+        return replace(self, profile=DEFAULT_PROFILE) if unsaid else self
+
+    def _refuse_stray(self) -> None:
+        """Refuse options that mean nothing beside a measured profile."""
+        for part in (*fields(Described), *fields(AnyServer)[-1:]):
+            value, flag = getattr(self, part.name), part.metadata["names"][0]
+            if value is not None and flag not in ("--engine", "--engine-version"):
+                raise InputError(
+                    f"{flag} {value}",
+                    "describes a server without a profile",
+                    "add --model and --gpu, or --setup, or change a profile with --set",
+                )
+
+
+def _load(name: str | None, overrides: tuple[str, ...] = ()) -> Loaded:
+    """Load a profile or scenario; a shipped profile as it is needs nothing of scenarios."""
+    from specsim.profile import load_profile
+
+    if not overrides and not (name or "").endswith(".toml"):
+        return load_profile(name), ()
+    from specsim.scenario import load_server
+
+    changed = load_server(name, overrides)
+    return changed.profile, changed.notes

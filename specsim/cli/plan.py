@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command
-from specsim.cli.server import AnyServer
+from specsim.cli.options import AnyServer, command
 
 if TYPE_CHECKING:
     from specsim.decide.plan import MeasurementPlan
+    from specsim.setting import SpecSetting
 
 WIDTH = 110
 
@@ -25,7 +25,7 @@ class Options(opt.Requests):
 
     concurrency: tuple[int, ...] | None = opt.concurrency()
     mix: tuple[tuple[int, float], ...] | None = opt.mix()
-    observations: str | None = opt.measured()
+    measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.plan/1")
 
@@ -48,15 +48,16 @@ def plan_command(server: AnyServer, how: Options) -> None:
         dataset=how.dataset,
         temperature=how.temperature,
         mix=how.mix or (),
-        measured=opt.measured_settings(how.observations),
+        measured=how.measured or (),
         seed=how.seed,
     )
     with output.status("weighing measurements"):
         result = plan_measurements(profile, wish)
     if how.as_json:
+        from specsim.decide.plan import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.plan/1", result, digits=6))
+        sys.stdout.write(document(SCHEMA, result, digits=6))
         return
     _show(result, notes)
 
@@ -66,7 +67,7 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
     loads = ", ".join(map(str, result.concurrency))
     out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
     out.print(
-        f"Options now is expected to lose {100 * result.regret:.1f} % of the throughput "
+        f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
     grid = output.table("measurement", "regret cut by", "GPU minutes", "cells")

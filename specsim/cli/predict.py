@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, option
-from specsim.cli.server import AnyServer
+from specsim.cli.options import AnyServer, command, file, option
 from specsim.errors import InputError
 
 if TYPE_CHECKING:

@@ -42,13 +42,13 @@ class Options:
         "--layers", "N", "Layers to build and scale up from.", opt.whole(1, 256), default="4"
     )
     tokens: tuple[int, ...] | None = option(
-        "--tokens", "1,2,4,...", "Default: 1 to 1024.", opt.parse_concurrency
+        "--tokens", "1,2,4,...", "Default: 1 to 1024.", opt.load_list
     )
     context_len: int = option(
         "--context-len", "N", "KV tokens per request.", opt.whole(1, 1 << 20), default="1024"
     )
     contexts: tuple[int, ...] | None = option(
-        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", opt.parse_concurrency
+        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", opt.load_list
     )
     seed: int = opt.seed()
     as_json: bool = flag("--json", "Print specsim.probe/1 too.")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, flag, option
-from specsim.cli.server import AnyServer
+from specsim.cli.options import AnyServer, command, flag, option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from specsim.decide.recommendation import LoadChoice, Option, Recommendation
     from specsim.decide.slo import Target
+    from specsim.setting import SpecSetting
     from specsim.uncertainty import Interval
 
 WIDTH = 120
@@ -46,7 +46,7 @@ class Options(opt.Requests):
         "--gpu-hour-price", "M", "Money per GPU and hour.", opt.number()
     )
     draft_model: str | None = option("--draft-model", "PATH", "For the launch flags.")
-    observations: str | None = opt.measured()
+    measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.recommendation/1")
 
@@ -77,7 +77,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
         dataset=how.dataset,
         temperature=how.temperature,
         mix=how.mix or (),
-        measured=opt.measured_settings(how.observations),
+        measured=how.measured or (),
         gpu_hour_price=how.gpu_hour_price,
         draft_model=how.draft_model,
         seed=how.seed,
@@ -86,9 +86,10 @@ def recommend_command(server: AnyServer, how: Options) -> None:
         answer = recommend(profile, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.as_json:
+        from specsim.decide.recommendation import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.recommendation/1", answer))
+        sys.stdout.write(document(SCHEMA, answer))
         return
     out = output.console(WIDTH)
     _show(answer, out)

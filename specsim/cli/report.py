@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, words_of
-from specsim.cli.server import AnyServer, Server
+from specsim.cli.options import AnyServer, Server, command, file, words_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -62,7 +61,7 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         as_it_is, _ = replace(server, overrides=()).load(asked)
         validation = validate(as_it_is, cells.rows)
     again = _command_lines(server.named(), question, how)
-    workload = how.workload(profile.setup.workload.workload)
+    workload = how.workload(profile.setup.workload)
     write_text(Path(how.page), report_html(profile, curve, again, validation, workload))
     sys.stdout.write(f"wrote {how.page}\n")
 

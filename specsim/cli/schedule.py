@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, option
-from specsim.cli.server import AnyServer
+from specsim.cli.options import AnyServer, command, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,9 +93,10 @@ def schedule_command(server: AnyServer, how: Options) -> None:
 
         output.write_plot(how.plot, outcomes_figure(answer))
     if how.as_json:
+        from specsim.decide.load_answer import SCHEMA
         from specsim.documents import document
 
-        sys.stdout.write(document("specsim.schedule/1", answer))
+        sys.stdout.write(document(SCHEMA, answer))
         return
     _show(answer, output.console(WIDTH))
 

@@ -1,4 +1,4 @@
-"""Settings as people ask for them: flags, S,K,N triples, a JSON file."""
+"""What people type: settings as flags, S,K,N triples or a JSON file; loads, shares and seeds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from specsim.cli.options import check_name
+from specsim.cli.options import one_of, whole
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.setting import Algorithm, Scheduler, SpecSetting, parse_algorithm
 
@@ -20,8 +20,12 @@ MOST_TOPK, MOST_STEPS, MOST_TOKENS, MOST_POOL = 64, 64, 512, 4096
 
 MOST_SETTINGS = 200
 
+MOST_LOADS = 1000
+
 TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
+
+SCHEDULER = one_of("scheduler", "specsim.setting", "Scheduler")
 
 KEYS = ("topk", "num_steps", "num_draft_tokens", "algorithm", "scheduler")
 ALIASES = {
@@ -197,7 +201,7 @@ def _from_entry(entry: Any, where: str, defaults: Defaults) -> Noted:
     if "algorithm" in said:
         defaults = replace(defaults, algorithm=parse_algorithm(str(said["algorithm"])))
     if "scheduler" in said:
-        scheduler = check_name("scheduler", str(said["scheduler"]), get_args(Scheduler))
+        scheduler = SCHEDULER(str(said["scheduler"]))
         defaults = replace(defaults, scheduler=scheduler)
     topk, steps, tokens = (said.get(key) for key in KEYS[:3])
     return make_setting(topk, steps, tokens, defaults)
@@ -223,3 +227,72 @@ def _is_triple(value: object) -> bool:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+# --- loads, shares, seeds, what was measured
+
+
+def parse_concurrency(text: str) -> tuple[int, ...]:
+    """Return the loads of ``1,2,5``, in rising order, each once.
+
+    Raises
+    ------
+    InputError
+        If there is none, or one is not a whole number.
+
+    Examples
+    --------
+    >>> parse_concurrency("100, 1,30")
+    (1, 30, 100)
+    """
+    loads = set()
+    for word in re.split(r"[\s,]+", text.strip(" ,")):
+        if not re.fullmatch(r"[0-9]{1,9}", word):
+            shown = f"concurrency {word}" if word else "concurrency"
+            reason = "is not a whole number of clients" if word else "is empty"
+            raise InputError(shown, reason, "give clients in flight, e.g. --concurrency 1,10,100")
+        loads.add(int(word))
+    if len(loads) > MOST_LOADS:
+        raise InputError(
+            f"concurrency of {len(loads)} loads", f"is more than {MOST_LOADS}", "give fewer"
+        )
+    return tuple(sorted(loads))
+
+
+def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
+    """Return load and share of the time of each part of ``1:0.5,30:0.5``.
+
+    Raises
+    ------
+    InputError
+        If a part is not LOAD:SHARE.
+
+    Examples
+    --------
+    >>> parse_mix("1:0.5, 30:2")
+    ((1, 0.5), (30, 2.0))
+    """
+    parts = []
+    for word in re.split(r"[\s,]+", text.strip(" ,")):
+        match = re.fullmatch(r"([0-9]{1,7}):([0-9]*\.?[0-9]+)", word)
+        if match is not None:
+            parts.append((int(match[1]), float(match[2])))
+        elif word:
+            raise InputError(f"mix {word}", "is not LOAD:SHARE", "write e.g. --mix 1:0.5,30:0.5")
+    return tuple(parts)
+
+
+def parse_seed(text: str) -> int:
+    """Return the seed of the random numbers."""
+    value: int = whole()(text)
+    if not 0 <= value < 2**63:
+        raise InputError(f"seed {value}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
+    return value
+
+
+def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
+    """Return the settings of a file of observations, each once."""
+    from specsim.observations import read_observations
+
+    rows = read_observations(observations).rows
+    return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))

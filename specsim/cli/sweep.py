@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, option
-from specsim.cli.server import Server
+from specsim.cli.options import Server, command, file, option
 from specsim.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, option
-from specsim.cli.server import Server
+from specsim.cli.options import Server, command, file, option
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def timeline_command(server: Server, asked: opt.Asked, how: Options) -> None:
     output.check_file("--trace", how.trace)
     profile, notes = server.load()
     setting = _setting(profile, asked, how.words)
-    workload = how.workload(profile.setup.workload.workload)
+    workload = how.workload(profile.setup.workload)
 
     def simulated(rounds: int) -> Sequence[Timeline]:
         return timelines(

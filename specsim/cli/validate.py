@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command, option
-from specsim.cli.server import Measured
+from specsim.cli.options import Measured, argument, command, option
 
 if TYPE_CHECKING:
     from specsim.calibrate.validate import LeaveOut, Validation

@@ -18,14 +18,7 @@ from typing import get_args
 
 import numpy as np
 
-from specsim.decide.load_answer import (
-    Contender,
-    LoadAnswer,
-    Role,
-    Run,
-    Score,
-    outcome_of,
-)
+from specsim.decide.load_answer import Contender, LoadAnswer, Role, Run, Score, outcome_of
 from specsim.decide.outlook import Grid
 from specsim.decide.schedule import SWITCH_GAIN, Schedule, Step, best_schedule, chain_plans
 from specsim.decide.wish import Wish, possible_plans
@@ -280,7 +273,7 @@ class _Lab:
     def _notes(self) -> Iterator[str]:
         """Say what is assumed."""
         yield "changing the steps takes no time: assumed, engines swap prepared graphs"
-        workload = self.wish.workload(self.profile.setup.workload.workload)
+        workload = self.wish.workload(self.profile.setup.workload)
         if workload.evidence == "assumed" and not isinstance(self.load, Trace):
             yield (
                 f"prompt and answer lengths are assumed: {workload.input_len.mean:g} and "

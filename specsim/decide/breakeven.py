@@ -31,6 +31,8 @@ from specsim.setting import SpecSetting
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
+SCHEMA = "specsim.breakeven/1"
+
 BISECTIONS = 40
 
 

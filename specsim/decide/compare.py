@@ -19,6 +19,8 @@ from specsim.question import Question
 from specsim.setting import Algorithm, SpecSetting
 from specsim.uncertainty import Interval
 
+SCHEMA = "specsim.comparison/1"
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:

@@ -22,6 +22,8 @@ from specsim.engine import RunPlan
 from specsim.setting import Algorithm
 from specsim.simulate import Policy
 
+SCHEMA = "specsim.schedule/1"
+
 Role = Literal["none", "fixed", "table", "default", "idle"]
 """No speculation, a fixed setting, the best table, the engine's default table, or ``idle``: the
 drafter loaded, nothing drafted."""

@@ -77,7 +77,7 @@ class Grid:
         loads: Sequence[Load] | None = None,
     ) -> Grid:
         """Return some settings at the loads of a question, or at others, for its requests."""
-        workload = question.workload(profile.setup.workload.workload)
+        workload = question.workload(profile.setup.workload)
         at = tuple(question.loads if loads is None else loads)
         return cls(tuple(plans), at, workload, question.dataset, question.temperature)
 

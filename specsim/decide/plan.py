@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from specsim.calibrate.residuals import ACCEPT_SIGMA
+from specsim.calibrate.problem import ACCEPT_SIGMA
 from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.outlook import Outlook
 from specsim.decide.recommendation import Planned
@@ -20,6 +20,8 @@ from specsim.uncertainty import each
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
+
+SCHEMA = "specsim.plan/1"
 
 Kind = Literal["sweep", "accept-log", "pinned-timing", "nccl-tests", "trace"]
 
@@ -100,8 +102,9 @@ def plan_measurements(profile: Profile, wish: Wish | None = None) -> Measurement
     now = belief(found.outlook)
     normal = rng.standard_normal((DRAWS, len(now.mean)))
     bench = _Bench(profile, found.outlook, found.current, now, normal, weights)
-    ranked = bench.measurements()
-    ranked.sort(key=lambda m: (-round(m.regret_cut, 4), m.gpu_minutes, m.label))
+    ranked = sorted(
+        bench.measurements(), key=lambda m: (-round(m.regret_cut, 4), m.gpu_minutes, m.label)
+    )
     return MeasurementPlan(
         profile.name,
         levels,
@@ -123,37 +126,29 @@ class _Bench:
     normal: Floats
     weights: Floats
 
-    def measurements(self) -> list[Measurement]:
+    def measurements(self) -> Iterator[Measurement]:
         """Weigh everything that could be measured."""
-        now, plans, loads = self.now, self.view.grid.plans, self.view.grid.shape[1]
-        everywhere = np.arange(loads)
+        plans, loads = self.view.grid.plans, self.view.grid.shape[1]
         noise = np.full(loads, max(self.profile.fit.noise, 1e-3))
-        length = self._accept_length_rows()
+        length, sigma = self._accept_length_rows(), np.array([ACCEPT_SIGMA["run"]])
         blind = self._without_acceptance()
         looked_at = self._worth_a_look()
-        found: list[Measurement] = []
         for i in looked_at:
             plan, restart = plans[i], 0.0 if i == self.current else RESTART_MIN
-            rows, sweep = now.cell_rows(i, everywhere), CELL_MIN * loads
+            rows, sweep = self.now.cell_rows(i, np.arange(loads)), CELL_MIN * loads
             how = f"{loads} loads with {plan.setting.name}"
-            found.append(self._weighed("sweep", plan, rows, noise, restart + sweep, how, loads))
+            yield self._weighed("sweep", plan, rows, noise, restart + sweep, how, loads)
             if not plan.setting.speculates:
                 continue
-            sigma = np.array([ACCEPT_SIGMA["run"]])
             log = f"the accept length from the log of a run with {plan.setting.name}"
-            found.append(
-                self._weighed("accept-log", plan, length[[i]], sigma, restart + LOG_MIN, log)
-            )
+            yield self._weighed("accept-log", plan, length[[i]], sigma, restart + LOG_MIN, log)
             how += f" and pinned acceptance ({engine_named(plan.engine).pins_acceptance})"
             minutes = RESTART_MIN + sweep
-            found.append(
-                self._weighed("pinned-timing", plan, rows * blind, noise, minutes, how, loads)
-            )
-        found += self._allreduce()
+            yield self._weighed("pinned-timing", plan, rows * blind, noise, minutes, how, loads)
+        yield from self._allreduce()
         traced = looked_at[-1] if self.current is None else self.current
         if plans[traced].setting.speculates:
-            found.append(self._trace(traced))
-        return found
+            yield self._trace(traced)
 
     def _weighed(
         self,
@@ -206,17 +201,16 @@ class _Bench:
         rows[:, : jacobian.shape[1]] = jacobian
         return rows
 
-    def _allreduce(self) -> list[Measurement]:
+    def _allreduce(self) -> Iterator[Measurement]:
         """nccl-tests pin latency and bandwidth down to what a measured table is worth."""
         names = ("allreduce_latency", "allreduce_bandwidth")
         known = dict(zip(names, ALLREDUCE_SD["measured"], strict=True))
         pinned = [(k, p) for k, p in enumerate(self.profile.parameters) if p.name in known]
-        if not pinned:
-            return []
-        rows = np.eye(len(self.now.mean))[[k for k, _ in pinned]]
-        noise = np.array([known[p.name] / p.prior_sd for _, p in pinned])
-        how = "all_reduce_perf of nccl-tests from 4 KiB to 4 MiB, the server stopped"
-        return [self._weighed("nccl-tests", None, rows, noise, RESTART_MIN + NCCL_MIN, how)]
+        if pinned:
+            rows = np.eye(len(self.now.mean))[[k for k, _ in pinned]]
+            noise = np.array([known[p.name] / p.prior_sd for _, p in pinned])
+            how = "all_reduce_perf of nccl-tests from 4 KiB to 4 MiB, the server stopped"
+            yield self._weighed("nccl-tests", None, rows, noise, RESTART_MIN + NCCL_MIN, how)
 
     def _trace(self, traced: int) -> Measurement:
         """One profiler trace: the phases of a round at one batch, and what grows with depth."""

@@ -10,6 +10,8 @@ from specsim.engine import RunPlan
 from specsim.setting import Algorithm, Scheduler
 from specsim.uncertainty import Interval
 
+SCHEMA = "specsim.recommendation/1"
+
 AdviceKind = Literal[
     "do-not-speculate", "raise-max-running-requests", "measure-first", "target-missed", "tie"
 ]

@@ -103,7 +103,7 @@ def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
     wish = wish or Wish()
     plain, *drafts = chain_plans(profile, wish)
     head = drafts[0]
-    workload = wish.workload(profile.setup.workload.workload)
+    workload = wish.workload(profile.setup.workload)
     batches, pool_share = _batches(profile, plain, drafts[-1], workload)
     context = workload.input_len.mean + workload.output_len.mean / 2
     loads = [Load("steady_decode", b, context_len=context) for b in batches]

@@ -38,213 +38,106 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class WindowCount:
-    """Measuring windows of one entry: ``read`` is ``used`` plus all that were dropped.
+    """Measuring windows of one entry: `read` is `used` plus all that were dropped."""
 
-    Parameters
-    ----------
-    read, used
-        Windows whose numbers were understood, and those that the rows rest on.
-    dropped
-        Reason -> count of the others.
-    """
-
-    read: int = 0
-    used: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    read: int = 0  # whose numbers were understood
+    used: int = 0  # that the rows rest on
+    dropped: Mapping[str, int] = field(default_factory=dict)  # reason -> others
 
 
 @dataclass(frozen=True, slots=True)
 class LogWindow:
-    """One window as the engine printed it (data-parallel ranks already summed).
+    """One window as the engine printed it (data-parallel ranks already summed)."""
 
-    Parameters
-    ----------
-    time_s
-        Seconds since 1970 without time zone, as printed; None where the line has no time.
-    running, queue
-        Requests that ran and waited when the line was printed.
-    output_tps
-        Tokens per second of the window.
-    accept_length
-        Tokens per request and round, bonus included; None where nothing was drafted.
-    cuda_graph
-        Whether the forward ran as a CUDA graph; None if not printed.
-    prefill
-        Whether a prefill ran within the window.
-    dropped
-        Why the throughput of the window is not used; None if it is.
-    """
-
-    time_s: float | None
-    running: float
-    queue: float | None
+    time_s: float | None  # since 1970 without time zone, as printed
+    running: float  # requests, when the line was printed
+    queue: float | None  # requests that waited then
     output_tps: float
-    accept_length: float | None
+    accept_length: float | None  # bonus included; None where nothing was drafted
     cuda_graph: bool | None
-    prefill: bool
-    dropped: str | None
+    prefill: bool  # whether one ran within the window
+    dropped: str | None  # why the throughput is not used; None if it is
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A duration that a profiler or a collective benchmark measured.
+    """A duration that a profiler or a collective benchmark measured."""
 
-    Parameters
-    ----------
-    phase
-        ``decode``, ``verify``, ``draft``, ``extend``, ``prefill``, ``allreduce``, ``step``,
-        ``scheduler`` or ``kernel``.
-    seconds
-        Median duration; for `allreduce` from a trace the lower decile, since a rank's kernel
-        also waits for its peers.
-    seconds_mean, seconds_min
-        Mean and least duration.
-    count
-        Durations that were measured; None if not stated.
-    batch_size, size_bytes
-        Requests in the batch; bytes per rank that were reduced.
-    prompt_tokens
-        Tokens of a prefill.
-    rank, ranks
-        Rank of the file; number of ranks that took part.
-    name
-        The name in the file.
-    """
-
+    # decode, verify, draft, extend, prefill, allreduce, step, scheduler or kernel
     phase: str
+    # The median; for an all-reduce in a trace the lower decile, since a rank's kernel also waits
+    # for its peers.
     seconds: float
     seconds_mean: float | None = None
     seconds_min: float | None = None
-    count: int | None = None
-    batch_size: int | None = None
-    size_bytes: int | None = None
-    prompt_tokens: float | None = None
-    rank: int | None = None
-    ranks: int | None = None
-    name: str = ""
+    count: int | None = None  # durations that were measured
+    batch_size: int | None = None  # requests
+    size_bytes: int | None = None  # per rank, that were reduced
+    prompt_tokens: float | None = None  # of a prefill
+    rank: int | None = None  # of the file
+    ranks: int | None = None  # that took part
+    name: str = ""  # in the file
 
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
     """One load level: what the windows at about the same running batch say.
 
-    Parameters
-    ----------
-    kind
-        ``steady_decode`` for windows of pure decoding, otherwise how load was applied.
-    batch_size
-        Mean running requests.
-    concurrency
-        Clients in flight: running plus queued where a closed loop is plausible.
-    output_tps, output_tps_sem
-        Tokens per second of wall time and its standard error (autocorrelation included).
-    accept_length, accept_length_sem
-        Tokens per request and round, bonus included, weighted by rounds.
-    survival
-        P(at least d drafts accepted), d = 1, 2, ...
-    round_time_s
-        Seconds per round: accept length x running / throughput, or as measured.
-    tpot_s, ttft_s, itl_s
-        Means over requests, seconds.
-    windows
-        Windows that the row rests on.
-    dropped
-        Reason -> windows of this level that it does not rest on.
-    autocorrelation
-        Lag-1 autocorrelation of the throughput of successive windows.
-    mixed
-        Whether prefill ran within the windows: the throughput is then not pure decoding.
-    cuda_graph
-        Whether the windows ran as CUDA graphs.
-    queue, kv_usage
-        Mean waiting requests; mean fraction of the KV cache in use.
-    drafted_per_round
-        Draft tokens per request and round that were really proposed.
-    accept_rate
-        Accepted over drafted tokens where the file counts both, else as printed.
-    request_rate, num_requests, input_len, output_len, duration_s
-        The run behind a benchmark result: 1/s, requests, mean tokens, seconds.
-    accept_length_scope
-        What the accept length was averaged over: this row's own windows (``cell``), this run
-        (``run``), or the server's life (``pooled``).
-    extra
-        Further stated numbers, such as percentiles (``ttft_p99_s``).
+    Standard errors (`_sem`) include autocorrelation; times of requests are means.
     """
 
-    kind: RowKind = "steady_decode"
-    batch_size: float | None = None
-    concurrency: float | None = None
-    output_tps: float | None = None
+    kind: RowKind = "steady_decode"  # pure decoding; otherwise how load was applied
+    batch_size: float | None = None  # mean running requests
+    concurrency: float | None = None  # running plus queued where a closed loop is plausible
+    output_tps: float | None = None  # tokens per second of wall time
     output_tps_sem: float | None = None
-    accept_length: float | None = None
+    accept_length: float | None = None  # per request and round, bonus included
     accept_length_sem: float | None = None
-    survival: tuple[float, ...] | None = None
-    round_time_s: float | None = None
+    survival: tuple[float, ...] | None = None  # P(at least d drafts accepted), d = 1, 2, ...
+    round_time_s: float | None = None  # accept length x running / throughput, or as measured
     tpot_s: float | None = None
     ttft_s: float | None = None
     itl_s: float | None = None
-    windows: int = 1
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    autocorrelation: float | None = None
-    mixed: bool = False
+    windows: int = 1  # that the row rests on
+    dropped: Mapping[str, int] = field(default_factory=dict)  # reason -> others of this level
+    autocorrelation: float | None = None  # lag 1, of the throughput of successive windows
+    mixed: bool = False  # prefill ran within: the throughput is not pure decoding
     cuda_graph: bool | None = None
-    queue: float | None = None
-    kv_usage: float | None = None
-    drafted_per_round: float | None = None
-    accept_rate: float | None = None
+    queue: float | None = None  # mean waiting requests
+    kv_usage: float | None = None  # mean fraction of the KV cache in use
+    drafted_per_round: float | None = None  # draft tokens per request that were really proposed
+    accept_rate: float | None = None  # accepted over drafted where both are counted
+    # The run behind a benchmark result:
     request_rate: float | None = None
     num_requests: int | None = None
-    input_len: float | None = None
+    input_len: float | None = None  # mean tokens
     output_len: float | None = None
     duration_s: float | None = None
+    # The accept length is this row's own (cell), this run's, or the server's life's (pooled).
     accept_length_scope: Literal["cell", "run", "pooled"] = "cell"
-    extra: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, float] = field(default_factory=dict)  # e.g. ttft_p99_s
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One server, block or run of a file.
+    """What one server (or one block of a paste) says."""
 
-    Parameters
-    ----------
-    path
-        The file, ``-`` for standard input.
-    format
-        Name of the format, as :func:`specsim.logs.detect` gives it.
-    engine, engine_version
-        ``sglang``, ``vllm``, ``tensorrt-llm``, ``llama.cpp``; the version if it is stated.
-    settings
-        What is known of the server: algorithm, topk, num_steps, num_draft_tokens, and more.
-    rows
-        One per load level, by increasing batch.
-    windows, diagnoses
-        Accounting and warnings.
-    unread
-        Reason -> lines that look like measurements and could not be read.
-    timings
-        Durations from a profiler or a collective benchmark.
-    accept_length, survival
-        Pooled over all rounds of the entry, where there are several rows.
-    label
-        Text above the block in a paste, e.g. ``with eagle``.
-    samples
-        The single windows, if the caller asked for them.
-    """
-
-    path: str
+    path: str  # as given
     format: str
-    engine: str | None = None
+    engine: str | None = None  # sglang, vllm, trtllm, llama.cpp
     engine_version: str | None = None
+    # What is known of the server: algorithm, topk, num_steps, num_draft_tokens, and more.
     settings: Mapping[str, object] = field(default_factory=dict)
-    rows: tuple[LogRow, ...] = ()
+    rows: tuple[LogRow, ...] = ()  # by increasing batch
     windows: WindowCount = field(default_factory=WindowCount)
     diagnoses: tuple[Diagnosis, ...] = ()
+    # Reason -> lines that look like measurements and could not be read.
     unread: Mapping[str, int] = field(default_factory=dict)
     timings: tuple[Timing, ...] = ()
-    accept_length: float | None = None
+    accept_length: float | None = None  # pooled over all rounds, where there are several rows
     survival: tuple[float, ...] | None = None
-    label: str = ""
-    samples: tuple[LogWindow, ...] = ()
+    label: str = ""  # text above the block in a paste, e.g. "with eagle"
+    samples: tuple[LogWindow, ...] = ()  # single windows, if the caller asked for them
 
     @property
     def unread_lines(self) -> int:
@@ -254,11 +147,7 @@ class LogEntry:
     @property
     def main_row(self) -> LogRow | None:
         """The row with the most windows; of equals the larger batch, then the later one."""
-        best: LogRow | None = None
-        for row in self.rows:
-            if best is None or _weight(row) >= _weight(best):
-                best = row
-        return best
+        return max(enumerate(self.rows), key=_weight)[1] if self.rows else None
 
     @property
     def usable(self) -> bool:
@@ -271,20 +160,18 @@ class LogEntry:
         return tuple(d.code for d in self.diagnoses)
 
 
+MEASUREMENTS = (
+    *("output_tps", "accept_length", "survival", "round_time_s", "tpot_s", "ttft_s"),
+    *("accept_rate", "duration_s"),
+)
+"""Fields of a row that are measured; the others describe a run."""
+
+
 def measures(row: LogRow) -> bool:
     """Whether a row holds a measurement, not only the description of a run."""
-    stated = (
-        row.output_tps,
-        row.accept_length,
-        row.survival,
-        row.round_time_s,
-        row.tpot_s,
-        row.ttft_s,
-        row.accept_rate,
-        row.duration_s,
-    )
-    return any(value is not None for value in stated)
+    return any(getattr(row, name) is not None for name in MEASUREMENTS)
 
 
-def _weight(row: LogRow) -> tuple[bool, int, float]:
-    return (measures(row), row.windows, row.batch_size or 0.0)
+def _weight(numbered: tuple[int, LogRow]) -> tuple[bool, int, float, int]:
+    at, row = numbered
+    return (measures(row), row.windows, row.batch_size or 0.0, at)

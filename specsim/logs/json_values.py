@@ -8,21 +8,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from specsim.logs.unread import Unread
+
 MAX_VALUE_BYTES = 64 << 20
 """A longer value is not read: no benchmark result is that long."""
 LONG_BYTES = 1 << 14
 """Objects longer than this may carry details of each request."""
 MAX_WHOLE = 1e15
 """No benchmark counts further; from here on floats skip whole numbers."""
-
-
-class Unread(ValueError):
-    """Why a value could not be read: given in its place, or raised by what reads records."""
-
-    @property
-    def reason(self) -> str:
-        """The reason, as the account of unread records tells it."""
-        return str(self)
 
 
 def json_values(

@@ -33,21 +33,7 @@ class Readable(Protocol):
 
 
 class Source:
-    r"""A file as a stream of chunks or lines, whatever it is packed in; see :func:`open_source`.
-
-    Parameters
-    ----------
-    path
-        Name of the file, ``-`` for standard input.
-    stream
-        Its bytes, unpacked.
-
-    Attributes
-    ----------
-    head
-        The first bytes, at most `CHUNK_BYTES`; as UTF-8 if they are text.
-    cut
-        Why the packed stream ended early; None as long as it did not.
+    r"""A file as a stream of chunks or lines; see :func:`open_source`.
 
     Examples
     --------
@@ -56,11 +42,11 @@ class Source:
     """
 
     def __init__(self, path: str, stream: Readable) -> None:
-        self.path = path
-        self.cut: str | None = None
-        self._stream = stream
+        self.path = path  # name of the file, "-" for standard input
+        self.cut: str | None = None  # why the packed stream ended early, if it did
+        self._stream = stream  # the bytes, unpacked
         self._decoder: codecs.IncrementalDecoder | None = None
-        self.head = self._read()
+        self.head = self._read()  # the first bytes; as UTF-8 if they are text
         self._decoder = self._text_decoder()
         if self._decoder:
             self.head = self._decoder.decode(self.head).encode()
@@ -176,11 +162,6 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield from lines
     if rest:
         yield rest
-
-
-def as_lines(lines: Iterable[bytes] | Iterable[str]) -> Iterator[bytes]:
-    """Accept lines of text as well as of bytes."""
-    return (line if isinstance(line, bytes) else line.encode() for line in lines)
 
 
 def _open(path: str) -> io.BufferedReader:

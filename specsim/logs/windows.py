@@ -85,19 +85,6 @@ class Windows:
         Step of the printed throughputs.
     max_samples
         Single windows to keep.
-
-    Attributes
-    ----------
-    accept_quantum
-        Step of the printed accept lengths; 0 where they are known to be 1.
-    started
-        Whether a start-up was seen: the first window after it is a ramp.
-    read, with_prefill
-        Windows counted, and those of them with prefill.
-    lost
-        (running, reason) -> windows whose throughput is not used.
-    samples
-        The first windows, one by one.
     """
 
     def __init__(
@@ -110,10 +97,11 @@ class Windows:
         self.ranks = RankTable(rank_of)
         self.equal_time = equal_time
         self.tps_quantum = tps_quantum
-        self.accept_quantum = 0.01
-        self.started = False
-        self.read = self.with_prefill = 0
-        self.lost: Counter[tuple[int, str]] = Counter()
+        self.accept_quantum = 0.01  # step of the printed lengths; 0 where they are known to be 1
+        self.started = False  # a start-up was seen: the first window after it is a ramp
+        self.read = 0  # windows counted
+        self.with_prefill = 0  # of them, those in which a prefill ran
+        self.lost: Counter[tuple[int, str]] = Counter()  # (running, reason) -> windows not used
         self.samples: list[LogWindow] = []
         self._max_samples = max_samples
         self._sums: dict[int, Floats] = {}

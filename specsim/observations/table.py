@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import difflib
 import io
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ from specsim.observations.schema import (
     refusal,
 )
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
-from specsim.textfile import read_text
+from specsim.textfile import read_text, write_text
 from specsim.workload import LoadKind
 
 if TYPE_CHECKING:
@@ -139,7 +137,6 @@ def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
     InputError
         If the file cannot be written.
     """
-    path = Path(path)
     cells = [row.to_row() for row in rows]
     stated = {
         column for row in cells for column, cell in row.items() if cell != _DEFAULTS.get(column)
@@ -150,16 +147,7 @@ def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([cell_text(row.get(column)) for column in columns] for row in cells)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text.getvalue(), encoding="utf-8", newline="\n")
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise InputError(
-            path, f"cannot be written ({error.strerror})", "give a file in an existing folder"
-        ) from None
+    write_text(Path(path), text.getvalue())
 
 
 def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:

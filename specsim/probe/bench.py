@@ -24,8 +24,7 @@ COVER_BYTES = 256e6
 ahead, so that the launch of a graph is not in its time."""
 
 
-BLOCK = 1 << 20
-"""Random numbers that are drawn; larger tensors repeat them."""
+BLOCK = 1 << 20  # random numbers that are drawn; larger tensors repeat them
 WEIGHT_SD = 0.02
 
 

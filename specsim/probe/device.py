@@ -15,9 +15,7 @@ from specsim.probe.document import Device, Dtype
 if TYPE_CHECKING:
     import torch
 
-FALLBACK_CACHE = 64e6
-"""Last-level cache, bytes, where neither the driver nor the system says: most have less."""
-
+FALLBACK_CACHE = 64e6  # bytes, where neither driver nor system says: most have less
 DTYPES: dict[Dtype, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 INSTALL = "pip install 'specsim-llm[probe]'"
 

@@ -10,8 +10,7 @@ from specsim.probe.bench import Sample
 from specsim.probe.document import StepPoint
 from specsim.probe.shapes import LayerShape, StackShape
 
-CONTEXT = 1024
-"""KV tokens of each request, where they are not what is varied."""
+CONTEXT = 1024  # KV tokens of each request, where they are not what is varied
 TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Decode steps: so many requests of a token each."""
 WIDTHS = (1, 2, 4, 8, 16)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from specsim.arrays import Ints
 
-EMBEDDED = 1024
-"""Rows of the stand-in for the embedding."""
+EMBEDDED = 1024  # rows of the stand-in for the embedding
 
 
 @dataclass(frozen=True, slots=True)

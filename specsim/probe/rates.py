@@ -20,19 +20,15 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-READ_BYTES = 2e9
-"""Most that the bandwidth is measured on; a CPU takes less (ten times its cache)."""
+READ_BYTES = 2e9  # most that the bandwidth is measured on; a CPU takes ten times its cache
 LAUNCHES = 200
 GEMM_TOKENS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
-FEW_TOKENS = 16
-"""Products with so few rows are bound by reading the matrix."""
-POINT_S = 1.0
-"""Most seconds for one product."""
+FEW_TOKENS = 16  # products with so few rows are bound by reading the matrix
+POINT_S = 1.0  # most seconds for one product
 
 SIZES = tuple(1 << power for power in range(10, 27))
 """1 KiB .. 64 MiB: from one token's activations to a batch's logits."""
-IN_A_ROW = 20
-"""All-reduces in one graph or one timed stretch: launches and skew between ranks average out."""
+IN_A_ROW = 20  # all-reduces in one timed stretch: launches and skew between ranks average out
 REPEATS = 9
 
 

@@ -37,16 +37,13 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-POINT_S = 2.0
-"""Most seconds for one point, warm-up and both numbers of layers included."""
+POINT_S = 2.0  # most seconds for one point, warm-up and both numbers of layers included
 RATES_SHARE, TARGET_SHARE, DRAFT_SHARE, LAST_SHARE = 0.15, 0.7, 0.5, 0.95
 """Of the time that is left when each begins; what one does not use the next has."""
 HEAT_S = 0.5
-OTHERS_SHARE = 0.03
-"""A driver and a CUDA context take less of a GPU's memory than this."""
+OTHERS_SHARE = 0.03  # a driver and a CUDA context take less of a GPU's memory than this
 CLOCK_DRIFT = 0.05
-LEAST_ALLREDUCE_S = 5.0
-"""Several devices are worth so much even where the time is used up."""
+LEAST_ALLREDUCE_S = 5.0  # several devices are worth so much even where the time is used up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

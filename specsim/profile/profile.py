@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -261,11 +262,21 @@ def moved_acceptance(
 
 def assembled(setup: Setup, parameters: CostParameters | None = None) -> System:
     """Assemble a setup, with other parameters than 1; the library is read once per setup."""
-    system = _base_system(setup)
+    system = _base_system(setup, _stamps(setup))
     return system if parameters is None else system.with_parameters(parameters)
 
 
-_base_system = lru_cache(maxsize=64)(assemble)
+@lru_cache(maxsize=64)
+def _base_system(setup: Setup, stamps: tuple[int, ...]) -> System:
+    return assemble(setup)
+
+
+def _stamps(setup: Setup) -> tuple[int, ...]:
+    """When the own files that a setup names were last written: an edited one is read again."""
+    draft = setup.draft.id if setup.draft is not None else None
+    names = (setup.hardware.link, setup.model.id, setup.model.config, draft)
+    files = [Path(name) for name in names if name and name.endswith((".toml", ".json"))]
+    return tuple(file.stat().st_mtime_ns for file in files if file.is_file())
 
 
 def server_line(setup: Setup) -> str:

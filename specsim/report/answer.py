@@ -25,26 +25,13 @@ from specsim.report.words import (
     sureness,
 )
 
-EVEN_GAIN = 0.005
-"""A gain that rounds to nothing is even."""
-
-EVEN_SURENESS = 0.65
-"""A sign less sure than this is even."""
-
-CLOSE_SURENESS = 0.75
-"""The best setting of a load is called close to a tie below this."""
-
-STAY = 0.01
-"""The best setting of one load stays the best at the next if it is no further behind than this."""
-
-WORTH_MEASURING = 0.08
-"""An even load whose interval reaches a gain of this size is a toss-up, not a tie."""
-
-LANDMARK = 0.03
-"""A gain between the ends of a range is named if it stands out by this much."""
-
-FULL_ANSWERS = 2
-"""With more asked settings than this, each gets its verdict only."""
+EVEN_GAIN = 0.005  # a gain that rounds to nothing is even
+EVEN_SURENESS = 0.65  # and so is one whose sign is less sure than this
+CLOSE_SURENESS = 0.75  # the best setting of a load is called close to a tie below this
+STAY = 0.01  # a best setting stays so at the next load if it is no further behind than this
+WORTH_MEASURING = 0.08  # an even load whose interval reaches such a gain is a toss-up, not a tie
+LANDMARK = 0.03  # a gain between the ends of a range is named if it stands out by this much
+FULL_ANSWERS = 2  # with more asked settings than this, each gets its verdict only
 
 LIMITS = {
     "kv": "the KV pool ({running:.0f} run)",

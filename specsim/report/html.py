@@ -67,7 +67,7 @@ def report_html(
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    requests = workload or profile.setup.workload.workload
+    requests = workload or profile.setup.workload
     page = Environment(
         loader=PackageLoader("specsim.report", "."),
         autoescape=True,

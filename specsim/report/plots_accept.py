@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
     from specsim.arrays import Flags, Ints
 
-MOST_NODES = 40
-"""A pool with more candidates is too crowded to draw."""
-
-CHOSEN, REJECTED = "#9ECAE1", "white"
-"""Nodes that are verified, and the other candidates."""
+MOST_NODES = 40  # a pool with more candidates is too crowded to draw
+CHOSEN, REJECTED = "#9ECAE1", "white"  # nodes that are verified, and the other candidates
 
 
 def plot_accept_length(

@@ -80,7 +80,7 @@ def gain_map(
             f"concurrency of {len(concurrency)} loads", "makes no map", "give two loads or more"
         )
     system, setting = profile.system(), plan.setting
-    work = workload or profile.setup.workload.workload
+    work = workload or profile.setup.workload
     acceptance = profile.acceptance(dataset, temperature)
     table = accept_table(acceptance, setting)
     depth = min(setting.num_steps, setting.num_draft_tokens - 1)
@@ -205,7 +205,7 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
     for row in validation.rows:
         setting = row.observation.setting
         name = setting.label if setting.speculates else "no speculation"
-        label = f"_{name}" if name in styles else name  # the fig.legend names it once
+        label = f"_{name}" if name in styles else name  # the legend names it once
         colour, _, marker = styles.setdefault(name, fig.Style.of(len(styles)))
         error, low, high = (
             100 * (x / row.measured - 1) for x in (row.predicted, row.low, row.high)

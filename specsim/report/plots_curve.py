@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 Cells = tuple[tuple[float, float], ...]
 """Loads and tokens/s."""
 
-SAME_LENGTH = 0.01
-"""Requests that differ by more are other requests."""
+SAME_LENGTH = 0.01  # requests that differ by more are other requests
 
 
 def throughput_figure(
@@ -45,7 +44,7 @@ def throughput_figure(
         for i, series in enumerate(curve.series):
             tps, low, high = zip(*map(_rate, series.points), strict=True)
             fig.draw_line(axes, axis.values, tps, fig.Style.of(i), labels[i], (low, high))
-        for i, found in enumerate(cells):  # last, so that the fig.legend ends with them
+        for i, found in enumerate(cells):  # last, so that the legend ends with them
             _draw_measured(axes, found, fig.Style.of(i))
         fig.load_ticks(axes, axis.values, logarithmic=axis.values[-1] >= 10 * axis.values[0])
     fig.legend(axes)
@@ -64,7 +63,7 @@ def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) ->
     axes.axhline(0.0, color="black", linewidth=1.2)
     for i, (label, series) in enumerate(zip(series_labels(curve), curve.series, strict=True)):
         if series.role != "baseline":
-            rows = [(c.gain, c.gain_low, c.gain_high) for c in series.points]
+            rows = [(p.gain, p.gain_low, p.gain_high) for p in series.points]
             gain, low, high = ([100 * x for x in column] for column in zip(*rows, strict=True))
             fig.draw_line(axes, axis.values, gain, fig.Style.of(i), label, (low, high))
     fig.frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
@@ -148,15 +147,13 @@ def _one_load(axes: Axes, curve: Curve, labels: Sequence[str], measured: Sequenc
 
 
 def _draw_measured(axes: Axes, cells: Sequence[tuple[float, float]], style: fig.Style) -> None:
-    """Draw hollow markers, which the fig.legend names once."""
+    """Draw hollow markers, which the legend names once."""
     if not cells:
         return
     loads, tps = zip(*cells, strict=True)
     named = "measured" in axes.get_legend_handles_labels()[1]
-    looks: dict[str, Any] = {
-        "facecolors": "none",
-        "edgecolors": style.colour,
-        "marker": style.marker,
-    }
     label = None if named else "measured"
-    axes.scatter(loads, tps, s=70, linewidths=1.6, zorder=3, label=label, **looks)
+    looks: dict[str, Any] = {"facecolors": "none", "edgecolors": style.colour}
+    axes.scatter(
+        loads, tps, 70, marker=style.marker, linewidths=1.6, zorder=3, label=label, **looks
+    )

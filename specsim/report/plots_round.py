@@ -47,7 +47,7 @@ def rounds_at(
 ) -> Solution:
     """Solve plans at one load in closed form; a workload is taken instead of the profile's."""
     system, acceptance = profile.system(), profile.acceptance()
-    work = workload or profile.setup.workload.workload
+    work = workload or profile.setup.workload
     load = Load("closed_loop", concurrency)
     cases = [
         Case.of(system, plan, accept_table(acceptance, plan.setting), work, load) for plan in plans
@@ -95,6 +95,6 @@ def plot_round_parts(axes: Axes, rounds: Solution, names: Sequence[str], title: 
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_ylim(0, 1.22 * float(tops.max()))
-    # the fig.legend from top to bottom, as the stack
+    # the legend from top to bottom, as the stack
     fig.legend(axes, reverse=True, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return axes

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 ROLES = {"baseline": "", "current": "runs today", "asked": "asked"}
 
-GAP = 2
-"""Spaces between columns."""
+GAP = 2  # spaces between columns
 
 COLOURS = {r"\+\d+ %$": "green", r"-\d+ %$": "red"}
 """Of the gain at the end of a cell; its sign is printed all the same."""

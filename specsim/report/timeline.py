@@ -136,7 +136,7 @@ def timelines(
     """
     if not 1 <= rounds <= MOST_ROUNDS:
         raise InputError(f"rounds {rounds}", f"must lie in 1..{MOST_ROUNDS}", "give a number")
-    work = workload or profile.setup.workload.workload
+    work = workload or profile.setup.workload
     made = []
     for plan in scheduled_plans(profile, setting):
         result = _simulated(profile, plan, Load("closed_loop", concurrency), work, rounds, seed)

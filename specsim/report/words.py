@@ -12,8 +12,7 @@ from specsim.curve import Curve, CurvePoint
 
 Label = TypeVar("Label")
 
-CERTAIN = 0.995
-"""From here on a probability is not worth a number: "over 99 % sure"."""
+CERTAIN = 0.995  # from here on a probability is not worth a number: "over 99 % sure"
 
 
 def percent(fraction: float) -> str:

@@ -14,7 +14,6 @@ from specsim.server.spec import (
     ModelSpec,
     Setup,
     SourceSpec,
-    WorkloadSpec,
 )
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "ModelSpec",
     "Setup",
     "SourceSpec",
-    "WorkloadSpec",
     "read_setup",
     "setup_from_mapping",
     "setup_from_shipped",

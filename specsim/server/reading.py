@@ -15,7 +15,7 @@ from specsim.engine import ENGINES
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import Gpu, gpu_from_table, load_gpu
 from specsim.library import is_file
-from specsim.server.spec import REQUIRED, SECTIONS, CurrentSetting, Setup
+from specsim.server.spec import REQUIRED, SECTIONS, CurrentSetting, Setup, WorkloadSpec
 from specsim.textfile import read_toml, shown
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def setup_to_mapping(setup: Setup) -> dict[str, Any]:
     """Return the plain mapping that :func:`setup_from_mapping` reads back to the same Setup."""
     mapping: dict[str, Any] = {"schema": SCHEMA}
     for name in SECTIONS:
-        section = getattr(setup, name)
+        section = WorkloadSpec.of(setup.workload) if name == "workload" else getattr(setup, name)
         if section is not None:
             values = ((f.name, getattr(section, f.name)) for f in fields(section))
             mapping[name] = {k: _plain(v) for k, v in values if v is not None and v != ""}
@@ -140,9 +140,11 @@ def _read(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _made(name: str, values: dict[str, Any]) -> Any:
-    """Return what a section stands for: its dataclass, or the setting of [current]."""
+    """Return what a section stands for: mostly its dataclass."""
     section = SECTIONS[name](**values)
-    return section.setting if isinstance(section, CurrentSetting) else section
+    if isinstance(section, CurrentSetting):
+        return section.setting
+    return section.workload if isinstance(section, WorkloadSpec) else section
 
 
 def _gpu(value: object) -> object:

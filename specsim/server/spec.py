@@ -61,7 +61,7 @@ class DraftSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
-    """The requests, where an observation or a command does not say; means in tokens.
+    """The requests, where an observation or a command does not say, as written; means in tokens.
 
     `input_len_cv` and `output_len_cv` (coefficients of variation, 0 for fixed lengths) extend the
     format. The lengths are ``assumed`` unless `evidence` says better.
@@ -80,7 +80,20 @@ class WorkloadSpec:
         at_least(self, 1, "output_len")
         at_least(self, 0, "input_len", "input_cached", "input_len_cv", "output_len_cv")
         at_least(self, 0, "temperature")
-        _ = self.workload
+
+    @classmethod
+    def of(cls, workload: Workload) -> WorkloadSpec:
+        """Return how a workload is written."""
+        return cls(
+            workload.input_len.mean,
+            workload.output_len.mean,
+            workload.input_cached,
+            workload.input_len.cv,
+            workload.output_len.cv,
+            workload.dataset,
+            workload.temperature,
+            workload.evidence,
+        )
 
     @property
     def workload(self) -> Workload:
@@ -159,7 +172,7 @@ class Setup:
     model: ModelSpec
     engine: EngineSpec
     draft: DraftSpec | None = None
-    workload: WorkloadSpec = WorkloadSpec()
+    workload: Workload = WorkloadSpec().workload
     current: SpecSetting | None = None
     source: SourceSpec = SourceSpec()
 

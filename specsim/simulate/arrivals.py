@@ -10,9 +10,8 @@ Levels are clients in flight, or with ``/s`` behind them Poisson arrivals per se
 from __future__ import annotations
 
 import csv
-import math
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,25 +173,19 @@ def read_trace(path: str | Path) -> Trace:
 # --- as processes
 
 
-class Budget:
-    """Requests that the clients of a closed loop may still send."""
-
-    def __init__(self, requests: float = math.inf) -> None:
-        self.left = requests
-
-    def take(self) -> bool:
-        """Whether one more may be sent; if so, it is counted."""
-        self.left -= 1
-        return self.left >= 0
-
-
 def client(
-    env: simpy.Environment, submit: Submit, budget: Budget, first: simpy.Event | None = None
+    env: simpy.Environment,
+    submit: Submit,
+    budget: Iterator[object],
+    first: simpy.Event | None = None,
 ) -> Steps:
-    """Send the next request when the last one, or `first`, is answered, without a pause."""
+    """Send the next request when the last one, or `first`, is answered, without a pause.
+
+    `budget` is shared by all clients: each request takes one of it.
+    """
     if first is not None:
         yield first
-    while budget.take():
+    for _ in budget:
         answered = env.event()
         submit(answered)
         yield answered

@@ -187,12 +187,12 @@ class Demand:
 
 
 def stratified(lengths: Lengths, rng: np.random.Generator, count: int, minimum: int = 1) -> Ints:
-    """Draw `count` lengths, one from each of as many equally likely strata, in random order.
+    """Draw `count` whole lengths, one from each of as many equally likely strata, in random order.
 
-    Each is distributed as :meth:`Lengths.sample` has it; their mean hardly varies.
+    Each is distributed as `lengths` has it; their mean hardly varies.
     """
-    if lengths.cv == 0 or lengths.mean == 0 or count == 0:
-        return lengths.sample(rng, count, minimum)
+    if lengths.cv == 0 or lengths.mean == 0:
+        return np.full(count, max(minimum, round(lengths.mean)), dtype=np.int64)
     uniform = (rng.permutation(count) + rng.random(count)) / count
     normal = NormalDist()
     z = np.array([normal.inv_cdf(min(max(u, 1e-12), 1.0 - 1e-12)) for u in uniform.tolist()])

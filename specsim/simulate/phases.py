@@ -15,21 +15,20 @@ if TYPE_CHECKING:
 
 PHASE_DTYPE = np.dtype(
     [
+        # draft, tree, target, allreduce, overhead, extend, host, prefill, and results where the CPU
+        # processes them apart from scheduling (host)
         ("phase", "U9"),
-        ("lane", "U4"),
-        ("round", np.int64),
+        ("lane", "U4"),  # gpu, link, cpu
+        ("round", np.int64),  # -1 for a prefill step of its own
         ("start_s", np.float64),
         ("end_s", np.float64),
         ("batch", np.int64),
-        ("tokens", np.float64),
-        ("accepted", np.int64),
+        ("tokens", np.float64),  # that go in
+        ("accepted", np.int64),  # drafts, by the target
     ]
 )
-"""A row per phase: draft, tree, target, allreduce, overhead, extend, host, prefill, and
-results where the CPU processes them apart from scheduling (host); its lane (gpu, link, cpu); the
-round, -1 for a prefill step of its own; bounds; requests; tokens that go in; drafts accepted (by
-the target). The target's all-reduces are spread over its layers; they are drawn as one share at its
-end. Phases that take no time are left out."""
+"""A row per phase that takes time. The target's all-reduces are spread over its layers; they are
+drawn as one share at its end."""
 
 
 def phase_records(
@@ -53,10 +52,6 @@ def phase_records(
             table = np.concatenate(_round_phases(rounds[where], pricer))
             table["round"] = first + where[table["round"]]
             parts.append(table)
-    return _in_order(parts)
-
-
-def _in_order(parts: list[Records]) -> Records:
     table = np.concatenate(parts)
     table = table[table["end_s"] > table["start_s"]]
     return np.asarray(table[np.argsort(table["start_s"], kind="stable")])

@@ -148,16 +148,9 @@ class Policy:
         return Standing(0, -self.dwell_rounds, tuple(slots))
 
     def route(self, standing: Standing, batch: int, now: int) -> Standing:
-        """Return the state in which a round of `batch` requests runs.
+        """Return the state in which round number `now` runs with so many requests.
 
-        Parameters
-        ----------
-        standing
-            Before it.
-        batch
-            Running requests (the captured size that they are padded to, if `padded`).
-        now
-            Number of the round.
+        If `padded`, the batch is the captured size that they are padded to.
         """
         wanted = self.tier_of(batch)
         while wanted < standing.tier and batch >= self.tiers[wanted + 1].left_below:

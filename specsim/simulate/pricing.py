@@ -109,33 +109,20 @@ def planned_time(
 class RoundPricer:
     """Round lengths of one plan at batches 1 .. `max_batch`, equal to `cost.round_time`.
 
-    Parameters
-    ----------
-    cost, plan, accept_length
-        What is priced; see :func:`planned_time`.
-    timeline
-        Of the plan, as `cost` numbers it.
-    linear
-        Whether attention is linear in the KV tokens and is in the lines.
-    gpu, cpu
-        A round is as long as the longer of two lines over KV tokens, base and slope of each per
-        batch (index batch - 1): what it takes if the host hides, and if the extend (overlap) or
-        all of the GPU (run ahead) hides under the host.
-    host
-        Per batch, what an overlap round takes at least: all of the CPU's work.
-    decided
-        Per batch: 0 or 1 where one of the lines is the longer one whatever the KV tokens, else 2.
+    A round is as long as the longer of two lines over KV tokens, base and slope of each per batch
+    (index batch - 1): what it takes if the host hides, and if the extend (overlap) or all of the
+    GPU (run ahead) hides under the host.
     """
 
     cost: CostModel
     plan: RunPlan
-    accept_length: float
-    timeline: int
-    linear: bool
+    accept_length: float  # mean tokens per request and round, bonus included
+    timeline: int  # of the plan, as `cost` numbers it
+    linear: bool  # whether attention is linear in the KV tokens and is in the lines
     gpu: tuple[list[float], list[float]]
     cpu: tuple[list[float], list[float]]
-    host: list[float]
-    decided: list[int]
+    host: list[float]  # per batch, what an overlap round takes at least: all of the CPU's work
+    decided: list[int]  # per batch: 0, 1 where that line is the longer at any KV tokens, else 2
 
     @classmethod
     def of(
@@ -183,12 +170,7 @@ class RoundPricer:
     def round_s(self, batch: int, context_tokens: Floats) -> Floats:
         """Lengths of rounds of one batch, seconds (ROUND-SEQ, ROUND-OVL, ROUND-RUN).
 
-        Parameters
-        ----------
-        batch
-            Running requests.
-        context_tokens
-            Tokens in the KV cache at the start of each round, all requests together.
+        `context_tokens` are in the KV cache at the start of each, all requests together.
         """
         at = batch - 1
         decided = self.decided[at]
@@ -214,32 +196,17 @@ class RoundPricer:
 
 @dataclass(slots=True)
 class PrefillPricer:
-    """Prefill steps of one system, equal to `cost.prefill_s`; blocks of counts on demand.
-
-    Parameters
-    ----------
-    cost
-        What is priced.
-    speculates
-        Whether the drafter runs over the prompt too.
-    """
+    """Prefill steps of one system, equal to `cost.prefill_s`; blocks of counts on demand."""
 
     cost: CostModel
-    speculates: bool
+    speculates: bool  # whether the drafter runs over the prompt too
     _blocks: dict[tuple[int, bool], list[float]] = field(default_factory=dict)
     _pair_s: float | None = None
 
     def seconds(self, tokens: int, pairs: float, mixed: bool) -> float:
-        """Time of a step, seconds.
+        """Time of a step, alone or `mixed` into a round, seconds.
 
-        Parameters
-        ----------
-        tokens
-            Prompt tokens computed.
-        pairs
-            Sum over them of the KV tokens each attends to.
-        mixed
-            Whether they join a decode step.
+        `pairs` is the sum over its prompt tokens of the KV tokens that each attends to.
         """
         block = self._blocks.get((tokens // PREFILL_BLOCK, mixed))
         if block is None:

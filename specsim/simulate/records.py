@@ -79,6 +79,15 @@ class Segment(NamedTuple):
 
 
 @dataclass(slots=True)
+class Prompt:
+    """A prompt in prefill."""
+
+    request: int
+    done: int  # tokens in the cache
+    left: int  # tokens still to compute
+
+
+@dataclass(slots=True)
 class Life:
     """What happens to a request; NaN for what has not yet."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from specsim.cost import CostModel
 from specsim.errors import InputError
 from specsim.metrics import Records
 from specsim.simulate.adaptation import Adaptation, Gear, GearChoice
-from specsim.simulate.arrivals import Budget, Trace, client, poisson, replay, visitor
+from specsim.simulate.arrivals import Trace, client, poisson, replay, visitor
 from specsim.simulate.demand import Demand, Streams, stratified
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
 from specsim.simulate.server import Server
@@ -138,17 +139,16 @@ class _Run:
         clients = self.case.load.concurrency
         server = self._server(clients, completions)
         first = server.begin_with(min(clients, self.case.plan.running_cap))
-        waits = [*first, *[None] * (clients - len(first))]
-        budget = Budget()
-        for wait in waits:
-            server.env.process(client(server.env, server.submit, budget, wait))
+        forever = repeat(None)
+        for answer in [*first, *[None] * (clients - len(first))]:
+            server.env.process(client(server.env, server.submit, forever, answer))
         return _run_to_goal(server)
 
     def closed_run(self, requests: int) -> Server:
         """Clients that start together and share a number of requests."""
         clients = min(self.case.load.concurrency, requests)
         server = self._server(clients, requests)
-        budget = Budget(requests)
+        budget = iter(range(requests))
         for _ in range(clients):
             server.env.process(client(server.env, server.submit, budget))
         return _run_to_goal(server)

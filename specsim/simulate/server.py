@@ -13,7 +13,6 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,19 +25,10 @@ from specsim.simulate.arrivals import Steps
 from specsim.simulate.demand import Demand
 from specsim.simulate.pool import KvPool
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
-from specsim.simulate.records import Life, Log, Segment, Stretch, Tables
+from specsim.simulate.records import Life, Log, Prompt, Segment, Stretch, Tables
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-
-
-@dataclass(slots=True)
-class Prompt:
-    """A prompt in prefill."""
-
-    request: int
-    done: int  # tokens in the cache
-    left: int  # tokens still to compute
 
 
 Pieces = list[tuple[Prompt, int]]
@@ -48,22 +38,8 @@ Pieces = list[tuple[Prompt, int]]
 class Server:
     """Queue, batch and clock of one server.
 
-    Parameters
-    ----------
-    env
-        Event loop.
-    case
-        Plan, KV pool and workload.
-    demand
-        What requests are like.
-    pricers
-        Prices of rounds, one for each gear; without a policy there is one.
-    choice
-        Chooses the gear of each round; None where no policy runs.
-    prefill
-        Prices of prefill steps.
-    goal, among_first
-        Stop after `goal` completions of requests numbered below `among_first`.
+    Without a policy there is one gear and no `choice`. It serves until `goal` requests of those
+    numbered below `among_first` are answered.
     """
 
     def __init__(
@@ -310,10 +286,8 @@ class Server:
 
     def _prefill_s(self, pieces: Pieces, mixed: bool) -> tuple[float, int, float]:
         """Seconds, tokens and pairs of a step."""
-        tokens, pairs = 0, 0.0
-        for prompt, take in pieces:
-            tokens += take
-            pairs += take * (prompt.done + take / 2)
+        tokens = sum(take for _, take in pieces)
+        pairs = sum(take * (prompt.done + take / 2) for prompt, take in pieces)
         return self.prefill.seconds(tokens, pairs, mixed), tokens, pairs
 
     def _advance(self, pieces: Pieces) -> list[int]:

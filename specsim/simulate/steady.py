@@ -47,16 +47,7 @@ def steady_decode(
 ) -> SimulationResult:
     """Simulate windows one after another.
 
-    Parameters
-    ----------
-    case
-        With a load of kind ``steady_decode``.
-    streams, pricer
-        Randomness and prices.
-    requests
-        Requests to hold, all windows together; None for `REQUEST_ROUNDS` of them times rounds.
-    record_rounds
-        Whether the result keeps the rounds.
+    `requests` are held, all windows together; None for `REQUEST_ROUNDS` of them times rounds.
     """
     batch = held_batch(case)
     context, window_s = case.load.context_len or 0.0, case.load.window_s

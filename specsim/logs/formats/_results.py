@@ -16,8 +16,9 @@ from typing import Any
 from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats.sglang.facts import settings_of_args
-from specsim.logs.json_values import Unread, number, table, text, whole
+from specsim.logs.json_values import number, table, text, whole
 from specsim.logs.settings import algorithm_name, chain_settings
+from specsim.logs.unread import CONTRADICTION, MISSING, Unread, check
 
 SLACK = 0.01
 """Relative difference that rounding of a printed result explains."""
@@ -36,8 +37,6 @@ LEAST_RATE = 0.1
 ROUNDING = 0.02
 """Of an accept length beside the counts that it is made of."""
 
-MISSING = "a field is missing or damaged"
-CONTRADICTION = "numbers contradict each other"
 RATES = "spec_decode_per_position_acceptance_rates"
 
 _COUNTS = (
@@ -48,12 +47,6 @@ _SGLANG_KEYS = {"accept_length", "total_throughput", "server_info", "total_input
 _METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2e_latency": "e2e", "e2el": "e2e"}
 _QUANTILES = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 _TEXTS = {"backend": "backend", "dataset_name": "dataset", "tag": "tag"}
-
-
-def check(good: object, reason: str) -> None:
-    """Raise :class:`Unread` for that reason unless a record is good."""
-    if not good:
-        raise Unread(reason)
 
 
 def differ(a: float, b: float, slack: float = SLACK) -> bool:

@@ -10,11 +10,8 @@ from typing import Any
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.format import Format
 from specsim.logs.formats._results import (
-    CONTRADICTION,
     LOOSE,
-    MISSING,
     accept_length,
-    check,
     differ,
     is_serving,
     joined,
@@ -23,9 +20,16 @@ from specsim.logs.formats._results import (
     with_unread,
 )
 from specsim.logs.formats.sglang.facts import settings_of_args
-from specsim.logs.json_values import Unread, json_values, number, table, text, whole
+from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.source import Source
+from specsim.logs.unread import (
+    CONTRADICTION,
+    MISSING,
+    OUT_OF_RANGE,
+    Unread,
+    check,
+)
 
 _DETAILS = re.compile(
     rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
@@ -93,7 +97,7 @@ def _speculative(record: Mapping[str, Any]) -> LogEntry:
     accept, step_s, speed = (
         number(record, key) or 0.0 for key in ("acc_length", "step_time", "speed")
     )
-    check(accept >= 1 and step_s > 0 and speed > 0, "a number is out of range")
+    check(accept >= 1 and step_s > 0 and speed > 0, OUT_OF_RANGE)
     agree = abs(accept / step_s - speed) <= LOOSE * speed and accept <= steps + 1 + LOOSE
     check(agree, CONTRADICTION)
     row = LogRow(

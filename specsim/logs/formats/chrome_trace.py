@@ -17,6 +17,7 @@ from specsim.logs.formats._profiles import ALLREDUCE, step_of, timing
 from specsim.logs.formats._trace_events import EventStream
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
+from specsim.logs.unread import Unread
 
 _VLLM_STEP = re.compile(
     r"execute_(?:context_(\d{1,6})\(\d{1,9}\)_generation_(\d{1,6})\((\d{1,9})\)"
@@ -68,9 +69,10 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     """
     events, trace = EventStream(source.chunks()), _Trace()
     for event in events:
-        reason = _take(event, trace)
-        if reason:
-            events.unread[reason] += 1
+        try:
+            _take(event, trace)
+        except Unread as error:
+            events.unread[error.reason] += 1
     rank = _RANK.search(source.path)
     spans = sum(len(lane) for lanes in (trace.gpu, trace.host) for lane in lanes.values())
     cut = Diagnosis("truncated", "the trace is cut short: its last events are missing")
@@ -86,21 +88,20 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     return [entry]
 
 
-def _take(event: dict[str, Any], trace: _Trace) -> str | None:
-    """Take one event; return why it could not be read, if it matters."""
+def _take(event: dict[str, Any], trace: _Trace) -> None:
     name, category = event.get("name"), event.get("cat")
     if event.get("ph") != "X" or not isinstance(name, str):
-        return None
+        return
     what: str | Phase | re.Match[str] | None = None
     if category == "kernel":
         what = _allreduce_kind(name)
     elif category in ("user_annotation", "gpu_user_annotation"):
         what = _phase(name) or _SCHEDULER.fullmatch(name)
     if not what:
-        return None
+        return
     start, duration = number(event, "ts"), number(event, "dur")
     if start is None or duration is None or not SHORTEST_US <= duration <= LONGEST_US:
-        return "an event without times"
+        raise Unread("an event without times")
     pid = event.get("pid")
     lane = pid if isinstance(pid, int | str) else None
     if isinstance(what, str):
@@ -113,7 +114,6 @@ def _take(event: dict[str, Any], trace: _Trace) -> str | None:
         trace.engine = "vllm" if name.startswith(("execute_", "gpu_model")) else "sglang"
         lanes = trace.host if category == "user_annotation" else trace.gpu
         lanes[lane].append(_Span(start, duration, *what))
-    return None
 
 
 @lru_cache(4096)

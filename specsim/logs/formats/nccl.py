@@ -12,6 +12,7 @@ from typing import NamedTuple
 from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
 from specsim.logs.format import Format
 from specsim.logs.source import Source
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
 
 _CHECK = rb"(?:\d{1,15}|N/A|\d(?:\.\d+)?e[+-]\d\d)"
 _HALF = rb" +(\d{1,12}(?:\.\d{1,3})?) +(\d{1,6}\.\d{2}) +(\d{1,6}\.\d{2})(?: +" + _CHECK + rb")?"
@@ -72,9 +73,10 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
         if line.lstrip()[:1] == b"#" or b"_perf" in line:
             _comment(line, runs)
         elif _LOOKS_LIKE.match(line):
-            reason = _row(line, runs)
-            if reason:
-                runs[-1].unread[reason] += 1
+            try:
+                _row(line, runs)
+            except Unread as error:
+                runs[-1].unread[error.reason] += 1
     runs = [r for r in runs if r.rows or r.unread] or runs[:1]
     return [_entry(run, source.path) for run in runs]
 
@@ -94,21 +96,18 @@ def _comment(line: bytes, runs: list[_Run]) -> None:
     run.ended |= _AVERAGE.search(line) is not None
 
 
-def _row(line: bytes, runs: list[_Run]) -> str | None:
-    """Take a row; return why it could not be read."""
+def _row(line: bytes, runs: list[_Run]) -> None:
     found, whole = _ROW.match(line), line.endswith((b"\n", b"\r"))
     if found is None or (found.end() == len(line) and not whole):
-        return "damaged row" if whole else "truncated"
+        raise Unread(DAMAGED_ROW if whole else TRUNCATED)
     size, time_us, algbw, busbw, in_place, *_ = found.groups()
     row = _Row(int(size), float(time_us) * 1e-6, float(algbw), float(busbw), in_place is not None)
     run = runs[-1]
     if run.rows and row.size < run.rows[-1].size and run.ended:
         run = _Run(run.ranks, run.test, run.device)
         runs.append(run)
-    if row.seconds <= 0 or row.size < 1 or len(run.rows) >= MAX_ROWS:
-        return "a number is out of range"
+    check(row.seconds > 0 and row.size >= 1 and len(run.rows) < MAX_ROWS, OUT_OF_RANGE)
     run.rows.append(row)
-    return None
 
 
 def _entry(run: _Run, path: str) -> LogEntry:
@@ -117,7 +116,7 @@ def _entry(run: _Run, path: str) -> LogEntry:
     settings: dict[str, object] = {"ranks": ranks, "gpu": run.device}
     if abs(scale - 1) > 0.05:
         settings["size_over_algbw_times_time"] = round(scale, 3)
-    cut = run.unread["truncated"]
+    cut = run.unread[TRUNCATED]
     name = f"{run.test}_perf"
     phase = "allreduce" if run.test == "all_reduce" else run.test
     return LogEntry(
@@ -145,11 +144,11 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
     for row in run.rows:
         expected = row.size / row.seconds / 1e9 / scale
         if both and not row.in_place:
-            run.unread["damaged row"] += 1
+            run.unread[DAMAGED_ROW] += 1
         elif abs(expected - row.algbw) > 0.0051 + 0.006 * expected or (
             row.busbw > 2 * row.algbw + 0.02
         ):
-            run.unread["numbers contradict each other"] += 1
+            run.unread[CONTRADICTION] += 1
         else:
             kept.append(row)
     return kept, scale

@@ -11,6 +11,7 @@ from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.format import Format
 from specsim.logs.formats._profiles import LONGEST_NAME, kernel_phase, profile_entry
 from specsim.logs.source import Source
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
 
 _MARKS = (b"Total Time (ns)", b"Instances")
 _NUMBERS = re.compile(
@@ -37,14 +38,10 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
             in_table = True
             columns = _cells(line) if b"," in line else None
         elif in_table and line.strip(b" -\r\n") and line[:1] != b"#":
-            row = _csv_row(line, columns) if columns else _text_row(line)
-            found = _checked(*row) if row else "damaged row"
-            if isinstance(found, Timing):
-                timings.append(found)
-            elif row or line.endswith((b"\n", b"\r")):
-                unread[found] += 1
-            else:
-                unread["truncated"] += 1
+            try:
+                timings.append(_timing(*(_csv_row(line, columns) if columns else _text_row(line))))
+            except Unread as error:
+                unread[error.reason] += 1
     return [profile_entry(source.path, "nsys_kernel_summary", timings, unread)]
 
 
@@ -56,33 +53,31 @@ def _cells(line: bytes) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def _csv_row(line: bytes, columns: list[str]) -> tuple[str, Sequence[str]] | None:
-    """Return name and numbers of a row; None if it is damaged."""
+def _csv_row(line: bytes, columns: list[str]) -> tuple[str, Sequence[str]]:
+    """Return name and numbers of a row."""
     cells = _cells(line)
-    if len(cells) != len(columns) or not line.endswith((b"\n", b"\r")):
-        return None
+    check(line.endswith((b"\n", b"\r")), TRUNCATED)
+    check(len(cells) == len(columns), DAMAGED_ROW)
     row = dict(zip(columns, cells, strict=True))
     return row.get("Name", ""), [row.get(name, "") for name in _COLUMNS]
 
 
-def _text_row(line: bytes) -> tuple[str, Sequence[str]] | None:
+def _text_row(line: bytes) -> tuple[str, Sequence[str]]:
     found = _TEXT_ROW.match(line)
     if found is None:
-        return None
+        raise Unread(DAMAGED_ROW if line.endswith((b"\n", b"\r")) else TRUNCATED)
     return found[2].decode("utf-8", "replace"), found[1].decode().replace(",", "").split()
 
 
-def _checked(name: str, texts: Sequence[str]) -> Timing | str:
+def _timing(name: str, texts: Sequence[str]) -> Timing:
     """Check total = count x mean, and that mean and median lie between the extremes."""
     found = _NUMBERS.fullmatch(" ".join(texts))
     if not name or not found:
-        return "damaged row"
+        raise Unread(DAMAGED_ROW)
     total, count, mean, median, least, most = map(float, found.groups())
     low, high = min(mean, median), max(mean, median)
-    if count < 1 or mean <= 0 or not least - 1 <= low <= high <= most + 1:
-        return "a number is out of range"
-    if abs(count * mean - total) > 0.002 * total + count:
-        return "numbers contradict each other"
+    check(count >= 1 and mean > 0 and least - 1 <= low <= high <= most + 1, OUT_OF_RANGE)
+    check(abs(count * mean - total) <= 0.002 * total + count, CONTRADICTION)
     phase = kernel_phase(name)
     return Timing(
         phase=phase,

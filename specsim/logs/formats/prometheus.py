@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount, measures
 from specsim.logs.format import Format
-from specsim.logs.formats._results import CONTRADICTION, check
-from specsim.logs.json_values import Unread
+from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
+from specsim.logs.unread import CONTRADICTION, OUT_OF_RANGE, TRUNCATED, Unread, check
 
 _NAME = rb"(?P<engine>sglang|vllm)[:_](?P<name>[a-zA-Z_]\w{0,120})"
 _PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
@@ -61,20 +61,20 @@ class _Key(NamedTuple):
 
     replica: bytes
     position: bytes  # of a draft
-    shard: bytes  # shards of a replica say the same
 
 
 @dataclass(slots=True)
 class _Series:
     """First and last value of one series."""
 
+    shard: bytes  # of the replica; the others say the same
     first: float
-    last: float
-    scrapes: int = 1
+    last: float = 0.0
+    scrapes: int = 0
     reset: bool = False
 
     def count(self, value: float) -> None:
-        """Take the value of a further scrape."""
+        """Take the value of a scrape."""
         self.reset |= value < self.last
         self.last, self.scrapes = value, self.scrapes + 1
 
@@ -97,15 +97,12 @@ class _Dump:
     depth: int = 0  # positions of drafts that any line names
 
     def of(self, names: Iterable[str], positions: bool = False) -> dict[_Key, _Series]:
-        """Return the series of the first name that is there; of shards only the first."""
+        """Return the series of the first name that is there, those by position or the others."""
         for name in names:
-            found: dict[tuple[bytes, bytes], _Key] = {}
-            for key in self.series.get(name, {}):
-                if positions == bool(key.position):
-                    at = key[:2]
-                    found[at] = min(found.get(at, key), key)
+            series = self.series.get(name, {})
+            found = {key: of for key, of in series.items() if bool(key.position) == positions}
             if found:
-                return {key: self.series[name][key] for key in found.values()}
+                return found
         return {}
 
     def counter(self, names: Iterable[str]) -> dict[bytes, float]:
@@ -180,7 +177,7 @@ def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
     """Read a sample of a series that was not seen before, or whose value is written oddly."""
     if not line.endswith((b"\n", b"\r")):
         dump.cut = True
-        dump.unread["truncated"] += 1
+        dump.unread[TRUNCATED] += 1
     elif _START.match(line):
         try:
             series = _sample(line, dump)
@@ -205,17 +202,16 @@ def _sample(line: bytes, dump: _Dump) -> _Series | None:
     if not _RELEVANT.match(name):
         return None
     value = float(found["value"])
-    check(value >= 0 and math.isfinite(value), "a number is out of range")
+    check(value >= 0 and math.isfinite(value), OUT_OF_RANGE)
     if b"model_name" in labels:
         dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
-    shard = b"/".join(labels.get(k, b"").rjust(6) for k in _SHARD_LABELS)
+    shard = b"/".join(labels.get(k, b"") for k in _SHARD_LABELS)
     of_name = dump.series.setdefault(name, {})
-    series = of_name.get(key := _Key(replica, position, shard))
-    if series is None:
-        series = of_name[key] = _Series(value, value)
-    else:
-        series.count(value)
+    series = of_name.setdefault(_Key(replica, position), _Series(shard, value))
+    if series.shard != shard:
+        return None
+    series.count(value)
     return series
 
 
@@ -257,7 +253,8 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
 def _with_gauges(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
     """Add SGLang's throughput and accept length; and return its settings."""
     running, tps = dump.gauge(RUNNING), dump.gauge(["gen_throughput"])
-    accept = {r: v for r, v in dump.gauge(["spec_accept_length"]).items() if v >= 1}
+    accept = dump.gauge(["spec_accept_length"])
+    accept = {r: v for r, v in accept.items() if 1 <= v <= LONGEST_ACCEPT}
     steps = _mean(dump.gauge(["spec_num_steps"]))
     n = _mean(dump.gauge(["spec_num_draft_tokens"]))
     # The throughput gauge keeps its last value when a replica is idle.

@@ -11,21 +11,26 @@ from typing import Any
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.format import Format
 from specsim.logs.formats._results import (
-    CONTRADICTION,
     LOOSE,
-    MISSING,
     RATES,
     SLACK,
     accept_length,
-    check,
     joined,
     positive,
     serving,
     with_unread,
 )
-from specsim.logs.json_values import Unread, number, whole
+from specsim.logs.json_values import number, whole
 from specsim.logs.paste import label_of
 from specsim.logs.source import Source
+from specsim.logs.unread import (
+    CONTRADICTION,
+    DAMAGED_ROW,
+    MISSING,
+    TRUNCATED,
+    Unread,
+    check,
+)
 
 _TITLE = "Serving Benchmark Result"
 _SERVING = {
@@ -119,7 +124,7 @@ class _Tables:
         elif self.serving is not None and re.fullmatch(r"={20,}", bare):
             self.close(ended=True)
         elif bare.startswith("|") and not bare.endswith("|"):
-            self.unread["truncated"] += 1
+            self.unread[TRUNCATED] += 1
         elif bare.startswith("|"):
             self._cells([cell.strip() for cell in bare.strip("|").split("|")])
         elif bare.startswith("+") and self.summary is not None:
@@ -134,7 +139,7 @@ class _Tables:
         elif not found:
             self.label = label_of(line) or self.label
             if self.serving is not None and _MEASURE.match(text):
-                self.unread["truncated"] += 1
+                self.unread[TRUNCATED] += 1
         elif key := _SERVING.get(found[1]):
             self._stated(key, found[2], whole_line=line.endswith((b"\n", b"\r")))
 
@@ -142,7 +147,7 @@ class _Tables:
         """Take a figure of a serving table, or of what is printed above one."""
         target = self.before if self.serving is None else self.serving
         if not whole_line:
-            self.unread["truncated"] += 1
+            self.unread[TRUNCATED] += 1
         elif target is self.serving and key in target and key not in self.before:
             self.unread["two tables written into one"] += 1
             self.serving = None
@@ -160,7 +165,7 @@ class _Tables:
             self.header = [_GRID.get(cell.lower(), "") for cell in cells]
         elif self.header and not all(set(cell) <= set("-: ") for cell in cells):
             if len(cells) != len(self.header):
-                self.unread["damaged row"] += 1
+                self.unread[DAMAGED_ROW] += 1
                 return
             record = dict(zip(self.header, map(_value, cells), strict=True))
             self._keep(_grid_row, record)

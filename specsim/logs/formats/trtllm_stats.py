@@ -8,8 +8,9 @@ from typing import Any
 from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
 from specsim.logs.formats._trtllm import Iteration, Server
-from specsim.logs.json_values import Unread, json_values, number, table
+from specsim.logs.json_values import json_values, number, table
 from specsim.logs.source import Source
+from specsim.logs.unread import MISSING, Unread, check
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
@@ -17,23 +18,22 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     server = Server("trtllm_stats")
     for value in json_values(source.lines()):
         for record in value if isinstance(value, list) else [value]:
-            iteration = record.reason if isinstance(record, Unread) else _of_record(record)
-            if isinstance(iteration, str):
-                server.unread[iteration] += 1
-            else:
-                server.take(iteration)
+            try:
+                server.take(_of_record(record))
+            except Unread as error:
+                server.unread[error.reason] += 1
     return [server.entry(source.path)]
 
 
-def _of_record(record: Any) -> Iteration | str:
-    """Return one iteration, or why it could not be read."""
-    if not isinstance(record, dict):
-        return "not an object"
+def _of_record(record: Any) -> Iteration:
+    if isinstance(record, Unread):
+        raise record
+    check(isinstance(record, dict), "not an object")
     flight, cache = table(record, "inflightBatchingStats"), table(record, "kvCacheStats")
     latency_ms = number(record, "iterLatencyMS")
     batch, prefills = number(flight, "numGenRequests"), number(flight, "numContextRequests")
     if latency_ms is None or batch is None or prefills is None or latency_ms < 0 or batch % 1:
-        return "a field is missing or damaged"
+        raise Unread(MISSING)
     used, blocks = number(cache, "usedNumBlocks"), number(cache, "maxNumBlocks")
     drafts = table(record, "specDecodingStats")
     accepted = number(drafts, "numAcceptedTokens")

@@ -10,10 +10,11 @@ from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.format import Format
 from specsim.logs.formats.llamacpp.facts import Facts, begins_server
-from specsim.logs.formats.llamacpp.requests import CONTRADICTION, Slots
+from specsim.logs.formats.llamacpp.requests import Slots
 from specsim.logs.formats.llamacpp.server import server_entry
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
+from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check
 
 _RUNS = re.compile(
     rb"(?P<prompt>(?:\A|[\s:|])prompt eval)?(?(prompt)| {4,}eval) time = +"
@@ -86,48 +87,42 @@ def _read_line(line: bytes, run: _Run) -> None:
         run.section = section[1]
     marked, whole = _MARK.search(line), line.endswith((b"\n", b"\r"))
     if (marked and not whole) or (not marked and _CUT.search(line.rstrip())):
-        run.unread["truncated"] += 1
+        run.unread[TRUNCATED] += 1
     if not whole:
         return
-    if _OF_SLOT.search(line):
-        run.slots.read(line)
-    elif not marked:
-        run.facts.read(line)
-    if marked and (reason := _tool_line(line, run)):
-        run.unread[reason] += 1
+    try:
+        if _OF_SLOT.search(line):
+            run.slots.read(line)
+        elif not marked:
+            run.facts.read(line)
+        if marked:
+            _tool_line(line, run)
+    except Unread as error:
+        run.unread[error.reason] += 1
 
 
-def _tool_line(line: bytes, run: _Run) -> str | None:
-    """Take in a line of llama-speculative's summary; return what is wrong with it."""
+def _tool_line(line: bytes, run: _Run) -> None:
+    """Take in a line of llama-speculative's summary; of a model's own timings, the draft's."""
     if b"decoded " in line:
         found = _DECODED.search(line)
-        return _decoded(found, run) if found else "damaged field"
-    if found := _RATE.match(line):
+        if found is None:
+            raise Unread(DAMAGED)
+        tokens, seconds, speed = int(found[1]), float(found[2]), float(found[3])
+        agree = seconds and abs(tokens / seconds - speed) <= 0.001 + 0.001 * speed
+        check(agree, CONTRADICTION)
+        run.decoded = (tokens, seconds)
+    elif found := _RATE.match(line):
         run.rate = float(found[1])
     elif found := _COUNTER.match(line):
         run.counters[found[1]] = int(found[2])
     elif b"eval time =" in line and b" runs " in line:
         found = _RUNS.search(line)
-        return _model_runs(found, run) if found else "damaged field"
-    return None
-
-
-def _decoded(found: re.Match[bytes], run: _Run) -> str | None:
-    tokens, seconds, speed = int(found[1]), float(found[2]), float(found[3])
-    if not seconds or abs(tokens / seconds - speed) > 0.001 + 0.001 * speed:
-        return CONTRADICTION
-    run.decoded = (tokens, seconds)
-    return None
-
-
-def _model_runs(found: re.Match[bytes], run: _Run) -> str | None:
-    """Take in a model's own timings, of which the draft's are kept."""
-    n, ms, each = int(found["n"]), float(found["ms"]), float(found["each"])
-    if n and abs(ms / n - each) > 0.006 + 1e-4 * each:
-        return CONTRADICTION
-    if not found["prompt"] and run.section == b"draft" and n and ms:
-        run.draft_model = (n, ms / 1e3)
-    return None
+        if found is None:
+            raise Unread(DAMAGED)
+        n, ms, each = int(found["n"]), float(found["ms"]), float(found["each"])
+        check(not n or abs(ms / n - each) <= 0.006 + 1e-4 * each, CONTRADICTION)
+        if not found["prompt"] and run.section == b"draft" and n and ms:
+            run.draft_model = (n, ms / 1e3)
 
 
 def _tool_entry(run: _Run, path: str) -> LogEntry:

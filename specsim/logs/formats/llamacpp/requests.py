@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from specsim.logs.unread import CONTRADICTION, DAMAGED, Unread, check
+
 _TIMING = re.compile(
     rb"(?P<what>(?:\A|[\s:|])prompt eval| {4,}eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
     rb"(?P<n>\d{1,9}) tokens +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
@@ -23,7 +25,6 @@ _WHO = re.compile(rb"\bid +(\d{1,4}) \| task +(-?\d{1,9}) \|")
 _PROMPT = re.compile(rb"new prompt, .*\b(?:task\.n_tokens|n_prompt_tokens) = (\d{1,9})\s*\Z")
 _TIME = re.compile(rb"(?:\A|[\s\]:])(\d{1,5})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-Z] ")
 
-CONTRADICTION = "numbers contradict each other"
 _BACKWARDS_S = 1.0
 """Lines of several threads are out of order by less; more, and it is another server's clock."""
 
@@ -103,7 +104,7 @@ class Slots:
     _timed: list[tuple[Request, bool, bool]] = field(default_factory=list)
 
     def read(self, line: bytes) -> None:
-        """Take in a line of a slot, or one of timings."""
+        """Take in a line of a slot, or one of timings; raise :class:`Unread` if it is damaged."""
         request = self._last
         if who := _WHO.search(line):
             request = self._last = self._request(line, who[1], who[2])
@@ -116,10 +117,9 @@ class Slots:
         if timing := _TIMING.search(line):
             self._timing(timing, request, who)
         elif b"eval time =" in line and b" runs " not in line:
-            self.unread["damaged field"] += 1
+            raise Unread(DAMAGED)
         elif b"draft acceptance" in line:
-            if reason := _accept(_ACCEPTANCE.search(line), request):
-                self.unread[reason] += 1
+            _accept(_ACCEPTANCE.search(line), request)
         elif request is not None and who:
             _event(line, request, self._line_s)
 
@@ -157,9 +157,7 @@ class Slots:
         prompt = b"prompt" in found["what"]
         by_n = _agrees(found, n)
         by_steps = not prompt and n > 0 and _agrees(found, n - 1)
-        if not by_n and not by_steps:
-            self.unread[CONTRADICTION] += 1
-            return
+        check(by_n or by_steps, CONTRADICTION)
         if request is None or not _takes(request, prompt):
             request = self._last = self._new(Request(who[1], who[2]) if who else Request())
         if prompt:
@@ -205,21 +203,20 @@ def _agrees(found: re.Match[bytes], tokens: int) -> bool:
     return abs(speed - tps) <= 0.006 + 1e-3 * speed
 
 
-def _accept(found: re.Match[bytes] | None, request: Request | None) -> str | None:
-    """Give a request its drafts; or return what is wrong with them."""
+def _accept(found: re.Match[bytes] | None, request: Request | None) -> None:
+    """Give a request its drafts."""
     if not found:
-        return "damaged field"
+        raise Unread(DAMAGED)
     rate, accepted, drafted = float(found[1]), int(found[2]), int(found[3])
-    if not drafted or accepted > drafted or abs(accepted / drafted - rate) > 0.001:
-        return CONTRADICTION
-    if request is None or request.accepted is not None or accepted >= (request.tokens or 0):
-        return "more drafts accepted than tokens emitted"
+    agree = drafted and accepted <= drafted and abs(accepted / drafted - rate) <= 0.001
+    check(agree, CONTRADICTION)
+    tokens = (request.tokens or 0) if request is not None and request.accepted is None else 0
+    if request is None or accepted >= tokens:
+        raise Unread("more drafts accepted than tokens emitted")
     if found[4] and accepted:
         mean = float(found[4])  # 1 + accepted / rounds that drafted, of which each gives a token
-        if mean <= 1.0 or accepted / (mean - 1.0 + 0.006) > (request.tokens or 0):
-            return CONTRADICTION
+        check(mean > 1.0 and accepted / (mean - 1.0 + 0.006) <= tokens, CONTRADICTION)
     request.accepted, request.drafted = accepted, drafted
-    return None
 
 
 def _event(line: bytes, request: Request, time_s: float | None) -> None:

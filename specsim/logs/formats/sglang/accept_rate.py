@@ -27,17 +27,10 @@ _CONSISTENT = 0.98
 
 @dataclass(slots=True)
 class AcceptRate:
-    """Finds num_draft_tokens and the definition of the accept rate from printed pairs.
+    """Finds num_draft_tokens and the definition of the accept rate from printed pairs."""
 
-    Attributes
-    ----------
-    seen
-        Lines looked at.
-    fits
-        Lines consistent with each candidate n, by definition.
-    """
-
-    seen: int = 0
+    seen: int = 0  # lines looked at
+    # Lines consistent with each candidate n, by definition.
     fits: dict[Definition, Floats] = field(
         default_factory=lambda: {name: np.zeros(len(_CANDIDATES)) for name in _BONUS}
     )

@@ -38,31 +38,19 @@ PASTE_GAP_S = 30.0
 
 
 class Server:
-    """The lines of one server.
-
-    Attributes
-    ----------
-    layout
-        Of the first decode line; None without any.
-    facts, unread, label
-        What is known of the server beside its windows.
-    stamp
-        Time of the last decode line.
-    prefills, prompt, version_hint
-        Prefill lines; their sums of sequences, new and cached tokens; versions that print them.
-    """
+    """The lines of one server."""
 
     def __init__(self, samples: int = 0) -> None:
-        self.layout: Layout | None = None
+        self.layout: Layout | None = None  # of the first decode line
         self.facts = Facts()
         self.windows = Windows(parse_ranks, max_samples=samples)
         self.rate = AcceptRate()
         self.unread: Counter[str] = Counter()
         self.label = ""
-        self.stamp = b""
-        self.prefills = 0
-        self.prompt = np.zeros(3)
-        self.version_hint = ""
+        self.stamp = b""  # time of the last decode line
+        self.prefills = 0  # prefill lines
+        self.prompt = np.zeros(3)  # their sums of sequences, new and cached tokens
+        self.version_hint = ""  # versions that print them
         self._samples = samples
         self._lines: dict[str, list[bytes]] = {name: [] for name in ("rank", "stamp", *COLUMNS)}
         self._prefilled: list[bool] = []

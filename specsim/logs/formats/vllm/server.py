@@ -29,24 +29,7 @@ _NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(ENGINE)), (b"",) * len(DRAFTING)
 
 
 class Server:
-    """The lines of one server.
-
-    Attributes
-    ----------
-    facts, unread, label
-        What is known of the server beside its windows.
-    stamp
-        Time of the last line.
-    other_lines
-        Whether lines of other kinds follow throughput lines: a log that was filtered for
-        throughput lines says nothing of speculation by not mentioning it.
-    mentions_drafting
-        Whether any line, read or not, is of drafting.
-    v0
-        The last counters of a V0 engine.
-    preemptions, engines
-        Sum of what throughput lines say; the most engines that one of them is the sum of.
-    """
+    """The lines of one server."""
 
     def __init__(self, samples: int = 0) -> None:
         self.facts = Facts()
@@ -54,12 +37,14 @@ class Server:
         self.drafting = Drafting()
         self.unread: Counter[str] = Counter()
         self.label = ""
-        self.stamp = b""
+        self.stamp = b""  # time of the last line
+        # Whether lines of other kinds follow: a log that was filtered for throughput lines says
+        # nothing of speculation by not mentioning it.
         self.other_lines = False
-        self.mentions_drafting = False
-        self.v0: V0Line | None = None
-        self.preemptions = 0
-        self.engines = 1
+        self.mentions_drafting = False  # in any line, read or not
+        self.v0: V0Line | None = None  # the last counters of a V0 engine
+        self.preemptions = 0  # that throughput lines tell of
+        self.engines = 1  # the most that one line is the sum of
         self._rows: list[Values] = []
 
     @property

@@ -1,47 +1,27 @@
-"""Observations against the model: what is compared, on which scale, with which error."""
+"""Observations as cases that the closed form solves, at any values of the parameters."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from specsim.acceptance import Acceptance, accept_table
-from specsim.analytic import Solution, solve
+from specsim.analytic import solve
 from specsim.case import Case
 from specsim.engine import RunPlan
-from specsim.errors import CalibrationError
 from specsim.observations import Observation
-from specsim.parameters import (
-    COST,
-    KNOT,
-    cost_parameters,
-    cost_values,
-)
+from specsim.parameters import COST, KNOT, cost_parameters, cost_values
 from specsim.profile import acceptance_name, assembled, moved_acceptance
 from specsim.server import Setup
 from specsim.uncertainty import Parameter
 from specsim.workload import Lengths, Load, Workload
 
 if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats, Ints
-
-ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
-"""Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
+    from specsim.arrays import Floats
 
 FIELDS = ("output_tps", "tpot_s", "round_s", "itl_s", "ttft_s", "accept_length", "draft_s")
 """Fields of a solution that observations can be compared with."""
-
-TTFT_SIGMA, TTFT_SIGMA_ALONE = 0.3, 0.1
-"""Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form; a single
-client meets neither."""
-
-DRAFT_SIGMA = 0.05
-"""Error of ln(time of the drafter's steps): engines count a little more or less to them."""
 
 
 def steps_are_priced(observation: Observation, setup: Setup) -> bool:
@@ -54,14 +34,16 @@ def steps_are_priced(observation: Observation, setup: Setup) -> bool:
 def workload_of(observation: Observation, setup: Setup) -> Workload:
     """Return the requests of a row: what it states, else what the setup states."""
     default = setup.workload
-    input_len = default.input_len if observation.input_len is None else observation.input_len
-    output_len = default.output_len if observation.output_len is None else observation.output_len
+    input_len = default.input_len.mean if observation.input_len is None else observation.input_len
+    output_len = (
+        default.output_len.mean if observation.output_len is None else observation.output_len
+    )
     cached = observation.input_cached
     if cached is None:
         cached = default.input_cached if observation.input_len is None else 0.0
     return Workload(
-        Lengths(input_len, default.input_len_cv),
-        Lengths(output_len, default.output_len_cv),
+        Lengths(input_len, default.input_len.cv),
+        Lengths(output_len, default.output_len.cv),
         min(cached, input_len),
         default.dataset if observation.dataset is None else observation.dataset,
         default.temperature if observation.temperature is None else observation.temperature,
@@ -79,31 +61,14 @@ def load_of(observation: Observation) -> Load:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Observations with what does not depend on the parameters worked out.
-
-    Parameters
-    ----------
-    setup
-        The server.
-    observations
-        Rows.
-    acceptances
-        Named acceptances that rows may belong to, before any level is applied.
-    """
+    """Observations with what does not depend on the parameters worked out."""
 
     setup: Setup
     observations: tuple[Observation, ...]
+    # that rows may belong to, named, before any level is applied
     acceptances: tuple[Acceptance, ...]
 
-    def predict(self, parameters: tuple[Parameter, ...], coordinates: Floats) -> Solution:
-        """Solve every row at given coordinates."""
-        system = assembled(self.setup, cost_parameters(parameters, coordinates))
-        cases = self._cases(_prepared(self.setup, self.observations), parameters, coordinates)
-        return solve(system.cost, cases, with_limit=False)
-
-    def predict_many(
-        self, parameters: tuple[Parameter, ...], coordinates: Floats
-    ) -> dict[str, Floats]:
+    def predict(self, parameters: tuple[Parameter, ...], coordinates: Floats) -> dict[str, Floats]:
         """Solve every row at each row of coordinates, all in one go.
 
         Returns
@@ -185,85 +150,3 @@ def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
 @lru_cache(maxsize=256)
 def _name(workload: Workload) -> str:
     return acceptance_name(Acceptance(workload.dataset, workload.temperature))
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Comparable numbers: ln(measured), which field of the solution, which row, which error.
-
-    `noise` is True where the error is the fitted noise of throughput.
-    """
-
-    log_value: Floats
-    field: tuple[str, ...]
-    row: Ints
-    sigma: Floats
-    noise: Flags
-
-    def residuals(self, solutions: dict[str, Floats], noise: float) -> Floats:
-        """(ln model - ln measured) / error of every number, one row per coordinate vector."""
-        model = np.stack(
-            [solutions[f][:, r] for f, r in zip(self.field, self.row, strict=True)], axis=1
-        )
-        sigma = np.where(self.noise, noise * self.sigma, self.sigma)
-        return np.asarray((np.log(model) - self.log_value) / sigma, dtype=np.float64)
-
-
-def _is_product(row: Observation) -> bool:
-    """Whether throughput is accept length times batch over round time, which are both stated.
-
-    Then it says nothing of its own, and has the errors of both in it.
-    """
-    return (
-        row.kind == "steady_decode"
-        and row.setting.speculates
-        and row.round_time_s is not None
-        and row.accept_length is not None
-    )
-
-
-def measured(observations: Sequence[Observation]) -> Measured:
-    """Collect what the rows measure: throughput or a time, and the accept length.
-
-    Raises
-    ------
-    CalibrationError
-        If no row measures a throughput or a time.
-    """
-    values: list[tuple[float, str, int, float, bool]] = []
-    for i, row in enumerate(observations):
-        spread = row.weight**-0.5
-        # Throughput and TPOT of one run share its noise: together they count once, and their
-        # ratio says what share of the time is prefill.
-        both = row.output_tps is not None and row.tpot_s is not None
-        shared = spread * math.sqrt(2.0) if both else spread
-        if row.output_tps is not None and not _is_product(row):
-            values.append((row.output_tps, "output_tps", i, shared, True))
-        if row.tpot_s is not None:
-            values.append((row.tpot_s, "tpot_s", i, shared, True))
-        if row.round_time_s is not None:
-            values.append((row.round_time_s, "round_s", i, spread, True))
-        elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:
-            values.append((row.itl_s, "itl_s", i, spread, True))
-        if row.ttft_s is not None and row.kind == "closed_loop":
-            error = TTFT_SIGMA_ALONE if row.concurrency == 1 else TTFT_SIGMA
-            values.append((row.ttft_s, "ttft_s", i, error * spread, False))
-        if row.draft_time_s is not None and row.setting.speculates:
-            values.append((row.draft_time_s, "draft_s", i, DRAFT_SIGMA * spread, False))
-        if row.accept_length is not None and row.setting.speculates:
-            error = ACCEPT_SIGMA[row.accept_length_scope]
-            values.append((row.accept_length, "accept_length", i, error * spread, False))
-    if not any(is_noise for *_, is_noise in values):
-        raise CalibrationError(
-            f"{len(observations)} observations",
-            "none measures output_tps, tpot_s, itl_s or round_time_s",
-            "add a column with the throughput or a time of at least one cell",
-        )
-    number, field, index, sigma, noise = zip(*values, strict=True)
-    return Measured(
-        np.log(np.array(number)),
-        tuple(field),
-        np.array(index),
-        np.array(sigma),
-        np.array(noise),
-    )

@@ -1,0 +1,25 @@
+"""Why what looks like a measurement could not be read: the words of the account of unread lines."""
+
+from __future__ import annotations
+
+TRUNCATED = "truncated"
+DAMAGED = "damaged field"
+DAMAGED_ROW = "damaged row"
+MISSING = "a field is missing or damaged"
+OUT_OF_RANGE = "a number is out of range"
+CONTRADICTION = "numbers contradict each other"
+
+
+class Unread(ValueError):
+    """A line or record that could not be read: raised, or given in the place of its value."""
+
+    @property
+    def reason(self) -> str:
+        """The reason, as the account tells it."""
+        return str(self)
+
+
+def check(good: object, reason: str) -> None:
+    """Raise :class:`Unread` for that reason unless what was read is good."""
+    if not good:
+        raise Unread(reason)
