@@ -112,8 +112,8 @@ def show_founding() -> None:
         asked = predict(profile, question, solver="analytic").of("asked")
         assert asked is not None
         cells = ", ".join(
-            f"C={c.concurrency} {p.output_tps:.0f} tok/s ({100 * c.gain:+.0f} %)"
-            for p, c in zip(asked.points, asked.comparisons, strict=True)
+            f"C={p.concurrency} {p.output_tps:.0f} tok/s ({100 * p.gain:+.0f} %)"
+            for p in asked.points
         )
         print(f"  topk=2 steps=2 on {version or '0.5.9'}, {asked.points[0].scheduler}: {cells}")
     chain = profile.system().plan(SpecSetting.of(1, 2, scheduler="overlap"))

@@ -20,7 +20,7 @@ def rows() -> Rows:
     return [
         (s.label, c.concurrency, c.gain, c.gain_low, c.gain_high, c.probability)
         for s in curve().series[1:]
-        for c in s.comparisons
+        for c in s.points
     ]
 
 

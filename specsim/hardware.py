@@ -38,8 +38,8 @@ GENERIC_COMPUTE = 0.75
 """Share of the specified bf16 rate that GEMMs reach: the middle of 0.57 (L40S) .. 0.85
 (RTX PRO 6000) over six GPUs in aiconfigurator@095f58a."""
 
-OWN_SOURCE = "setup file"
-"""Source of numbers that a person wrote into a setup without naming one."""
+OWN_ID, OWN_SOURCE = "custom", "setup file"
+"""What stands for the id and the sources that a person's own table does not name."""
 
 USUAL_LINK = "pcie4-x16"
 """Link of GPUs whose table names none, assumed."""
@@ -136,14 +136,14 @@ class Gpu:
 
     def table(self) -> dict[str, object]:
         """Return the table that :func:`gpu_from_table` reads back to the same GPU."""
-        table: dict[str, object] = {"id": self.id, "name": self.name, "link": self.link}
-        if self.is_cpu:
-            table["is_cpu"] = True
-        for said in self.sources:
-            value = getattr(self, said.name)
-            bare = (said.evidence, said.source) == ("assumed", OWN_SOURCE)
-            origin = {"evidence": said.evidence, "source": said.source}
-            table[said.name] = value if bare else {"value": value, **origin}
+        usual = {"id": OWN_ID, "name": self.id, "link": USUAL_LINK, "is_cpu": False}
+        said = {key: getattr(self, key) for key in usual}
+        table: dict[str, object] = {k: v for k, v in said.items() if v != usual[k]}
+        for of in self.sources:
+            value = getattr(self, of.name)
+            bare = (of.evidence, of.source) == ("assumed", OWN_SOURCE)
+            origin = {"evidence": of.evidence, "source": of.source}
+            table[of.name] = value if bare else {"value": value, **origin}
         return table
 
 
@@ -215,7 +215,7 @@ def load_gpu(name: str) -> Gpu:
     return gpu_from_table(table, id, Path(name).name if is_file(name) else "library")
 
 
-def gpu_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) -> Gpu:
+def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> Gpu:
     """Build a GPU from a table, as setup.toml may hold one.
 
     Parameters
@@ -265,7 +265,7 @@ def load_link(name: str) -> Link:
     return link_from_table(table, id, Path(name).name if is_file(name) else "library")
 
 
-def link_from_table(table: Table, id: str = "custom", source: str = OWN_SOURCE) -> Link:
+def link_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> Link:
     """Build a link from a table with kind and bytes_per_s, and all-reduce rows if known."""
     where = f"link {id}"
     keys = ("id", "name", "kind", "bytes_per_s", "allreduce", "allreduce_origin")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,7 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
 
     Example: specsim breakeven --steps 1 --round-ms 98.7 --step-ms 37.7
     """
-    from specsim.decide.breakeven import BreakEvens, break_even
+    from specsim.decide.breakeven import SCHEMA, BreakEvens, break_even
     from specsim.decide.candidates import algorithm_of
     from specsim.question import CONCURRENCY, Question
 
@@ -75,11 +74,8 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     if how.plot is not None:
         _draw(profile, curves, how.plot, how)
     if how.as_json:
-        from specsim.decide.breakeven import SCHEMA
-        from specsim.documents import document
-
         found = BreakEvens(profile.name, tuple(curves))
-        sys.stdout.write(document(SCHEMA, found))
+        output.print_document(SCHEMA, found)
         return
     _show(profile.name, curves, (*notes, *settings.notes))
 
@@ -119,7 +115,6 @@ def _without_profile(round_ms: float | None, step_ms: float | None, steps: int |
 
 
 def _show(name: str, curves: list[BreakEvenCurve], notes: tuple[str, ...]) -> None:
-
     out = output.console(WIDTH)
     out.print(f"{name}: break-even accept length by load", style="bold")
     for curve in curves:

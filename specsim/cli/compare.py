@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
     Example: specsim compare kimi-k2.5-int4-8x-rtx-pro-6000 --set allreduce.latency=*0.5
     """
     from specsim.decide.candidates import algorithm_of
-    from specsim.decide.compare import compare
+    from specsim.decide.compare import SCHEMA, compare
     from specsim.question import CONCURRENCY, Question
 
     if how.second is None and not how.overrides:
@@ -49,16 +48,12 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
     settings = asked.settings(algorithm_of(one))
     result = compare(one, two, Question(settings.asked, how.concurrency or CONCURRENCY))
     if how.as_json:
-        from specsim.decide.compare import SCHEMA
-        from specsim.documents import document
-
-        sys.stdout.write(document(SCHEMA, result))
+        output.print_document(SCHEMA, result)
         return
     _show(result, (*one_notes, *two_notes, *settings.notes))
 
 
 def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
-
     out = output.console(WIDTH)
     out.print(f"A: {result.first}", style="bold")
     out.print(f"B: {result.second}", style="bold")
@@ -73,21 +68,16 @@ def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
                 str(pair.concurrency),
                 _tps(pair.first_output_tps),
                 _tps(pair.second_output_tps),
-                "" if change is None else _percent(change),
+                "" if change is None else output.percent(change),
                 f"{pair.first_limit or ''} / {pair.second_limit or ''}",
             )
         out.print(grid)
     out.print("\nfastest expected setting by load")
-    grid = output.table("clients", "A", "tok/s", "B", "tok/s")
+    rows = []
     for best in result.best:
-        grid.add_row(
-            str(best.concurrency),
-            best.first.label,
-            f"{best.first.output_tps:.0f}",
-            best.second.label,
-            f"{best.second.output_tps:.0f}",
-        )
-    out.print(grid)
+        both = ((side.label, f"{side.output_tps:.0f}") for side in (best.first, best.second))
+        rows.append((str(best.concurrency), *(text for side in both for text in side)))
+    out.print(output.table("clients", "A", "tok/s", "B", "tok/s", rows=rows))
     output.print_notes(out, notes)
 
 
@@ -95,7 +85,3 @@ def _tps(value: Interval | None) -> str:
     if value is None:
         return "refused"
     return f"{value.value:.0f} ({value.low:.0f}..{value.high:.0f})"
-
-
-def _percent(change: Interval) -> str:
-    return f"{100 * change.value:+.0f} % ({100 * change.low:+.0f}..{100 * change.high:+.0f})"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specsim.errors import InputError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
     from rich.table import Table
+
+    from specsim.uncertainty import Interval
 
 PIPED_WIDTH = 160
 
@@ -88,6 +90,20 @@ def print_notes(out: Console, notes: Iterable[str]) -> None:
     for note in notes:
         lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
         out.print(lines, soft_wrap=True)
+
+
+def print_document(schema: str, content: Any, digits: int | None = None) -> None:
+    """Print a result as JSON; `digits` are significant ones."""
+    from specsim.documents import document
+
+    more = {} if digits is None else {"digits": digits}
+    sys.stdout.write(document(schema, content, **more))
+
+
+def percent(gain: Interval, wide: bool = True) -> str:
+    """Write a gain in per cent, with its interval if there is room."""
+    text = f"{100 * gain.value:+.0f} %"
+    return text + f" ({100 * gain.low:+.0f}..{100 * gain.high:+.0f})" if wide else text
 
 
 @contextmanager

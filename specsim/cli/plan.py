@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ def plan_command(server: AnyServer, how: Options) -> None:
 
     Example: specsim plan --concurrency 1,30,100
     """
-    from specsim.decide.plan import LOADS, plan_measurements
+    from specsim.decide.plan import LOADS, SCHEMA, plan_measurements
     from specsim.decide.wish import Wish
 
     profile, notes = server.load()
@@ -54,10 +53,7 @@ def plan_command(server: AnyServer, how: Options) -> None:
     with output.status("weighing measurements"):
         result = plan_measurements(profile, wish)
     if how.as_json:
-        from specsim.decide.plan import SCHEMA
-        from specsim.documents import document
-
-        sys.stdout.write(document(SCHEMA, result, digits=6))
+        output.print_document(SCHEMA, result, digits=6)
         return
     _show(result, notes)
 
@@ -70,15 +66,11 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
         f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
-    grid = output.table("measurement", "regret cut by", "GPU minutes", "cells")
-    for planned in result.measurements[:SHOWN]:
-        grid.add_row(
-            planned.label,
-            f"{100 * planned.regret_cut:.2f} %",
-            f"{planned.gpu_minutes:.0f}",
-            str(planned.cells or ""),
-        )
-    out.print(grid)
+    rows = [
+        (m.label, f"{100 * m.regret_cut:.2f} %", f"{m.gpu_minutes:.0f}", str(m.cells or ""))
+        for m in result.measurements[:SHOWN]
+    ]
+    out.print(output.table("measurement", "regret cut by", "GPU minutes", "cells", rows=rows))
     if not result.worthwhile:
         out.print(
             "No measurement would change the choice: none is expected to bring "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from specsim.decide.recommendation import LoadChoice, Option, Recommendation
     from specsim.decide.slo import Target
     from specsim.setting import SpecSetting
-    from specsim.uncertainty import Interval
 
 WIDTH = 120
 """Columns when piped and COLUMNS is not set."""
@@ -61,6 +59,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
     """
     from specsim.decide.candidates import Limits
     from specsim.decide.recommend import recommend
+    from specsim.decide.recommendation import SCHEMA
     from specsim.decide.wish import Wish
     from specsim.question import CONCURRENCY
 
@@ -86,10 +85,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
         answer = recommend(profile, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.as_json:
-        from specsim.decide.recommendation import SCHEMA
-        from specsim.documents import document
-
-        sys.stdout.write(document(SCHEMA, answer))
+        output.print_document(SCHEMA, answer)
         return
     out = output.console(WIDTH)
     _show(answer, out)
@@ -105,12 +101,9 @@ def _show(answer: Recommendation, out: Console) -> None:
     from shlex import quote
 
     out.print(f"{answer.profile}: the best setting by load", style="bold")
-    grid = output.table(
-        "clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret"
-    )
-    for choice in answer.loads:
-        grid.add_row(*_row(choice, out.width >= FULL_WIDTH))
-    out.print(grid)
+    headings = ("clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret")
+    rows = [_row(choice, out.width >= FULL_WIDTH) for choice in answer.loads]
+    out.print(output.table(*headings, rows=rows))
     if any(choice.tied for choice in answer.loads):
         out.print("~ tied: another setting is not surely slower")
     output.print_sentences(out, _sentences(answer))
@@ -132,16 +125,11 @@ def _row(choice: LoadChoice, wide: bool) -> tuple[str, ...]:
         str(choice.concurrency),
         option.label + (" ~" if choice.tied else "  "),
         f"{tps.value:.0f}" + (f" ({tps.low:.0f}..{tps.high:.0f})" if wide else ""),
-        _gain(option.gain, wide) if option.plan.setting.speculates else "",
-        "today's" if same else "" if today is None else _gain(today, wide),
+        output.percent(option.gain, wide) if option.plan.setting.speculates else "",
+        "today's" if same else "" if today is None else output.percent(today, wide),
         f"{100 * option.probability_fastest:.0f} %",
         f"{100 * option.regret:.1f} %",
     )
-
-
-def _gain(gain: Interval, wide: bool = True) -> str:
-    text = f"{100 * gain.value:+.0f} %"
-    return text + f" ({100 * gain.low:+.0f}..{100 * gain.high:+.0f})" if wide else text
 
 
 def _sentences(answer: Recommendation) -> list[str]:
@@ -161,7 +149,7 @@ def _sentences(answer: Recommendation) -> list[str]:
         mix = answer.mix
         lines.append(
             f"One setting for the mix: {mix.label}, {mix.output_tps:.0f} tok/s, "
-            f"{_gain(mix.gain)} against no speculation; the fastest with "
+            f"{output.percent(mix.gain)} against no speculation; the fastest with "
             f"{100 * mix.probability_fastest:.0f} %, regret {100 * mix.regret:.1f} %."
         )
     lines += [advice.text[0].upper() + advice.text[1:] + "." for advice in answer.advice]

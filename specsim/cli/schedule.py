@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -68,6 +67,7 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     """
     from specsim.decide.adaptive import schedule_under_load
     from specsim.decide.candidates import Limits
+    from specsim.decide.load_answer import SCHEMA
     from specsim.decide.wish import Wish
 
     output.check_plot(how.plot)
@@ -93,10 +93,7 @@ def schedule_command(server: AnyServer, how: Options) -> None:
 
         output.write_plot(how.plot, outcomes_figure(answer))
     if how.as_json:
-        from specsim.decide.load_answer import SCHEMA
-        from specsim.documents import document
-
-        sys.stdout.write(document(SCHEMA, answer))
+        output.print_document(SCHEMA, answer)
         return
     _show(answer, output.console(WIDTH))
 
@@ -107,11 +104,9 @@ def _show(answer: LoadAnswer, out: Console) -> None:
     good = "good/s" if answer.targets else "requests/s"
     names = ("", "tok/s", "TPOT", "TTFT", "request", good, "switches", "vs best fixed")
     shown = [i for i in range(len(names)) if out.width >= FULL_WIDTH or i not in (3, 4, 6)]
-    grid = output.table(*(names[i] for i in shown))
-    for outcome in answer.outcomes:
-        row = _row(answer, outcome)
-        grid.add_row(*(row[i] for i in shown))
-    out.print(grid)
+    rows = [_row(answer, outcome) for outcome in answer.outcomes]
+    cells = [[row[i] for i in shown] for row in rows]
+    out.print(output.table(*(names[i] for i in shown), rows=cells))
     out.print(f"compared by {SCORES[answer.score]}; ± is one standard error")
     output.print_sentences(out, _sentences(answer))
     out.print(f"\nBest table ({answer.engine} {answer.engine_version}, by running requests):")

@@ -7,6 +7,7 @@ DAMAGED = "damaged field"
 DAMAGED_ROW = "damaged row"
 MISSING = "a field is missing or damaged"
 OUT_OF_RANGE = "a number is out of range"
+TWO_IN_ONE = "two lines written into one"
 CONTRADICTION = "numbers contradict each other"
 
 

@@ -118,6 +118,17 @@ class Profile:
         raise UnknownNameError("acceptance", wanted, known)
 
     @property
+    def measured(self) -> bool:
+        """Whether it was fitted to any measurement of this server."""
+        return self.fit.observations > 0
+
+    @property
+    def evidence(self) -> Evidence:
+        """The weakest evidence among the fitted numbers; ``assumed`` if nothing was fitted."""
+        fitted = [p.evidence for p in self.parameters if p.fitted]
+        return weakest(fitted) if fitted else "assumed"
+
+    @property
     def default_algorithm(self) -> Algorithm:
         """The algorithm that runs today, or else the one that goes with the drafter."""
         current, draft = self.setup.current, self.setup.draft
@@ -204,17 +215,6 @@ class Profile:
 
     def _at(self, coordinates: Floats | None) -> Floats:
         return self.coordinates if coordinates is None else coordinates
-
-    @property
-    def measured(self) -> bool:
-        """Whether it was fitted to any measurement of this server."""
-        return self.fit.observations > 0
-
-    @property
-    def evidence(self) -> Evidence:
-        """The weakest evidence among the fitted numbers; ``assumed`` if nothing was fitted."""
-        fitted = [p.evidence for p in self.parameters if p.fitted]
-        return weakest(fitted) if fitted else "assumed"
 
 
 def acceptance_of(profile: Profile, dataset: str, temperature: float) -> Acceptance:

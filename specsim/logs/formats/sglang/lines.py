@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 
+from specsim.logs.unread import DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
+
 MARK = b"Decode batch"
 
 _INT = rb"\d{1,9}"
@@ -154,7 +156,7 @@ class DecodeLine:
         return self.printed[column][0]
 
 
-def parse_decode_line(line: bytes) -> DecodeLine | str:
+def parse_decode_line(line: bytes) -> DecodeLine:
     """Read one line that contains ``Decode batch``.
 
     Parameters
@@ -163,30 +165,25 @@ def parse_decode_line(line: bytes) -> DecodeLine | str:
         The line with its end. A line without one may have been cut: its last number is not
         trusted.
 
-    Returns
-    -------
-    DecodeLine or str
-        What the line says, or why it could not be read.
+    Raises
+    ------
+    Unread
+        If it could not be read, saying why.
     """
     text, ended = _bare(line)
-    if text.count(MARK) != 1:
-        return "two lines written into one"
+    check(text.count(MARK) == 1, TWO_IN_ONE)
     start = text.index(MARK)
     head = _HEAD.match(text, start)
     if head is None:
-        return "damaged field" if ended else "truncated"
+        raise Unread(DAMAGED if ended else TRUNCATED)
     body, trailing = text[head.end() :], text.endswith(b",")
     keys = _keys(body.removesuffix(b","))
-    if isinstance(keys, str):
-        return keys
-    if b"#queue-req" not in keys:
-        return "truncated"
-    if b"#running-req" not in keys or b"gen throughput (token/s)" not in keys:
-        return "a field is missing"
+    check(b"#queue-req" in keys, TRUNCATED)
+    check({b"#running-req", b"gen throughput (token/s)"} <= set(keys), "a field is missing")
     layout = _layout(_COUNT.sub(b"0", head[0]), keys, trailing)
     printed = layout.read([text + b"\n"])
     if printed is None:
-        return "damaged field"
+        raise Unread(DAMAGED)
     return DecodeLine(printed if ended or trailing else {**printed, "queue": (b"",)}, layout)
 
 
@@ -202,19 +199,17 @@ def _bare(line: bytes) -> tuple[bytes, bool]:
     return text.rstrip(b"\r\n`\"' "), ended
 
 
-def _keys(text: bytes) -> tuple[bytes, ...] | str:
-    """Keys of well-formed fields, or what is wrong with them."""
+def _keys(text: bytes) -> tuple[bytes, ...]:
+    """Keys of fields that are all well formed."""
     keys: list[bytes] = []
     parts = text.split(b", ")
     for part in parts:
         key, colon, value = part.partition(b": ")
         if not colon or not re.fullmatch(FIELDS[key].value if key in FIELDS else _ANY, value):
             cut = part is parts[-1] and b"#queue-req" not in keys
-            return "truncated" if cut else "damaged field"
-        if key in keys:
-            return "two lines written into one"
-        if key not in FIELDS and (not _KEY.fullmatch(key) or _misspelt(key, text)):
-            return "damaged field"
+            raise Unread(TRUNCATED if cut else DAMAGED)
+        check(key not in keys, TWO_IN_ONE)
+        check(key in FIELDS or (_KEY.fullmatch(key) and not _misspelt(key, text)), DAMAGED)
         keys.append(key)
     return tuple(keys)
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
+
 ENGINE_MARK = b"Avg generation throughput: "
 SPEC_MARK = b"SpecDecoding metrics: "
 OLD_SPEC_MARK = b"Speculative metrics: "
@@ -20,7 +22,6 @@ DRAFTING = ("length", "accepted", "drafted", "positions", "rate")
 Values = tuple[bytes, ...]
 """As printed, empty where a line does not say: columns are converted many at a time."""
 
-CONTRADICTION = "numbers contradict each other"
 NO_DRAFTS = "nothing was drafted"
 RATE_TOLERANCE = 0.0006
 """Printed fractions may be off by half of their last digit."""
@@ -75,17 +76,20 @@ GENERATIONS = (
 )
 """The first that fits is it."""
 
+_THROUGHPUT = (
+    rb"Avg prompt throughput: (?P<prompt>\d{1,9}\.\d) tokens/s, "
+    rb"Avg generation throughput: (?P<tps>\d{1,9}\.\d) tokens/s, "
+    rb"Running: (?P<running>\d{1,7}) reqs, "
+)
+_SOURCE_LINE = rb" \[[^\]\n]{1,40}\] "
+
 _REGULAR = re.compile(
-    rb"(?m:^)([^\[\n]{0,120}) \[[^\]\n]{1,40}\] Engine (\d{1,4}): "
-    rb"Avg prompt throughput: (\d{1,9}\.\d) tokens/s, "
-    rb"Avg generation throughput: (\d{1,9}\.\d) tokens/s, "
-    rb"Running: (\d{1,7}) reqs, Waiting: (\d{1,7}) reqs, "
-    rb"GPU KV cache usage: (\d{1,2}\.\d|100\.0)%, Prefix cache hit rate: \d{1,3}\.\d%\r?\n"
-    rb"(?:\1 \[[^\]\n]{1,40}\] SpecDecoding metrics: Mean acceptance length: (\d{1,3}\.\d\d), "
-    + _SPEEDS
-    + rb", Accepted: (\d{1,12}) tokens, Drafted: (\d{1,12}) tokens, "
-    rb"Per-position acceptance rate: ([01]\.\d{3}(?:, [01]\.\d{3}){0,63}), "
-    rb"Avg Draft acceptance rate: (\d{1,3}\.\d)%\r?\n)?"
+    rb"(?m:^)([^\[\n]{0,120})%sEngine (\d{1,4}): " % _SOURCE_LINE
+    + _THROUGHPUT
+    + rb"Waiting: (\d{1,7}) reqs, GPU KV cache usage: (\d{1,2}\.\d|100\.0)%, "
+    rb"Prefix cache hit rate: \d{1,3}\.\d%\r?\n"
+    + rb"(?:\1%s%s%s, %s, %s, %s, Avg %s\r?\n)?"
+    % (_SOURCE_LINE, SPEC_MARK, _LENGTH, _SPEEDS, _COUNTS, _POSITIONS, _RATE)
 )
 """A throughput line, and the drafting line under it, as the present versions print them."""
 
@@ -110,9 +114,7 @@ _V0 = re.compile(
     rb"Number of draft tokens: (\d{1,12}), Number of emitted tokens: (\d{1,12})\.\s*\Z"
 )
 _ENGINE = re.compile(
-    rb"Avg prompt throughput: (?P<prompt>\d{1,9}\.\d) tokens/s, "
-    rb"Avg generation throughput: (?P<tps>\d{1,9}\.\d) tokens/s, "
-    rb"Running: (?P<running>\d{1,7}) reqs, (?:Swapped: \d{1,7} reqs, )?"
+    _THROUGHPUT + rb"(?:Swapped: \d{1,7} reqs, )?"
     rb"(?:Waiting|Pending): (?P<waiting>\d{1,7}) reqs"
     rb"(?P<tail>(?:, [A-Z][A-Za-z ()/-]{2,48}: "
     rb"(?:nan|\d{1,9}(?:\.\d{1,3})?)(?:%| reqs| tokens/s| ms| s)?)*)" + _END
@@ -155,18 +157,16 @@ class V0Line:
         return self.emitted / self.rounds
 
 
-def parse_engine_line(line: bytes) -> EngineLine | str:
-    """Read an ``Avg generation throughput`` line, or say why not."""
+def parse_engine_line(line: bytes) -> EngineLine:
+    """Read an ``Avg generation throughput`` line."""
     start = max(line.find(_PROMPT_MARK), 0)
     found = _ENGINE.match(line, start)
     if found is None:
-        return _unread(line)
-    if line.count(ENGINE_MARK) != 1:
-        return "two lines written into one"
+        raise _unread(line)
+    check(line.count(ENGINE_MARK) == 1, TWO_IN_ONE)
     *values, tail = found.group("prompt", "tps", "running", "waiting", "tail")
     usage, preemptions = _USAGE.search(tail), _PREEMPTIONS.search(tail)
-    if usage and float(usage[1]) > 100:
-        return "cache usage above 100 %"
+    check(not usage or float(usage[1]) <= 100, "cache usage above 100 %")
     name, engines = _engine_name(line[max(start - 24, 0) : start])
     return EngineLine(
         name,
@@ -185,46 +185,40 @@ def _engine_name(before: bytes) -> tuple[bytes, int]:
     return (found[1], 1) if found[1] else (b"", int(found[2]))
 
 
-def _unread(line: bytes) -> str:
-    return "damaged field" if line.endswith((b"\n", b"\r")) else "truncated"
+def _unread(line: bytes) -> Unread:
+    return Unread(DAMAGED if line.endswith((b"\n", b"\r")) else TRUNCATED)
 
 
-def parse_spec_line(line: bytes) -> Values | V0Line | str:
-    """Read a drafting line of any version, or say why not.
+def parse_spec_line(line: bytes) -> Values | V0Line:
+    """Read a drafting line of any version.
 
     Returns
     -------
-    tuple, V0Line or str
+    tuple or V0Line
         Values in the order of `DRAFTING`; whether they agree, and whether the length has the bonus
         token in it, is decided for many lines at once
         (:func:`specsim.logs.formats.vllm.drafting.judge`).
     """
     new = SPEC_MARK in line
     mark = SPEC_MARK if new else OLD_SPEC_MARK
-    if line.count(mark) != 1:
-        return "two lines written into one"
-    if new and not line.endswith((b"\n", b"\r", b"%")):
-        return "truncated"
+    check(line.count(mark) == 1, TWO_IN_ONE)
+    check(not new or line.endswith((b"\n", b"\r", b"%")), TRUNCATED)
     start = line.find(mark)
     for generation in GENERATIONS:
         found = generation.pattern.match(line, start)
         if found:
             *values, rate = (value or b"" for value in found.group(*DRAFTING))
             return (*values, rate if new else b"%.1f" % (100 * float(rate)))
-    return _unread(line) if new else _parse_v0(line, start)
-
-
-def _parse_v0(line: bytes, start: int) -> V0Line | str:
     v0 = _V0.match(line, start)
     if v0 is None:
-        return _unread(line)
+        raise _unread(line)
     counters = V0Line(int(v0[3]), int(v0[4]), int(v0[5]), int(v0[6]), float(v0[1]))
-    if not counters.num_steps or not counters.drafted:
-        return NO_DRAFTS
+    check(counters.num_steps and counters.drafted, NO_DRAFTS)
     efficiency = counters.accept_length / (counters.num_steps + 1)
-    far = abs(efficiency - float(v0[2])) > RATE_TOLERANCE
-    far |= abs(counters.accepted / counters.drafted - counters.rate) > RATE_TOLERANCE
-    return CONTRADICTION if far else counters
+    check(abs(efficiency - float(v0[2])) <= RATE_TOLERANCE, CONTRADICTION)
+    rate = counters.accepted / counters.drafted
+    check(abs(rate - counters.rate) <= RATE_TOLERANCE, CONTRADICTION)
+    return counters
 
 
 def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:

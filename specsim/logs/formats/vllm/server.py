@@ -10,7 +10,6 @@ from specsim.logs.columns import floats, seconds
 from specsim.logs.formats.vllm.drafting import Drafting, judge, survival_matrix
 from specsim.logs.formats.vllm.facts import Facts
 from specsim.logs.formats.vllm.lines import (
-    CONTRADICTION,
     DRAFTING,
     ENGINE,
     NO_DRAFTS,
@@ -18,6 +17,7 @@ from specsim.logs.formats.vllm.lines import (
     V0Line,
     Values,
 )
+from specsim.logs.unread import CONTRADICTION
 from specsim.logs.windows import Windows
 
 BATCH = 1024
