@@ -48,7 +48,8 @@ def equally_likely(lengths: Lengths, count: int) -> Floats:
     normal = NormalDist()
     z = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
     values: Floats = np.exp(sigma * z)
-    return values * (lengths.mean / values.mean())
+    values *= lengths.mean / values.mean()
+    return values
 
 
 @dataclass(frozen=True, slots=True)
