@@ -2,7 +2,7 @@
 
     python benchmarks/figures_silicon.py silicon_e2e_no_speculation.csv [EVERY]
 
-The table is aiconfigurator's silicon_sample.csv (Apache-2.0), rows with one pipeline stage and no
+The table is aiconfigurator's silicon_sample.csv [@silicon], rows with one pipeline stage and no
 attention data parallelism, duplicated keys averaged. EVERY takes each n-th group of the second
 figure, whose fits take a few minutes.
 """

@@ -13,21 +13,18 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence
+from specsim.evidence import ORDER, Evidence
 from specsim.library import (
+    Kind,
     Sourced,
     Table,
-    as_evidence,
-    as_table,
-    check_keys,
-    flag,
+    checked,
     is_file,
     look_up,
-    one_of,
     positive,
-    quantity,
     read_library,
-    text,
+    read_table,
+    split_sources,
 )
 
 GENERIC_BANDWIDTH = 0.8
@@ -60,6 +57,23 @@ _QUANTITIES = {
     "l2_bytes": (1e3, "give bytes: 128 MiB is 134217728"),
 }
 _REQUIRED = ("mem_bytes", "mem_bandwidth", "flops_bf16")
+_GPU: Mapping[str, Kind] = {
+    **dict.fromkeys(("id", "name", "link"), str),
+    "is_cpu": bool,
+    **dict.fromkeys(_QUANTITIES, float),
+}
+_LINK: Mapping[str, Kind] = {
+    **dict.fromkeys(("id", "name"), str),
+    "kind": get_args(LinkKind),
+    "bytes_per_s": float,
+    "allreduce": list,
+    "allreduce_origin": dict,
+}
+_ORIGIN: Mapping[str, Kind] = {"evidence": ORDER, "source": str}
+_PIECE: Mapping[str, Kind] = {
+    "path": get_args(AllReducePath),
+    **dict.fromkeys(("gpus", "max_bytes", "latency_s", "bytes_per_s"), float),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +106,11 @@ class Gpu:
         for key, (least, hint) in _QUANTITIES.items():
             value = getattr(self, key)
             if value is not None or key in _REQUIRED:
-                positive(f"gpu {self.id}", key, value, least, hint)
+                positive(f"gpu {self.id}: {key}", value, least, hint)
 
     def evidence_of(self, field: str) -> Evidence:
         """Evidence of one field, ``assumed`` if nothing is known about it."""
         return next((s.evidence for s in self.sources if s.name == field), "assumed")
-
-    def source_of(self, field: str) -> str:
-        """Source of one field, empty if nothing is known about it."""
-        return next((s.source for s in self.sources if s.name == field), "")
 
     @property
     def bandwidth(self) -> float:
@@ -177,7 +187,7 @@ class Link:
 
     def __post_init__(self) -> None:
         if self.kind != "none":
-            positive(f"link {self.id}", "bytes_per_s", self.bytes_per_s, 1e6, "64 GB/s is 64e9")
+            positive(f"link {self.id}: bytes_per_s", self.bytes_per_s, 1e6, "64 GB/s is 64e9")
         elif self.bytes_per_s != 0:
             raise InputError(
                 f"link {self.id}: bytes_per_s = {self.bytes_per_s}",
@@ -228,28 +238,9 @@ def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> 
         Source of the numbers that name none.
     """
     where = f"gpu {id}"
-    check_keys(where, table, ("id", "name", "link", "is_cpu", *_QUANTITIES), _REQUIRED)
-    numbers: dict[str, float] = {}
-    sources: list[Sourced] = []
-    for key, (least, hint) in _QUANTITIES.items():
-        if key in table:
-            value, origin = quantity(where, key, table[key], source)
-            numbers[key] = positive(where, key, value, least, hint)
-            sources.append(origin)
-    id = text(where, table, "id", id)
-    return Gpu(
-        id=id,
-        name=text(where, table, "name", id),
-        link=text(where, table, "link", USUAL_LINK),
-        is_cpu=flag(where, table, "is_cpu"),
-        sources=tuple(sources),
-        **numbers,
-    )
-
-
-def link_names() -> tuple[str, ...]:
-    """Ids of the links in the library."""
-    return tuple(sorted(read_library("links")))
+    bare, sources = split_sources(where, table, _QUANTITIES, source)
+    values = {"id": id, **read_table(where, bare, _GPU, _REQUIRED)}
+    return Gpu(**{"name": values["id"], **values}, sources=sources)
 
 
 def load_link(name: str) -> Link:
@@ -268,42 +259,28 @@ def load_link(name: str) -> Link:
 def link_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> Link:
     """Build a link from a table with kind and bytes_per_s, and all-reduce rows if known."""
     where = f"link {id}"
-    keys = ("id", "name", "kind", "bytes_per_s", "allreduce", "allreduce_origin")
-    check_keys(where, table, keys, ("kind", "bytes_per_s"))
-    value, origin = quantity(where, "bytes_per_s", table["bytes_per_s"], source)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{where}: bytes_per_s = {value!r}", "is not a number", "write a number")
-    rows = table.get("allreduce", [])
-    if not isinstance(rows, list):
-        raise InputError(f"{where}: allreduce", "is not a list", "write [[allreduce]] tables")
-    about = as_table(f"{where}: allreduce_origin", table.get("allreduce_origin", {}))
-    id = text(where, table, "id", id)
+    bare, origins = split_sources(where, table, ("bytes_per_s",), source)
+    values = {"id": id, **read_table(where, bare, _LINK, ("kind", "bytes_per_s"))}
+    pieces = tuple(_piece(where, row) for row in values.pop("allreduce", ()))
+    about = values.pop("allreduce_origin", {})
+    about = read_table(f"{where}: allreduce_origin", about, _ORIGIN, ())
     return Link(
-        id=id,
-        name=text(where, table, "name", id),
-        kind=one_of(f"{where}: kind", table["kind"], get_args(LinkKind)),
-        bytes_per_s=float(value),
-        allreduce=tuple(_allreduce_row(where, row) for row in rows),
-        allreduce_evidence=as_evidence(where, about),
-        allreduce_source=text(where, about, "source", source if rows else ""),
-        evidence=origin.evidence,
-        source=origin.source,
+        **{"name": values["id"], **values},
+        allreduce=pieces,
+        allreduce_evidence=about.get("evidence", "assumed"),
+        allreduce_source=about.get("source", source if pieces else ""),
+        evidence=origins[0].evidence,
+        source=origins[0].source,
     )
 
 
-def _allreduce_row(where: str, row: object) -> tuple[AllReducePath, int, AllReducePiece]:
-    if not isinstance(row, Mapping):
-        raise InputError(f"{where}: allreduce row {row!r}", "is not a table", "write one a row")
-    keys = ("gpus", "latency_s", "bytes_per_s")
-    check_keys(f"{where}: allreduce", row, ("path", "max_bytes", *keys), keys)
-    path = one_of(f"{where}: allreduce path", row.get("path", "nccl"), get_args(AllReducePath))
-    gpus = positive(where, "gpus", row["gpus"], 1)
+def _piece(where: str, row: object) -> tuple[AllReducePath, int, AllReducePiece]:
+    where = f"{where}: allreduce"
+    required = ("gpus", "latency_s", "bytes_per_s")
+    values = read_table(where, checked(f"{where} row", row, dict), _PIECE, required)
+    path = values.pop("path", "nccl")
+    gpus, *_ = (positive(f"{where}: {key}", value) for key, value in values.items())
     if not gpus.is_integer():
         raise InputError(f"{where}: gpus = {gpus}", "is not a whole number", "count GPUs")
-    unbounded = "max_bytes" not in row
-    piece = AllReducePiece(
-        max_bytes=float("inf") if unbounded else positive(where, "max_bytes", row["max_bytes"]),
-        latency_s=positive(where, "latency_s", row["latency_s"]),
-        bytes_per_s=positive(where, "bytes_per_s", row["bytes_per_s"]),
-    )
-    return path, int(gpus), piece
+    del values["gpus"]
+    return path, int(gpus), AllReducePiece(**{"max_bytes": float("inf"), **values})

@@ -45,27 +45,31 @@ _NVFP4 = 4 / 8 + 1 / 16  # one fp8 scale per 16 weights
 _MXFP4 = 4 / 8 + 1 / 32  # one 8-bit exponent per 32 weights
 _Q6_K = 210 / 256  # llama.cpp writes output.weight so, whatever the scheme (except Q8_0)
 
-_SCHEMES = (
-    _uniform("bf16", 2.0, "bf16"),
-    _uniform("fp16", 2.0, "fp16"),
-    _uniform("fp8", 1.0, "fp8"),
-    _uniform("fp8-block", 1.0, "fp8"),  # its fp32 scale per 128 x 128 block adds 0.02 %
-    _uniform("int8", 1.0, "int8"),
-    _uniform("int4", _INT4_G128, "bf16"),
-    _uniform("awq", _INT4_G128, "bf16"),
-    _uniform("gptq", _INT4_G128, "bf16"),
-    _uniform("nvfp4", _NVFP4, "fp4"),
-    _experts("int4-experts", _INT4_G32, "bf16"),
-    _experts("nvfp4-experts", _NVFP4, "fp4"),
-    _experts("mxfp4-experts", _MXFP4, "bf16"),
-    # llama.cpp blocks of 32, scales included: 18 bytes (fp16 scale), 20 (and minimum) or 34.
-    # Counted as bf16 compute: its int8 kernels serve small batches, which bandwidth limits.
-    _uniform("f32", 4.0, "bf16", 4.0),
-    _uniform("f16", 2.0, "fp16"),
-    _uniform("q4_0", 18 / 32, "bf16", _Q6_K),
-    _uniform("q4_1", 20 / 32, "bf16", _Q6_K),
-    _uniform("q8_0", 34 / 32, "bf16", 34 / 32),
-)
+SCHEMES = {
+    scheme.id: scheme
+    for scheme in (
+        _uniform("bf16", 2.0, "bf16"),
+        _uniform("fp16", 2.0, "fp16"),
+        _uniform("fp8", 1.0, "fp8"),
+        _uniform("fp8-block", 1.0, "fp8"),  # its fp32 scale per 128 x 128 block adds 0.02 %
+        _uniform("int8", 1.0, "int8"),
+        _uniform("int4", _INT4_G128, "bf16"),
+        _uniform("awq", _INT4_G128, "bf16"),
+        _uniform("gptq", _INT4_G128, "bf16"),
+        _uniform("nvfp4", _NVFP4, "fp4"),
+        _experts("int4-experts", _INT4_G32, "bf16"),
+        _experts("nvfp4-experts", _NVFP4, "fp4"),
+        _experts("mxfp4-experts", _MXFP4, "bf16"),
+        # llama.cpp blocks of 32, scales included: 18 bytes (fp16 scale), 20 (and minimum) or 34.
+        # Counted as bf16 compute: its int8 kernels serve small batches, which bandwidth limits.
+        _uniform("f32", 4.0, "bf16", 4.0),
+        _uniform("f16", 2.0, "fp16"),
+        _uniform("q4_0", 18 / 32, "bf16", _Q6_K),
+        _uniform("q4_1", 20 / 32, "bf16", _Q6_K),
+        _uniform("q8_0", 34 / 32, "bf16", 34 / 32),
+    )
+}
+"""Schemes by id."""
 
 _KV_BYTES = {
     "bf16": 2.0,
@@ -78,11 +82,6 @@ _KV_BYTES = {
     "int8": 1.0,
     "q8_0": 34 / 32,
 }
-
-
-def quantisation_names() -> tuple[str, ...]:
-    """Ids of all schemes."""
-    return tuple(scheme.id for scheme in _SCHEMES)
 
 
 def load_quantisation(name: str) -> Quantisation:
@@ -98,18 +97,12 @@ def load_quantisation(name: str) -> Quantisation:
     >>> load_quantisation("int4-experts").experts, load_quantisation("int4-experts").dense
     (0.5625, 2.0)
     """
-    wanted = name.strip().lower()
-    for scheme in _SCHEMES:
-        if scheme.id == wanted:
-            return scheme
-    names = quantisation_names()
-    listed = ", ".join(names)
-    raise UnknownNameError(
-        "quantisation",
-        name,
-        (*names, "native"),
-        f"use one of: {listed}, native; or the nearest of them with weight_bytes",
-    )
+    scheme = SCHEMES.get(name.strip().lower())
+    if scheme is None:
+        known = ", ".join((*SCHEMES, "native"))
+        remedy = f"use one of: {known}; or the nearest of them with weight_bytes"
+        raise UnknownNameError("quantisation", name, (*SCHEMES, "native"), remedy)
+    return scheme
 
 
 def kv_dtype_bytes(name: str) -> float:

@@ -108,7 +108,10 @@ def shard(
     scale = _scale(model, scheme, total, weight_bytes)
     attention_tp = tp // dp
     attention = _attention_on_gpu(model, attention_tp)
-    ffn = _split_ffn(model) / tp
+    ffn = (
+        model.dense_layers * model.dense_ffn_params_per_layer
+        + model.moe_layers * model.shared_expert_params_per_layer
+    ) / tp
     router = model.moe_layers * model.router_params
     dense = scale * ((attention + ffn) * scheme.dense + (router + model.norm_params) * BF16_BYTES)
     expert = scale * model.expert_params * scheme.experts / tp
@@ -242,7 +245,6 @@ def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
     for name, degree in (("tp", tp), ("dp", dp), ("ep", ep)):
         if degree < 1:
             raise InputError(f"{name} {degree}", "must be at least 1", "use 1 for none")
-    for name, degree in (("dp", dp), ("ep", ep)):
         if tp % degree:
             raise InputError(
                 f"{name} {degree}",
@@ -250,15 +252,16 @@ def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
                 "let tp count all GPUs of one copy of the model (vLLM's tp times dp)",
             )
     ranks = tp // dp
+    given = f"tp {tp}" + (f" with dp {dp}" if dp > 1 else "")
     if model.heads % ranks:
         raise InputError(
-            f"tp {tp}" + (f" with dp {dp}" if dp > 1 else ""),
+            given,
             f"splits attention over {ranks} GPUs, and {model.id} has {model.heads} heads",
             f"use a divisor of {model.heads}",
         )
     if model.attention == "gqa" and model.kv_heads % ranks and ranks % model.kv_heads:
         raise InputError(
-            f"tp {tp}" + (f" with dp {dp}" if dp > 1 else ""),
+            given,
             f"neither divides nor is a multiple of the {model.kv_heads} KV heads of {model.id}",
             "use another tp",
         )
@@ -278,14 +281,6 @@ def _attention_on_gpu(model: ModelArchitecture, ranks: int) -> float:
     full = layer.split / ranks + layer.kv / min(ranks, model.kv_heads) + layer.replicated
     linear = model.linear_layers * model.linear_params / ranks
     return (model.layers - model.linear_layers) * full + linear
-
-
-def _split_ffn(model: ModelArchitecture) -> int:
-    """Parameters of dense FFNs and shared experts, all layers."""
-    return (
-        model.dense_layers * model.dense_ffn_params_per_layer
-        + model.moe_layers * model.shared_expert_params_per_layer
-    )
 
 
 def _kv_shards(model: ModelArchitecture, ranks: int) -> int:

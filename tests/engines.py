@@ -25,12 +25,16 @@ class Server:
     spec: EngineSpec
     gpu_mem_bytes: float
 
+    @property
+    def rules(self) -> engine.Engine:
+        return engine.engine_named(self.spec.name)
+
     def but(self, **changes: Any) -> Server:
         memory = changes.pop("gpu_mem_bytes", self.gpu_mem_bytes)
         return Server(dataclasses.replace(self.spec, **changes), memory)
 
     def plan(self, setting: SpecSetting, *, what_if: bool = False) -> RunPlan:
-        return engine.plan_run(setting, self.spec, self.gpu_mem_bytes, what_if=what_if)
+        return self.rules.plan(setting, self.spec, self.gpu_mem_bytes, what_if)
 
     def flags(self, plan: RunPlan, draft_model: str | None = None) -> list[str]:
         return engine.launch_flags(plan, self.spec, draft_model)

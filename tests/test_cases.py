@@ -21,7 +21,7 @@ from specsim.case import Case
 from specsim.decide.breakeven import breakeven_accept_length
 from specsim.decide.recommend import recommend
 from specsim.decide.wish import Wish
-from specsim.engine import EngineSpec, plan_run
+from specsim.engine import EngineSpec, engine_named
 from specsim.observations import Observation
 from specsim.predict import predict
 from specsim.profile import Profile
@@ -232,15 +232,15 @@ def test_case_mimo_not_even_a_perfect_drafter() -> None:
 
 def test_case_cap_of_48() -> None:
     """sglang#34290: the default cap becomes 48 when speculating, 6 per rank at dp 8; 32 in 2025."""
-    chain = spec(3, 1, 4, "MTP")
+    sglang, chain = engine_named("sglang"), spec(3, 1, 4, "MTP")
     caps = {
-        (version, dp): plan_run(
-            chain, EngineSpec("sglang", version, tp=8, dp=dp), 150e9
+        (version, dp): sglang.plan(
+            chain, EngineSpec("sglang", version, tp=8, dp=dp), 150e9, False
         ).max_running_requests
         for version, dp in (("main", 1), ("main", 8), ("0.4.3.post4", 1))
     }
     assert caps == {("main", 1): 48, ("main", 8): 6, ("0.4.3.post4", 1): 32}
-    plain = plan_run(NONE, EngineSpec("sglang", "main", tp=8), 150e9)
+    plain = sglang.plan(NONE, EngineSpec("sglang", "main", tp=8), 150e9, False)
     assert plain.max_running_requests >= 2048
     setup = setup_of("llama-3.1-8b", "h200-sxm", "eagle3", "sglang", "main")
     profile = fit_profile(setup, [cell(NONE, 1, 150.0)]).profile  # any H200 will do

@@ -41,7 +41,7 @@ def test_an_engine_is_one_record() -> None:
     assert chain.running_cap == 16
     assert system.kv_pool_tokens(chain) > 0
     assert engine.launch_flags(chain, system.engine) == ["--depth", "2"]
-    assert engine.launch_env(chain) == {}
+    assert engine_named(chain.engine).launch_env(chain) == {}
     with pytest.raises(EngineRefusal, match="no trees"):
         system.plan(SpecSetting.of(2, 2))
 
@@ -125,7 +125,7 @@ def test_files_stand_wherever_an_id_does(folder: Path) -> None:
     setup = read_setup(folder / "setup.toml")
     system = assemble(setup)
     assert (system.gpu.id, system.gpu.name) == ("my-gpu", "My card")
-    assert system.gpu.source_of("mem_bytes") == "my-gpu.toml"
+    assert {s.source for s in system.gpu.sources} == {"my-gpu.toml"}
     assert (system.link.id, system.link.kind) == ("my-link", "ethernet")
     assert system.cost.target.model.id == "my-model"
     assert system.cost.draft is not None

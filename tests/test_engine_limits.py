@@ -11,7 +11,7 @@ from engines import CHAIN, FOUNDING_GPU_BYTES, GIB, TREE, server, sglang, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.engine import launch_env, padded_batch
+from specsim.engine import padded_batch
 from specsim.errors import EngineRefusal, InputError
 from specsim.setting import SpecSetting
 
@@ -245,7 +245,7 @@ def test_launch_of_sglang(
 ) -> None:
     engine = sglang(version)
     plan = engine.plan(setting)
-    assert launch_env(plan) == env
+    assert engine.rules.launch_env(plan) == env
     assert engine.flags(plan, "org/draft") == [
         "--speculative-algorithm",
         "EAGLE3",
@@ -267,7 +267,7 @@ def test_launch_of_other_settings() -> None:
     assert engine.flags(engine.plan(SpecSetting.none())) == caps
     plain = engine.plan(SpecSetting.none("sequential"))
     assert engine.flags(plain) == ["--disable-overlap-schedule", *caps]
-    assert launch_env(plain) == {}
+    assert engine.rules.launch_env(plain) == {}
     mtp = engine.flags(engine.plan(spec(1, "auto", "MTP")))
     assert mtp[:2] == ["--speculative-algorithm", "EAGLE"]
     ngram = engine.flags(engine.plan(spec(4, "auto", "NGRAM")))

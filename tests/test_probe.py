@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,6 @@ from specsim.probe import bench
 from specsim.probe import device as devices
 from specsim.probe.bench import MOST_REPEATS, Deadline, Sample, affordable, sample
 from specsim.probe.grid import (
-    Layers,
     Point,
     Timed,
     coarse_first,
@@ -32,7 +32,7 @@ from specsim.probe.grid import (
 )
 from specsim.probe.layers import draw_experts
 from specsim.probe.rates import measure_allreduce, slowest
-from specsim.probe.shapes import draft_shapes, target_shape
+from specsim.probe.shapes import Layers, draft_shapes, target_shape
 from specsim.sharding import shard
 
 # --- shapes: the probe builds what the architecture library prices ---
@@ -46,9 +46,9 @@ def test_layers_have_the_parameters_of_the_architecture(name: str) -> None:
             target_shape(model)
         return
     shape = target_shape(model)
-    layers = sum(layer.params * count for layer, count in shape.groups)
+    layers = sum(g.shape.params * g.whole for g in shape.groups)
     routed = model.moe_layers * model.experts * model.expert_params
-    assert sum(count for _, count in shape.groups) == model.layers
+    assert sum(g.whole for g in shape.groups) == model.layers
     assert layers + model.hidden == model.dense_params + routed  # the last norm is not a layer's
     assert shape.around_params == model.head_params + model.hidden
 
@@ -59,10 +59,10 @@ def test_a_share_reads_the_bytes_of_the_sharded_model(name: str, tp: int) -> Non
     model = load_model(name)
     part = shard(model, "bf16", tp)
     shape = target_shape(model, tp)
-    ours = 2 * sum(layer.params * count for layer, count in shape.groups)
+    ours = 2 * sum(g.shape.params * g.whole for g in shape.groups)
     theirs = part.dense_bytes + part.moe_layers * part.experts * part.expert_bytes
     assert ours == pytest.approx(theirs, rel=0.01)
-    kv = sum(layer.kv_numbers * count for layer, count in shape.groups)
+    kv = sum(g.shape.kv_numbers * g.whole for g in shape.groups)
     assert 2 * kv == pytest.approx(part.kv_bytes_per_token)
 
 
@@ -76,7 +76,7 @@ def test_drafts_read_what_a_draft_step_reads(name: str) -> None:
     assert draft.shape is not None
     routed = draft.shape.moe_layers * draft.shape.experts * draft.shape.expert_params
     active = draft.shape.moe_layers * draft.shape.experts_per_token * draft.shape.expert_params
-    ours = step.around_params + sum(layer.params * count for layer, count in step.groups)
+    ours = step.around_params + sum(g.shape.params * g.whole for g in step.groups)
     assert ours - routed + active == draft.shape.active_params + draft.input_params
     if extend is not None:
         assert extend.around_params - step.around_params == draft.fc_params
@@ -90,9 +90,9 @@ def test_ngram_has_no_shapes_and_a_bad_split_is_refused() -> None:
 
 def test_windowed_layers_are_a_kind_of_their_own() -> None:
     shape = target_shape(load_model("gpt-oss-20b"))
-    windows = {layer.window for layer, _ in shape.groups}
+    windows = {g.shape.window for g in shape.groups}
     assert windows == {0, 128}
-    windowed = next(layer for layer, _ in shape.groups if layer.window)
+    windowed = next(g.shape for g in shape.groups if g.shape.window)
     assert windowed.seen(4096) == 128
     assert windowed.seen(16) == 16
 
@@ -119,26 +119,29 @@ def test_points_cover_tokens_widths_and_contexts() -> None:
 
 
 def test_layers_shrink_to_memory_and_grow_past_the_cache() -> None:
-    llama = target_shape(load_model("llama-3.1-8b")).groups[0][0]
-    size = llama.params * 2
-    assert layers_that_fit(llama, 32, 0, 1e12, 50e6, 2) == Layers(4, 2, 32)
-    assert layers_that_fit(llama, 32, 0, 5 * size, 50e6, 2) == Layers(2, 1, 32)
-    small = target_shape(load_model("smollm2-135m")).groups[0][0]
-    assert layers_that_fit(small, 30, 0, 1e12, 500e6, 2) == Layers(30, 15, 30)
+    (llama,) = target_shape(load_model("llama-3.1-8b")).groups
+    size = llama.shape.params * 2
+    four = layers_that_fit(llama, 0, 1e12, 50e6, 2)
+    assert (four.shape, four.built, four.small, four.whole) == (llama.shape, 4, 2, 32)
+    two = layers_that_fit(llama, 0, 5 * size, 50e6, 2)
+    assert (two.built, two.small, two.whole) == (2, 1, 32)
+    (small,) = target_shape(load_model("smollm2-135m")).groups
+    all_of_it = layers_that_fit(small, 0, 1e12, 500e6, 2)
+    assert (all_of_it.built, all_of_it.small, all_of_it.whole) == (30, 15, 30)
     with pytest.raises(InputError, match="max-memory-gb"):
-        layers_that_fit(llama, 32, 0, size, 50e6, 2)
+        layers_that_fit(llama, 0, size, 50e6, 2)
 
 
 def test_contexts_shrink_but_a_kv_point_keeps_its_length() -> None:
     stack = target_shape(load_model("llama-3.1-8b"))
-    layer = stack.groups[0][0]
+    layers = replace(stack.groups[0], built=4)
     points = (Point(1, 1, 1024), Point(1024, 1, 1024), Point(32, 1, 16384))
-    kept = fitted_points(points, stack, layer, Layers(4, 2, 32), 4e9, 2, 1024)
+    kept = fitted_points(points, stack, layers, 4e9, 2, 1024)
     assert kept[0] == Point(1, 1, 1024)
     assert kept[1].batch == 1024
     assert kept[1].context_len < 1024
     assert len(kept) == 2
-    assert fitted_points(points, stack, layer, Layers(4, 2, 32), 0.0, 2, 1024) == ()
+    assert fitted_points(points, stack, layers, 0.0, 2, 1024) == ()
 
 
 # --- timing, with a bench that is told what it reads ---
@@ -181,20 +184,21 @@ def test_error_is_that_of_the_median() -> None:
     assert stated == pytest.approx(spread, rel=0.25)
 
 
-@given(st.floats(1e-6, 1.0), st.floats(0.0, 1.0), st.integers(0, 5), st.integers(1, 10))
-def test_layers_and_what_is_besides_are_told_apart(
-    layer: float, fixed: float, small: int, more: int
-) -> None:
-    big = small + more
-    few, many = (Sample(fixed + n * layer, 0.0, 9) for n in (small, big))
-    timed = Timed.of(many, few, Layers(big, small, 32))
+def built(count: int, whole: int = 32) -> Layers:
+    return Layers(target_shape(load_model("qwen3-8b")).groups[0].shape, whole, count)
+
+
+@given(st.floats(1e-6, 1.0), st.floats(0.0, 1.0), st.integers(1, 15))
+def test_layers_and_what_is_besides_are_told_apart(layer: float, fixed: float, big: int) -> None:
+    few, many = (Sample(fixed + n * layer, 0.0, 9) for n in (big // 2, big))
+    timed = Timed.of(many, few, built(big))
     assert timed.fixed_s + big * timed.layer_s == pytest.approx(fixed + big * layer)
     if fixed > 1e-9:
         assert timed.layer_s == pytest.approx(layer, rel=1e-6)
 
 
 def test_noise_that_turns_the_slope_gives_the_time_to_the_layers() -> None:
-    timed = Timed.of(Sample(4.0, 0.2, 9), Sample(5.0, 0.1, 9), Layers(4, 2, 32))
+    timed = Timed.of(Sample(4.0, 0.2, 9), Sample(5.0, 0.1, 9), built(4))
     assert (timed.layer_s, timed.fixed_s, timed.layer_error) == (1.0, 0.0, 0.2)
 
 
@@ -386,9 +390,9 @@ def test_kinds_of_layers_are_summed_over_the_whole_model() -> None:
     point, other = Point(1, 1, 8), Point(2, 1, 8)
     first = {p: Timed(Sample(9.0, 0.1, 7), 2.0, 5.0, 0.1, None) for p in (point, other)}
     second = {point: Timed(Sample(6.0, 0.2, 5), 3.0, 0.0, 0.2, 4.0)}
-    (joined,) = joined_points([Layers(2, 1, 10), Layers(2, 1, 3)], [first, second])
+    (joined,) = joined_points([built(2, 10), built(2, 3)], [first, second])
     assert joined.seconds == 5.0 + 10 * 2.0 + 3 * 3.0
     assert joined.error == pytest.approx(((0.1 * 20) ** 2 + (0.2 * 9) ** 2) ** 0.5 / 34.0)
     assert (joined.repeats, joined.experts, joined.layers_s) == (5, 4.0, (2.0, 3.0))
-    built_whole = joined_points([Layers(2, 1, 2)], [{point: first[point]}])
-    assert (built_whole[0].seconds, built_whole[0].error) == (9.0, 0.1)
+    as_built = joined_points([built(2, 2)], [{point: first[point]}])
+    assert (as_built[0].seconds, as_built[0].error) == (9.0, 0.1)

@@ -95,9 +95,10 @@ def tiny_request(name: str, **changes: Any) -> Request:
 
     stack = target_shape(load_model(name), 8)
     groups = tuple(
-        (
-            replace(
-                layer,
+        replace(
+            group,
+            shape=replace(
+                layer := group.shape,
                 hidden=64,
                 inputs=64,
                 heads=4,
@@ -113,9 +114,8 @@ def tiny_request(name: str, **changes: Any) -> Request:
                 experts=min(layer.experts, 16),
                 expert_ffn=min(layer.expert_ffn, 32),
             ),
-            count,
         )
-        for layer, count in stack.groups
+        for group in stack.groups
     )
     small = replace(stack, groups=groups, vocab=256)
     fields: dict[str, Any] = {
@@ -135,7 +135,7 @@ def test_latent_windowed_and_routed_layers_run(name: str, torch: Any) -> None:
     assert len(found.target.built) == len(request.target.groups)
     plain = {p.batch: p for p in found.target.points if p.width == 1 and p.context_len == 16}
     assert {1, 8} <= set(plain)
-    experts = request.target.groups[0][0].experts_per_token
+    experts = request.target.groups[0].shape.experts_per_token
     assert plain[1].experts == experts
     assert plain[8].experts > experts
     assert found.target.moe == "loop"
@@ -148,7 +148,7 @@ def test_grouped_experts_are_those_of_the_loop(torch: Any) -> None:
     from specsim.probe.bench import Filler
     from specsim.probe.layers import Layer, route
 
-    layer, _ = tiny_request("qwen3-30b-a3b").target.groups[0]
+    layer = tiny_request("qwen3-30b-a3b").target.groups[0].shape
     cpu = torch.device("cpu")
     drawn = draw_experts(9, layer.experts, layer.experts_per_token, np.random.default_rng(0))
     routing = route(drawn, layer.experts, cpu)

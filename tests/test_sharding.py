@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specsim.architecture import ModelArchitecture, load_draft, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.quantisation import kv_dtype_bytes, load_quantisation, quantisation_names
+from specsim.quantisation import SCHEMES, kv_dtype_bytes, load_quantisation
 from specsim.sharding import shard, shard_draft
 
 KIMI = load_model("kimi-k2.5")
@@ -91,7 +91,7 @@ def test_checkpoint_sizes(name: str, scheme: str, gigabytes: float) -> None:
 def test_bytes_per_weight(name: str, dense: float, experts: float, head: float) -> None:
     scheme = load_quantisation(name.upper())
     assert (scheme.dense, scheme.experts, scheme.head) == (dense, experts, head)
-    assert name in quantisation_names()
+    assert name in SCHEMES
 
 
 def test_number_types_of_the_products() -> None:
@@ -227,10 +227,10 @@ def test_standalone_is_a_model_and_ngram_costs_nothing() -> None:
 # --- laws ---------------------------------------------------------------------------------------
 
 MODELS = [load_model(name) for name in model_names()]
-SCHEMES = [name for name in quantisation_names() if not load_quantisation(name).only_experts]
+EVERYWHERE = [name for name, scheme in SCHEMES.items() if not scheme.only_experts]
 
 
-@given(model=st.sampled_from(MODELS), scheme=st.sampled_from(SCHEMES))
+@given(model=st.sampled_from(MODELS), scheme=st.sampled_from(EVERYWHERE))
 def test_one_gpu_holds_the_checkpoint(model: ModelArchitecture, scheme: str) -> None:
     part = shard(model, scheme)
     assert part.weight_bytes_per_gpu == pytest.approx(part.weight_bytes_total)
@@ -265,7 +265,7 @@ def _whole_on_every_gpu(model: ModelArchitecture) -> int:
     return down + model.moe_layers * model.router_params + model.norm_params
 
 
-@given(model=st.sampled_from(MODELS), scheme=st.sampled_from(SCHEMES))
+@given(model=st.sampled_from(MODELS), scheme=st.sampled_from(EVERYWHERE))
 def test_more_gpus_never_mean_more_on_each(model: ModelArchitecture, scheme: str) -> None:
     parts = [
         shard(model, scheme, tp=tp)

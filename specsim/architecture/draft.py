@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from specsim.architecture.model import ModelArchitecture, load_model, model_names
+from specsim.architecture.model import MLA, ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence
-from specsim.library import (
-    Table,
-    as_evidence,
-    check_keys,
-    flag,
-    look_up,
-    one_of,
-    read_library,
-    text,
-    whole,
-)
+from specsim.evidence import ORDER, Evidence
+from specsim.library import Kind, Table, look_up, read_library, read_table
 
 DraftKind = Literal["eagle3", "eagle", "mtp", "standalone", "ngram"]
 
@@ -128,17 +119,25 @@ def _standalone(model: ModelArchitecture) -> DraftArchitecture:
     )
 
 
+_SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
+_KEYS: Mapping[str, Kind] = {
+    **dict.fromkeys((*_SIZES, "target_vocab"), int),
+    "kind": get_args(DraftKind),
+    "mla": bool,
+    "evidence": ORDER,
+    "source": str,
+    "aliases": list,
+}
+
+
 def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftArchitecture:
     """Build a drafter from a table of the library's form; where it is silent, as the target."""
     where = f"draft {id}"
-    sizes = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
-    keys = ("kind", "mla", "target_vocab", "evidence", "source", "aliases", *sizes)
-    check_keys(where, table, keys, ("kind",))
-    kind = one_of(f"{where}: kind", table["kind"], get_args(DraftKind))
+    values = read_table(where, table, _KEYS, ("kind",))
+    kind: DraftKind = values["kind"]
     if kind == "ngram":
         return DraftArchitecture(id=id, kind=kind, shape=None, evidence="published")
-    own = {k: whole(where, k, table[k]) for k in sizes if k in table}
-    fits = (own.get("hidden", target.hidden), table.get("target_vocab", target.vocab))
+    fits = (values.get("hidden", target.hidden), values.get("target_vocab", target.vocab))
     if fits != (target.hidden, target.vocab):
         raise InputError(
             where,
@@ -148,11 +147,7 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
         )
     if kind == "mtp":
         return _mtp(id, target)
-    shape = replace(
-        _eagle_layer(id, target, kind, own, flag(where, table, "mla")),
-        evidence=as_evidence(where, table),
-        source=text(where, table, "source", ""),
-    )
+    shape = _eagle_layer(id, target, values)
     square = target.hidden * target.hidden
     return DraftArchitecture(
         id=id,
@@ -164,30 +159,6 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
         evidence=shape.evidence,
         source=shape.source,
     )
-
-
-_ONE_LAYER: dict[str, Any] = {
-    "layers": 1,
-    "mtp_layers": 0,
-    "sliding_window": 0,
-    "sliding_layers": 0,
-    "linear_layers": 0,
-}
-_NO_EXPERTS: dict[str, Any] = {
-    "dense_layers": 1,
-    "experts": 0,
-    "experts_per_token": 0,
-    "shared_experts": 0,
-    "moe_inter": 0,
-}
-_NO_MLA: dict[str, Any] = {
-    "attention": "gqa",
-    "q_lora_rank": 0,
-    "kv_lora_rank": 0,
-    "qk_nope_head_dim": 0,
-    "qk_rope_head_dim": 0,
-    "v_head_dim": 0,
-}
 
 
 def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
@@ -203,7 +174,14 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
         )
     source = f"one layer of {target.id}: {target.source}"
     layer = replace(
-        target, id=id, dense_layers=0 if target.experts else 1, source=source, **_ONE_LAYER
+        target,
+        id=id,
+        layers=1,
+        dense_layers=0 if target.experts else 1,
+        mtp_layers=0,
+        sliding_layers=0,
+        linear_layers=0,
+        source=source,
     )
     return DraftArchitecture(
         id=id,
@@ -216,37 +194,38 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
     )
 
 
-def _eagle_layer(
-    id: str, target: ModelArchitecture, kind: DraftKind, own: dict[str, int], mla: bool
-) -> ModelArchitecture:
+def _eagle_layer(id: str, target: ModelArchitecture, said: dict[str, Any]) -> ModelArchitecture:
     """Return a dense layer shaped like the target's, but for what the table says.
 
     Where the target gives no dense FFN (all its layers are MoE) it is six times as wide as the
     model, and where the target's attention is latent it has heads of 128 numbers, eight of them
     for KV. Both are what SpecForge's configurations do (gpt-oss, Qwen3 MoE; DeepSeek-V3).
     """
+    mla, eagle3 = said.get("mla", False), said["kind"] == "eagle3"
     if mla and target.attention != "mla":
         raise InputError(
             f"draft {id}", f"has latent attention, the target {target.id} has not", 'use "eagle3"'
         )
-    sizes: dict[str, Any] = {
-        "ffn_inter": target.ffn_inter if target.dense_layers else 6 * target.hidden
-    }
+    kept = ("hidden", "vocab", "heads", "kv_heads", "head_dim", "ffn_inter")
+    sizes: dict[str, Any] = {key: getattr(target, key) for key in kept}
+    if not target.dense_layers:
+        sizes["ffn_inter"] = 6 * target.hidden
     if target.attention == "mla" and not mla:
         sizes |= {"heads": max(1, target.hidden // 128), "head_dim": 128}
         sizes["kv_heads"] = 8 if sizes["heads"] % 8 == 0 else sizes["heads"]
-    vocab = GENERIC_DRAFT_VOCAB if kind == "eagle3" else target.vocab
-    sizes |= {"vocab": own.get("draft_vocab", min(vocab, target.vocab))}
-    sizes |= {k: v for k, v in own.items() if k != "draft_vocab"}
-    return replace(
-        target,
+    if eagle3:
+        sizes["vocab"] = min(GENERIC_DRAFT_VOCAB, target.vocab)
+    sizes |= {key: said[key] for key in _SIZES if key in said}
+    sizes["vocab"] = sizes.pop("draft_vocab", sizes["vocab"])
+    ranks = {key: getattr(target, key) for key in ("q_lora_rank", *MLA)} if mla else {}
+    return ModelArchitecture(
         id=id,
-        tied_embeddings=False,
-        query_gate=False,
-        native_quantisation="bf16",
-        qkv_inputs=2 if kind == "eagle3" else 1,
-        **_ONE_LAYER,
-        **_NO_EXPERTS,
-        **({} if mla else _NO_MLA),
+        layers=1,
+        dense_layers=1,
+        attention="mla" if mla else "gqa",
+        qkv_inputs=2 if eagle3 else 1,
+        evidence=said.get("evidence", "assumed"),
+        source=said.get("source", ""),
         **sizes,
+        **ranks,
     )

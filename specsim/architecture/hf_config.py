@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError, InputError
-from specsim.library import positive, whole
+from specsim.library import positive
 from specsim.quantisation import load_quantisation
 from specsim.textfile import read_text
 
@@ -118,24 +118,26 @@ class _Config:
                 self.where, f"model_type {self.kind!r} {found[0]}", "take a similar library model"
             )
 
+    def whole(self, key: str, or_zero: bool = False) -> int:
+        """Return the positive whole number under `key` itself."""
+        value = self.content[key]
+        if or_zero and value == 0 and not isinstance(value, bool):
+            return 0
+        number = positive(f"{self.where}: {key}", value)
+        if not number.is_integer():
+            raise InputError(f"{self.where}: {key} = {value}", "is not whole", "correct it")
+        return int(number)
+
     def count(self, key: str, default: int) -> int:
         """Return the whole number under `key` itself; `default` where it is absent or null."""
-        value = self.content.get(key)
-        return default if value is None else whole(self.where, key, value)
+        return default if self.content.get(key) is None else self.whole(key, or_zero=True)
 
     def number(self, field: str, default: int | None = None) -> int:
         """Return a field; `default` where the config is silent or says null."""
         keys = _NAMES[field]
         for key in keys:
-            value = self.content.get(key)
-            if value is None:
-                continue
-            if field in _MAY_BE_ZERO and value == 0 and not isinstance(value, bool):
-                return 0
-            number = positive(self.where, key, value)
-            if not number.is_integer():
-                raise InputError(f"{self.where}: {key} = {value}", "is not whole", "correct it")
-            return int(number)
+            if self.content.get(key) is not None:
+                return self.whole(key, or_zero=field in _MAY_BE_ZERO)
         if default is not None:
             return default
         raise FormatError(
@@ -244,9 +246,7 @@ class _Config:
         for key in keys:
             if key not in self.content:
                 raise FormatError(self.where, f"has no key {key!r}", "add it to the config")
-        k_heads, v_heads, k_dim, v_dim = (
-            int(positive(self.where, key, self.content[key])) for key in keys
-        )
+        k_heads, v_heads, k_dim, v_dim = map(self.whole, keys)
         hidden, value = self.number("hidden"), v_heads * v_dim
         into = hidden * (2 * k_heads * k_dim + 2 * value + 2 * v_heads)
         state = 4 * v_heads * k_dim * v_dim  # fp32

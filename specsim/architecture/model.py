@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from specsim.errors import InputError
-from specsim.evidence import Evidence
-from specsim.library import (
-    Table,
-    as_evidence,
-    check_keys,
-    flag,
-    look_up,
-    positive,
-    read_library,
-    text,
-    whole,
-)
+from specsim.evidence import ORDER, Evidence
+from specsim.library import Kind, Table, look_up, positive, read_library, read_table
 from specsim.quantisation import load_quantisation
 
 Attention = Literal["gqa", "mla"]
@@ -85,7 +76,7 @@ class ModelArchitecture:
     def __post_init__(self) -> None:
         load_quantisation(self.native_quantisation)
         for key in _needed(self):
-            positive(f"model {self.id}", key, getattr(self, key))
+            positive(f"model {self.id}: {key}", getattr(self, key))
         for key in _COUNTS:
             if getattr(self, key) < 0:
                 self._refuse(key, "is negative", "use 0 for none")
@@ -221,15 +212,22 @@ _COUNTS = (
     *("mtp_layers", "sliding_window", "sliding_layers"),
     *("linear_layers", "linear_params", "linear_state_bytes", "q_lora_rank"),
 )
-_MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_FLAGS = ("tied_embeddings", "query_gate")
+MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_REQUIRED = ("layers", "hidden", "vocab", "heads")
+_KEYS: Mapping[str, Kind] = {
+    **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *MLA, *_COUNTS), int),
+    **dict.fromkeys(("tied_embeddings", "query_gate"), bool),
+    **dict.fromkeys(("attention", "native_quantisation", "source"), str),
+    "evidence": ORDER,
+    "aliases": list,
+}
 
 
 def _needed(model: ModelArchitecture) -> list[str]:
     """Return the fields that must be positive for this kind of model."""
     needed = ["layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "qkv_inputs"]
     if model.attention == "mla":
-        needed += _MLA
+        needed += MLA
     if model.dense_layers:
         needed.append("ffn_inter")
     if model.experts:
@@ -285,30 +283,16 @@ def model_from_table(table: Table, id: str) -> ModelArchitecture:
     `same_as` names a library entry whose fields hold where this table is silent.
     """
     where = f"model {id}"
-    table = _inherit(table)
-    texts = ("attention", "native_quantisation", "evidence", "source", "aliases")
-    required = ("layers", "hidden", "vocab", "heads")
-    numbers = ("kv_heads", "head_dim", *_MLA, *_COUNTS)
-    check_keys(where, table, (*required, *numbers, *_FLAGS, *texts), required)
-    values: dict[str, Any] = {
-        k: whole(where, k, table[k]) for k in (*required, *numbers) if k in table
-    }
-    values |= {k: flag(where, table, k) for k in _FLAGS}
-    attention: Attention = "mla" if "kv_lora_rank" in values else "gqa"
-    if text(where, table, "attention", attention) != attention:
+    values = read_table(where, _inherit(table), _KEYS, _REQUIRED)
+    values.pop("aliases", None)
+    attention = "mla" if "kv_lora_rank" in values else "gqa"
+    if values.setdefault("attention", attention) != attention:
         raise InputError(where, "attention contradicts the MLA ranks", "drop `attention`")
     values.setdefault("kv_heads", values["heads"])
     mla_dim = values.get("qk_nope_head_dim", 0) + values.get("qk_rope_head_dim", 0)
     values.setdefault("head_dim", mla_dim or values["hidden"] // max(1, values["heads"]))
     values.setdefault("dense_layers", 0 if values.get("experts") else values["layers"])
-    return ModelArchitecture(
-        id=id,
-        attention=attention,
-        native_quantisation=text(where, table, "native_quantisation", "bf16"),
-        evidence=as_evidence(where, table),
-        source=text(where, table, "source", ""),
-        **values,
-    )
+    return ModelArchitecture(id=id, **values)
 
 
 def _inherit(table: Table) -> Table:
@@ -317,7 +301,4 @@ def _inherit(table: Table) -> Table:
     if base is None:
         return table
     _, shape = look_up("models", str(base), "write the shape out")
-    return {
-        **{k: v for k, v in _inherit(shape).items() if k != "aliases"},
-        **{k: v for k, v in table.items() if k != "same_as"},
-    }
+    return {**_inherit(shape), **{k: v for k, v in table.items() if k != "same_as"}}

@@ -43,25 +43,16 @@ def gather(
     *,
     rows_elsewhere: bool = False,
 ) -> Sources:
-    """Turn entries into a setup and weighted observations.
+    """Turn the entries of all files into a setup and weighted observations.
 
-    Parameters
-    ----------
-    entries
-        From all files.
-    stated
-        What the user says; wins over the logs.
-    base
-        A setup.toml to start from instead of building one.
-    rows_elsewhere
-        Whether entries without a usable row are no error: a probe's hardware is worth having.
+    What is `stated` wins over the logs; `base` is a setup to start from instead of building one.
 
     Raises
     ------
     InputError
         If something that is needed is neither in the logs nor stated; names every missing flag.
     CalibrationError
-        If no row can be used.
+        If no row can be used and there are no `rows_elsewhere`: a probe's hardware is worth having.
     """
     known = collect(entries, stated)
     setup = base if base is not None else build_setup(known, stated, entries)
@@ -77,8 +68,7 @@ def gather(
         known.notes += about
     logs = [e for e in entries if e.format != "probe"]
     observers = [_Observer(entry, known, stated, setup) for entry in logs]
-    for observer in observers:
-        made += observer.observations()
+    made += [observation for observer in observers for observation in observer.observations()]
     if not made and not rows_elsewhere:
         raise CalibrationError(
             ", ".join(sorted({e.path for e in entries})) or "no files",
@@ -88,15 +78,15 @@ def gather(
     rows = [checked(replace(o, row=i), f"logs, row {i}") for i, o in enumerate(made)]
     kept = [row for o in rows if (row := _with_priced_drafts(o, setup))]
     prompts = [o for observer in observers for o in observer.prompts(kept)]
-    notes = (*dict.fromkeys(known.notes), *(note for e in logs if (note := _dropped(e))))
+    dropped = (_dropped(e) for e in logs if any(e.windows.dropped.values()))
+    notes = (*dict.fromkeys(known.notes), *dropped)
     return Sources(setup, (*kept, *prompts), notes)
 
 
 def _dropped(entry: LogEntry) -> str:
-    """Say how many windows were left out; empty if none was."""
-    dropped = sorted((reason, count) for reason, count in entry.windows.dropped.items() if count)
-    listed = ", ".join(f"{count} {reason}" for reason, count in dropped)
-    return f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}" if dropped else ""
+    dropped = sorted(entry.windows.dropped.items())
+    listed = ", ".join(f"{count} {reason}" for reason, count in dropped if count)
+    return f"{entry.path}: {entry.windows.used} windows used, dropped: {listed}"
 
 
 def _with_priced_drafts(row: Observation, setup: Setup) -> Observation | None:
@@ -127,8 +117,10 @@ class _Observer:
                 self._note(observation)
             else:
                 yield observation
-        yield from self._of_trace()
-        yield from self._of_drafting()
+        if entry.format == "llamacpp":
+            yield from self._of_drafting()
+        elif "nccl" not in entry.format:
+            yield from self._of_trace()
         if entry.format == "trtllm_log" and "algorithm" not in entry.settings and entry.rows:
             self._note(
                 "it does not say whether drafts are verified, taken as without "
@@ -175,8 +167,9 @@ class _Observer:
         measured = (output_tps, tpot_s, round_time_s, row.accept_length if drafts else None)
         if all(value is None for value in measured):
             return "a row without throughput, TPOT, round time or accept length"
-        whole_run = row.accept_length_scope == "cell" and row.windows >= MANY_WINDOWS
-        scope = "run" if whole_run else row.accept_length_scope
+        scope = row.accept_length_scope
+        if scope == "cell" and row.windows >= MANY_WINDOWS:
+            scope = "run"
         looked_up = setting.algorithm == "NGRAM" and row.drafted_per_round is not None
         steady = row.kind == "steady_decode"
         prompt_len = row.input_len or entry.settings.get("prefill_tokens_per_sequence")
@@ -212,7 +205,7 @@ class _Observer:
         Of a few requests a printed share of a large pool says little.
         """
         capacity = count_of(self.entry.settings, "kv_tokens") or self.setup.engine.kv_tokens
-        usual = self.setup.workload.input_len.mean + self.setup.workload.output_len.mean / 2
+        usual = self._usual_context()
         if not (row.kv_usage and capacity and row.batch_size):
             return round(usual, 1)
         tokens_per_unit = capacity / row.batch_size
@@ -223,22 +216,23 @@ class _Observer:
             context = trust * context + (1.0 - trust) * usual
         return round(context, 1)
 
+    def _usual_context(self) -> float:
+        workload = self.setup.workload
+        return float(workload.input_len.mean + workload.output_len.mean / 2)
+
     def _of_drafting(self) -> Iterator[Observation]:
         """Drafting times that llama-server sums up: a call drafts for all slots that have one due.
 
         They are that of the mean number of slots, fewer than run where prompts keep some busy.
         """
-        workload = self.setup.workload
+        setting = self._setting()
         for timing in self.entry.timings:
-            drafting = timing.phase == "draft" and timing.name.startswith("draft-")
-            if self.entry.format != "llamacpp" or not drafting or not timing.batch_size:
-                continue
-            if setting := self._setting():
+            if setting and timing.batch_size and timing.name.startswith("draft-"):
                 yield Observation(
                     kind="steady_decode",
                     setting=setting,
                     concurrency=timing.batch_size,
-                    context_len=float(workload.input_len.mean + workload.output_len.mean / 2),
+                    context_len=self._usual_context(),
                     draft_time_s=timing.seconds,
                     source=self._source(f"{timing.count} calls of {timing.name}"),
                 )
@@ -247,9 +241,8 @@ class _Observer:
         """Round times of a profiler's trace: decode, or draft + verify + extend of a batch."""
         by_batch: dict[int, dict[str, Timing]] = {}
         for timing in self.entry.timings:
-            if timing.batch_size is not None and "nccl" not in self.entry.format:
+            if timing.batch_size is not None:
                 by_batch.setdefault(timing.batch_size, {})[timing.phase] = timing
-        used = False
         for batch, phases in sorted(by_batch.items()):
             seconds = {phase: timing.seconds for phase, timing in phases.items()}
             setting = self._setting() if "verify" in seconds else None
@@ -259,7 +252,7 @@ class _Observer:
                 setting, round_s = SpecSetting.none(), seconds["decode"]
             else:
                 continue
-            used = True
+            self._note("round times from a trace carry no CPU gaps")
             yield Observation(
                 kind="steady_decode",
                 setting=setting,
@@ -269,16 +262,12 @@ class _Observer:
                 weight=0.5,
                 source=self._source(),
             )
-        if used:
-            self._note("round times from a trace carry no CPU gaps")
 
 
 def _plain(entry: LogEntry) -> SpecSetting:
     """Plain decoding, with the scheduler where the entry says it."""
     scheduler = entry.settings.get("scheduler")
-    if scheduler == "overlap" or scheduler == "sequential":
-        return SpecSetting.none(scheduler)
-    return SpecSetting.none()
+    return SpecSetting.none(scheduler if scheduler in ("overlap", "sequential") else "auto")
 
 
 def _speeds(entry: LogEntry, row: LogRow) -> tuple[float | None, float | None, float | None]:

@@ -21,7 +21,7 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
         Files, folders of ``specsim probe``, and at most one folder with setup.toml and
         observations.csv.
     stated
-        What the user says beside the logs.
+        What the user says; wins over the logs.
     setup
         Path of a setup.toml to use instead of the logs' own words.
 
@@ -37,15 +37,17 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
     if len(folders) > 1:
         listed = " and ".join(map(str, folders))
         raise InputError(listed, "are two calibration folders", "give one, and files beside it")
-    tables: list[str] = []
-    logs: list[str] = []
+    tables, logs = [], []
     for name in named:
         path = Path(name)
         if path in folders:  # its observations, or only the setup of the files beside it
             setup = str(path / "setup.toml") if setup is None else setup
             table = path / "observations.csv"
             if table.is_file() or len(named) == 1 or not Path(setup).is_file():
-                _check_folder(path, Path(setup))
+                for needed in (Path(setup), table):
+                    if not needed.is_file():
+                        hint = "see docs/reference for the files' formats"
+                        raise InputError(str(path), f"has no {needed.name}", hint)
                 tables.append(str(table))
         elif path.suffix == ".csv" and _is_observations(path):
             tables.append(name)
@@ -87,11 +89,3 @@ def _is_observations(path: Path) -> bool:
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})", "check it") from error
     return {"kind", "algorithm"} <= {cell.strip().lstrip("\ufeff") for cell in header.split(",")}
-
-
-def _check_folder(folder: Path, setup: Path) -> None:
-    for needed in (setup, folder / "observations.csv"):
-        if not needed.is_file():
-            raise InputError(
-                str(folder), f"has no {needed.name}", "see docs/reference for the files' formats"
-            )

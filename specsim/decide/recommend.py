@@ -16,7 +16,7 @@ from specsim.decide.contest import Contest
 from specsim.decide.recommendation import Band, Launch, LoadChoice, Recommendation
 from specsim.decide.slo import meeting
 from specsim.decide.wish import Wish, finalists
-from specsim.engine import RunPlan, launch_env, launch_flags
+from specsim.engine import RunPlan, engine_named, launch_flags
 from specsim.profile import Profile
 
 
@@ -103,5 +103,6 @@ def _launches(profile: Profile, plans: Sequence[RunPlan], wish: Wish) -> tuple[L
     result = []
     for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
         flags = launch_flags(plan, replace(engine, version=plan.version), wish.draft_model)
-        result.append(Launch(plan, tuple(flags), dict(sorted(launch_env(plan).items()))))
+        env = engine_named(plan.engine).launch_env(plan)
+        result.append(Launch(plan, tuple(flags), dict(sorted(env.items()))))
     return tuple(result)

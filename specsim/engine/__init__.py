@@ -17,7 +17,7 @@ from specsim.engine.rules import (
     parse_version,
 )
 from specsim.errors import InputError, UnknownNameError
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import Algorithm
 
 __all__ = [
     "ENGINES",
@@ -30,11 +30,9 @@ __all__ = [
     "engine_named",
     "engine_names",
     "kv_capacity",
-    "launch_env",
     "launch_flags",
     "padded_batch",
     "parse_version",
-    "plan_run",
     "with_draft_share",
 ]
 
@@ -72,37 +70,6 @@ def engine_named(name: str) -> Engine:
     return engine
 
 
-def plan_run(
-    setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, *, what_if: bool = False
-) -> RunPlan:
-    """Return what the engine would do with a setting.
-
-    Parameters
-    ----------
-    setting
-        Scheduler ``auto`` becomes what the version does by itself.
-    engine
-        As it is launched.
-    gpu_mem_bytes
-        Memory of one GPU: caps and graph sizes go by it.
-    what_if
-        Model the setting as it was asked for where the engine would refuse or change it. What a
-        version merely defaults to, or normalises (n = S + 1 of a chain), stays the engine's.
-
-    Raises
-    ------
-    EngineRefusal
-        If the engine refuses the setting, with its own message where one is known.
-
-    Examples
-    --------
-    >>> engine = EngineSpec("sglang", "0.5.9", tp=8)
-    >>> plan_run(SpecSetting.of(topk=2, num_steps=2), engine, 102.6e9).setting.scheduler
-    'sequential'
-    """
-    return engine_named(engine.name).plan(setting, engine, gpu_mem_bytes, what_if)
-
-
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None = None) -> list[str]:
     """Return the flags that set the speculation, the scheduler and the caps of the setup.
 
@@ -129,11 +96,6 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None = No
     return engine_named(plan.engine).launch_flags(plan, engine, draft_model)
 
 
-def launch_env(plan: RunPlan) -> dict[str, str]:
-    """Return the environment variables that the plan needs."""
-    return engine_named(plan.engine).launch_env(plan)
-
-
 def kv_capacity(
     engine: EngineSpec,
     gpu_mem_bytes: float,
@@ -145,10 +107,10 @@ def kv_capacity(
 
     Parameters
     ----------
-    engine, gpu_mem_bytes
-        As in :func:`plan_run`.
-    weight_bytes_per_gpu
-        Weights on one GPU.
+    engine
+        As it is launched.
+    gpu_mem_bytes, weight_bytes_per_gpu
+        Memory of one GPU, and the weights on it.
     kv_bytes_per_token_per_gpu
         KV cache of one token on one GPU; with the drafter's where there is one.
     algorithm

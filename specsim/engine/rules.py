@@ -78,16 +78,15 @@ def parse_version(text: str) -> EngineVersion:
     return EngineVersion(key, text)
 
 
-def at_least(section: object, least: float, *names: str) -> None:
-    """Refuse numbers of a section of setup.toml below `least`; one that is left out passes.
+def at_least(least: float, **values: float | None) -> None:
+    """Refuse values of setup.toml below `least`; one that is left out (None) passes.
 
     Raises
     ------
     InputError
         Names the field.
     """
-    for name in names:
-        value: float | None = getattr(section, name)
+    for name, value in values.items():
         if value is not None and not least <= value <= 2**53:
             reason = f"must be at least {least}" if value < least else "is more than any server has"
             raise InputError(f"{name} = {shown(value)}", reason, "leave it out for the default")
@@ -123,8 +122,10 @@ class EngineSpec:
     kv_unified: bool = False  # whether llama.cpp's slots share one KV cache (--kv-unified)
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "tp", "dp", "ep", "page_size", "max_running_requests")
-        at_least(self, 1, "cuda_graph_max_bs", "kv_tokens", "chunked_prefill_size")
+        at_least(1, tp=self.tp, dp=self.dp, ep=self.ep, page_size=self.page_size)
+        at_least(1, max_running_requests=self.max_running_requests, kv_tokens=self.kv_tokens)
+        at_least(1, cuda_graph_max_bs=self.cuda_graph_max_bs)
+        at_least(1, chunked_prefill_size=self.chunked_prefill_size)
         fraction = self.mem_fraction_static
         if fraction is not None and not 0 < fraction <= 1:
             raise InputError(
@@ -300,7 +301,10 @@ class Engine:
 
     name: str  # in setup.toml and on the command line
     newest: str  # the newest version whose rules are known: taken where none is said
-    # setting, engine, memory of one GPU in bytes, what-if -> what it does, or EngineRefusal
+    # setting, engine, memory of one GPU in bytes, what-if -> what it does, or EngineRefusal with
+    # its own message where one is known. A what-if models the setting as it was asked for where the
+    # engine would refuse or change it; what a version merely defaults to, or normalises
+    # (n = S + 1 of a chain), stays the engine's.
     plan: Callable[[SpecSetting, EngineSpec, float, bool], RunPlan]
     # engine, memory and weights of one GPU in bytes, algorithm -> bytes left for the KV cache
     kv_room_bytes: Callable[[EngineSpec, float, float, Algorithm], float]

@@ -9,21 +9,32 @@ table is either bare, or says what it rests on::
 from __future__ import annotations
 
 import functools
-import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.evidence import ORDER, Evidence
-from specsim.textfile import read_toml
+from specsim.textfile import read_toml, shown
 
-Text = TypeVar("Text", bound=str)
 Table = Mapping[str, object]
 LibraryName = Literal["gpus", "links", "models", "drafts"]
+Kind = type | tuple[str, ...]
+"""What a key may hold: a value of a type, or one of so many texts."""
+
+_MISFITS = {
+    str: ("is not text", "put it in quotes"),
+    bool: ("is not true or false", "write true"),
+    int: ("is not an integer", "write a whole number"),
+    float: ("is not a number", "write a number"),
+    list: ("is not a list", "write it in brackets"),
+    dict: ("is not a table", "write it as a TOML table"),
+}
+_BOUND = 1e300
+_SOURCED: dict[str, Kind] = {"value": float, "evidence": ORDER, "source": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ def read_library(name: LibraryName) -> dict[str, Table]:
     'RTX PRO 6000 Blackwell Server Edition'
     """
     text = resources.files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    return {key: as_table(key, value) for key, value in tomllib.loads(text).items()}
+    return tomllib.loads(text)
 
 
 def is_file(name: str) -> bool:
@@ -89,89 +100,92 @@ def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
 
 
 def _aliases(table: Table) -> list[str]:
-    names = table.get("aliases", [])
+    names = table.get("aliases")
     return [str(n).lower().rsplit("/", 1)[-1] for n in names] if isinstance(names, list) else []
 
 
-def as_table(where: str, value: object) -> Table:
-    """Return `value` if it is a table."""
-    if not isinstance(value, Mapping):
-        raise FormatError(where, f"is {value!r}, not a table", "write it as a TOML table")
-    return value
+def read_table(
+    where: str, table: Table, keys: Mapping[str, Kind], required: Iterable[str]
+) -> dict[str, Any]:
+    """Return the values of a table after a check of its keys and types.
 
+    Parameters
+    ----------
+    where
+        What the table describes, for the messages.
+    keys
+        What may stand under each: text, true or false, a whole number (int), a finite number
+        (float), a list, a table (dict), or one of so many texts.
+    required
+        Keys that must be there; others that are not are left out of the result.
 
-def check_keys(where: str, table: Table, known: Iterable[str], required: Iterable[str]) -> None:
-    """Refuse keys that nothing reads (naming the nearest known one) and missing required ones."""
-    known = tuple(known)
+    Raises
+    ------
+    UnknownNameError
+        Names the known key, or text, that is nearest.
+    FormatError, InputError
+        If a key is missing, or a value is of another kind.
+
+    Examples
+    --------
+    >>> read_table("gpu x", {"mem_bytes": 1}, {"mem_bytes": float, "is_cpu": bool}, ())
+    {'mem_bytes': 1.0}
+    """
     for key in table:
-        if key not in known:
-            raise UnknownNameError(f"{where}: key", str(key), known)
+        if key not in keys:
+            raise UnknownNameError(f"{where}: key", str(key), keys)
     for key in required:
         if key not in table:
             raise FormatError(where, f"has no {key!r}", f"add {key} = ...")
+    return {
+        key: checked(f"{where}: {key}", table[key], kind)
+        for key, kind in keys.items()
+        if key in table
+    }
 
 
-def positive(where: str, key: str, value: object, least: float = 0.0, hint: str = "") -> float:
+def checked(name: str, value: Any, kind: Kind) -> Any:
+    """Return the value called `name` if it is of its kind (:func:`read_table`)."""
+    if isinstance(kind, tuple):
+        if value not in kind:
+            raise UnknownNameError(name, str(value), kind)
+        return value
+    fits = isinstance(value, int | float if kind is float else kind)
+    if not fits or isinstance(value, bool) != (kind is bool):
+        raise InputError(f"{name} = {shown(value)}", *_MISFITS[kind])
+    if kind is float and not abs(value) < _BOUND:
+        raise InputError(f"{name} = {shown(value)}", "must be finite", "correct it")
+    return float(value) if kind is float else value
+
+
+def positive(name: str, value: object, least: float = 0.0, hint: str = "") -> float:
     """Return `value` as a float if it is a finite number above `least`.
 
     `hint` becomes the remedy: the usual slip is a number in GB or TFLOP/s.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{where}: {key} = {value!r}", "is not a number", "write a number")
-    if not math.isfinite(value) or value <= least:
+    number: float = checked(name, value, float)
+    if number <= least:
         bound = "positive" if least == 0 else f"above {least:g}"
-        raise InputError(
-            f"{where}: {key} = {value!r}", f"must be finite and {bound}", hint or "correct it"
-        )
-    return float(value)
+        raise InputError(f"{name} = {value!r}", f"must be finite and {bound}", hint or "correct it")
+    return number
 
 
-def whole(where: str, key: str, value: object) -> int:
-    """Return a field that must be a whole number of at least zero."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(
-            f"{where}: {key} = {value!r}", "is not a whole number >= 0", "correct the field"
-        )
-    return value
+def split_sources(
+    where: str, table: Table, keys: Iterable[str], source: str
+) -> tuple[dict[str, object], tuple[Sourced, ...]]:
+    """Return a table with bare values, and the origins of the values under `keys`.
 
-
-def flag(where: str, table: Table, key: str) -> bool:
-    """Return a field that must be true or false; false where it is left out."""
-    value = table.get(key, False)
-    if not isinstance(value, bool):
-        raise InputError(f"{where}: {key} = {value!r}", "is not true or false", "write true")
-    return value
-
-
-def text(where: str, table: Table, key: str, default: str) -> str:
-    """Return a string field."""
-    value = table.get(key, default)
-    if not isinstance(value, str):
-        raise InputError(f"{where}: {key} = {value!r}", "is not text", "put it in quotes")
-    return value
-
-
-def one_of(where: str, value: object, known: tuple[Text, ...]) -> Text:
-    """Return `value` as one of the known texts."""
-    for one in known:
-        if one == value:
-            return one
-    raise UnknownNameError(where, str(value), known)
-
-
-def as_evidence(where: str, table: Table) -> Evidence:
-    """Return the table's `evidence`, ``assumed`` if it says none."""
-    return one_of(f"{where}: evidence", table.get("evidence", "assumed"), ORDER)
-
-
-def quantity(where: str, key: str, raw: object, default_source: str) -> tuple[object, Sourced]:
-    """Split a bare value, or a ``{value, evidence, source}`` table, into value and origin.
-
-    A bare value is assumed: somebody wrote it down without saying why.
+    What a ``{value, evidence, source}`` table does not say, and a bare value, is assumed and from
+    `source`: somebody wrote it down without saying why.
     """
-    if not isinstance(raw, Mapping):
-        return raw, Sourced(key, "assumed", default_source)
-    place = f"{where}: {key}"
-    check_keys(place, raw, ("value", "evidence", "source"), ("value",))
-    source = raw.get("source", default_source)
-    return raw["value"], Sourced(key, as_evidence(place, raw), str(source))
+    bare, origins = dict(table), []
+    for key in keys:
+        about: dict[str, Any] = {}
+        raw = table.get(key)
+        if isinstance(raw, Mapping):
+            about = read_table(f"{where}: {key}", raw, _SOURCED, ("value",))
+            bare[key] = about["value"]
+        if key in table:
+            evidence = about.get("evidence", "assumed")
+            origins.append(Sourced(key, evidence, about.get("source", source)))
+    return bare, tuple(origins)

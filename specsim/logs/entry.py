@@ -115,7 +115,7 @@ class LogRow:
     duration_s: float | None = None
     # The accept length is this row's own (cell), this run's, or the server's life's (pooled).
     accept_length_scope: Literal["cell", "run", "pooled"] = "cell"
-    extra: Mapping[str, float] = field(default_factory=dict)  # e.g. ttft_p99_s
+    extra: Mapping[str, float] = field(default_factory=dict)  # e.g. input_cached
 
 
 @dataclass(frozen=True, slots=True)

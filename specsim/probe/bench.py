@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from specsim.probe.device import DTYPES, free_bytes, import_torch
 from specsim.probe.document import Device, Dtype
@@ -28,33 +28,20 @@ BLOCK = 1 << 20  # random numbers that are drawn; larger tensors repeat them
 WEIGHT_SD = 0.02
 
 
-class Timer(Protocol):
-    """A stopwatch of one device."""
-
-    graphs: bool  # whether every step so far ran as a CUDA graph
-    notes: list[str]  # what could not, and why
-
-    def prepare(self, step: Step) -> Step:
-        """Warm a step up and return what runs it: a captured graph, or the step itself."""
-
-    def times(self, steps: Sequence[Step], repeats: int) -> list[list[float]]:
-        """Run prepared steps in turn, `repeats` times; seconds by step."""
-
-
-class CpuTimer:
-    """Wall-clock times; the step runs as it is."""
+class Timer:
+    """A stopwatch of one device: here the wall clock, and the step runs as it is."""
 
     def __init__(self) -> None:
-        self.graphs = False
-        self.notes: list[str] = []
+        self.graphs = False  # whether every step so far ran as a CUDA graph
+        self.notes: list[str] = []  # what could not, and why
 
     def prepare(self, step: Step) -> Step:
-        """Warm up once."""
+        """Warm a step up and return what runs it: the step itself, or a captured graph."""
         step()
         return step
 
     def times(self, steps: Sequence[Step], repeats: int) -> list[list[float]]:
-        """Run the steps in turn; seconds by step."""
+        """Run prepared steps in turn, `repeats` times; seconds by step."""
         found: list[list[float]] = [[] for _ in steps]
         for _ in range(repeats):
             for step, times in zip(steps, found, strict=True):
@@ -64,16 +51,16 @@ class CpuTimer:
         return found
 
 
-class CudaTimer:
+class CudaTimer(Timer):
     """CUDA events around replays of captured graphs."""
 
     def __init__(self, device: torch.device, cache_bytes: float) -> None:
+        super().__init__()
+        self.graphs = True
         self._torch = torch = import_torch()
         self._device = device
         size = int(max(COVER_BYTES, 2 * cache_bytes))
         self._cover = torch.empty(size, dtype=torch.uint8, device=device)
-        self.graphs = True
-        self.notes: list[str] = []
 
     def prepare(self, step: Step) -> Step:
         """Warm up on a side stream and capture; the step itself where that fails."""
@@ -152,18 +139,13 @@ class Bench:
 
     @classmethod
     def of(
-        cls,
-        device: torch.device,
-        about: Device,
-        dtype: Dtype,
-        memory_bytes: float | None,
-        seed: int,
+        cls, device: torch.device, about: Device, dtype: Dtype, memory: float | None, seed: int
     ) -> Bench:
         """Set up a device; without a bound, most of the free memory may be taken."""
         cache, free = about.cache_bytes, free_bytes(device)
-        timer = CudaTimer(device, cache) if device.type == "cuda" else CpuTimer()
+        timer = CudaTimer(device, cache) if device.type == "cuda" else Timer()
         fill = Filler(device, getattr(import_torch(), DTYPES[dtype]), seed)
-        memory = free if memory_bytes is None else min(free, memory_bytes)
+        memory = free if memory is None else min(free, memory)
         return cls(device, timer, fill, fill.dtype.itemsize, memory, cache)
 
 

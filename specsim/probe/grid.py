@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from specsim.errors import InputError
 from specsim.probe.bench import Sample
 from specsim.probe.document import StepPoint
-from specsim.probe.shapes import LayerShape, StackShape
+from specsim.probe.shapes import Layers, LayerShape, StackShape
 
 CONTEXT = 1024  # KV tokens of each request, where they are not what is varied
 TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -37,19 +37,6 @@ class Point:
     def tokens(self) -> int:
         """Tokens of the forward."""
         return self.batch * self.width
-
-
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """How many layers of a kind are built, and how many the model has.
-
-    A point is timed over all that were built and over `small` of them: the difference is what a
-    layer costs, the rest what a forward costs besides its layers.
-    """
-
-    built: int
-    small: int
-    whole: int
 
 
 def coarse_first(values: Sequence[int]) -> tuple[int, ...]:
@@ -100,15 +87,14 @@ def extend_points(tokens: Sequence[int] = TOKENS, context_len: int = CONTEXT) ->
 
 
 def layers_that_fit(
-    layer: LayerShape,
-    whole: int,
+    layers: Layers,
     around_bytes: float,
     memory_bytes: float,
     cache_bytes: float,
     number_bytes: int,
     most: int = MOST_LAYERS,
 ) -> Layers:
-    """Choose how many layers to build.
+    """Choose how many of the layers to build.
 
     At least `most` (or all there are), more where they would fit into the cache, fewer where
     memory is short; half of the memory is left for the KV cache and activations.
@@ -122,27 +108,26 @@ def layers_that_fit(
     --------
     >>> from specsim.architecture import load_model
     >>> from specsim.probe.shapes import target_shape
-    >>> small = target_shape(load_model("smollm2-135m")).groups[0][0]
-    >>> layers_that_fit(small, 30, 0, 1e9, 50e6, 2)
-    Layers(built=29, small=14, whole=30)
+    >>> (small,) = target_shape(load_model("smollm2-135m")).groups
+    >>> small.whole, layers_that_fit(small, 0, 1e9, 50e6, 2).built
+    (30, 29)
     """
-    size = layer.params * number_bytes
+    size = layers.shape.params * number_bytes
     wanted = max(most, int(CACHE_FACTOR * cache_bytes // size) + 1)
     room = int((memory_bytes / 2 - around_bytes) // size)
-    built = min(whole, wanted, room)
+    built = min(layers.whole, wanted, room)
     if built < 1:
         raise InputError(
             f"{memory_bytes / 1e9:.3g} GB of memory",
             f"do not hold one layer of {size / 1e9:.3g} GB, the head and a KV cache",
             "raise --max-memory-gb, or probe a share of the model with --tp",
         )
-    return Layers(built, built // 2, whole)
+    return replace(layers, built=built)
 
 
 def fitted_points(
     points: Sequence[Point],
     stack: StackShape,
-    layer: LayerShape,
     layers: Layers,
     memory_bytes: float,
     number_bytes: int,
@@ -155,8 +140,8 @@ def fitted_points(
     """
     kept: list[Point] = []
     for point in points:
-        left = memory_bytes - activation_bytes(point, stack, layer, number_bytes)
-        per_token = point.batch * layers.built * layer.kv_numbers * number_bytes
+        left = memory_bytes - activation_bytes(point, stack, layers.shape, number_bytes)
+        per_token = point.batch * layers.built * layers.shape.kv_numbers * number_bytes
         longest = int(left // per_token) if left > 0 else 0
         fits = max(point.width, min(point.context_len, longest))
         if longest < point.width or (fits < point.context_len != base_context):
@@ -197,7 +182,11 @@ class Timed:
 
         Examples
         --------
-        >>> timed = Timed.of(Sample(9.0, 0.0, 9), Sample(5.0, 0.0, 9), Layers(4, 2, 32))
+        >>> from specsim.architecture import load_model
+        >>> from specsim.probe.shapes import target_shape
+        >>> (layers,) = target_shape(load_model("llama-3.1-8b")).groups
+        >>> four = replace(layers, built=4)
+        >>> timed = Timed.of(Sample(9.0, 0.0, 9), Sample(5.0, 0.0, 9), four)
         >>> timed.layer_s, timed.fixed_s
         (2.0, 1.0)
         """

@@ -19,8 +19,8 @@ import numpy as np
 from specsim.probe.bench import Filler, Step
 from specsim.probe.device import import_torch
 from specsim.probe.document import MoeKind
-from specsim.probe.grid import Layers, Point
-from specsim.probe.shapes import LayerShape, StackShape
+from specsim.probe.grid import Point
+from specsim.probe.shapes import Layers, LayerShape, StackShape
 
 if TYPE_CHECKING:
     import torch
@@ -37,9 +37,8 @@ class Routing:
 
     rows: Tensor  # row of the activations of each (token, expert) pair
     ends: Tensor  # where each expert's pairs end, int32, one per expert
-    bounds: tuple[
-        tuple[int, int, int], ...
-    ]  # (expert, first pair, end) of the touched, on the host
+    # (expert, first pair, end) of the touched, on the host
+    bounds: tuple[tuple[int, int, int], ...]
 
 
 def draw_experts(
@@ -184,7 +183,6 @@ class Model:
     def __init__(
         self,
         stack: StackShape,
-        layer: LayerShape,
         layers: Layers,
         fill: Filler,
         moe: MoeKind | None,
@@ -192,9 +190,9 @@ class Model:
         cache_tokens: int,
         around: bool,
     ) -> None:
-        self._stack, self._shape, self._fill = stack, layer, fill
+        self._stack, self._shape, self._fill = stack, layers.shape, fill
         self._torch = import_torch()
-        self._layers = [Layer(layer, fill, moe, cache_tokens) for _ in range(layers.built)]
+        self._layers = [Layer(layers.shape, fill, moe, cache_tokens) for _ in range(layers.built)]
         self._around: dict[str, Tensor] = {}
         if around:
             self._around = {name: fill(*size) for name, size in stack.around.items()}

@@ -91,7 +91,7 @@ def _products(
     bench: Bench, stack: StackShape, tokens: Sequence[int], deadline: Deadline
 ) -> list[Gemm]:
     """Products with the largest dense matrix of a layer and with the head."""
-    layer = stack.groups[0][0]
+    layer = stack.groups[0].shape
     shapes = [("head", stack.vocab, stack.hidden)]
     if layer.ffn:
         shapes.append(("gate_up", 2 * layer.ffn, layer.hidden))

@@ -17,7 +17,6 @@ from specsim.probe.grid import (
     CONTEXTS,
     MOST_LAYERS,
     TOKENS,
-    Layers,
     Point,
     Timed,
     activation_bytes,
@@ -30,7 +29,7 @@ from specsim.probe.grid import (
 )
 from specsim.probe.layers import Model, Routing, draw_experts, moe_kind, route
 from specsim.probe.rates import GEMM_TOKENS, measure_allreduce, measure_rates
-from specsim.probe.shapes import LayerShape, StackShape
+from specsim.probe.shapes import Layers, LayerShape, StackShape
 
 if TYPE_CHECKING:
     import torch
@@ -192,13 +191,13 @@ class _Run:
     def stack(self, forward: _Forward, deadline: Deadline) -> Stack:
         """Time a forward: each kind of layer by itself, the most frequent with what is around."""
         stack, bench = forward.shape, self.bench
-        routed = any(layer.experts for layer, _ in stack.groups)
+        routed = any(layers.shape.experts for layers in stack.groups)
         moe = moe_kind(bench.device, bench.fill.dtype) if routed else None
         kinds, points = self._fitting(forward)
         found = []
-        for index in range(len(kinds)):
+        for index, layers in enumerate(kinds):
             part = deadline.share(1.0 / (len(kinds) - index))
-            found.append(self._timed(stack, index, kinds[index], moe, points, part))
+            found.append(self._timed(stack, layers, moe, points, part, around=index == 0))
             devices.release(bench.device)
         joined = joined_points(kinds, found)
         for reason, missing in (
@@ -224,28 +223,29 @@ class _Run:
         stack, points, bench, request = forward.shape, forward.points, self.bench, self.request
         size, memory, cache = bench.number_bytes, bench.memory_bytes, bench.cache_bytes
         chosen = []
-        for index, (layer, whole) in enumerate(stack.groups):
+        for index, kind in enumerate(stack.groups):
             around = stack.around_params * size if index == 0 else 0
-            beside = around + activation_bytes(Point(1, 1, 1), stack, layer, size)
-            layers = layers_that_fit(layer, whole, beside, memory, cache, size, request.layers)
-            left = memory - around - layers.built * layer.params * size
-            points = fitted_points(points, stack, layer, layers, left, size, request.context_len)
+            beside = around + activation_bytes(Point(1, 1, 1), stack, kind.shape, size)
+            layers = layers_that_fit(kind, beside, memory, cache, size, request.layers)
+            left = memory - around - layers.built * kind.shape.params * size
+            points = fitted_points(points, stack, layers, left, size, request.context_len)
             chosen.append(layers)
         return chosen, points
 
     def _timed(
         self,
         stack: StackShape,
-        kind: int,
         layers: Layers,
         moe: MoeKind | None,
         points: Sequence[Point],
         deadline: Deadline,
+        *,
+        around: bool,
     ) -> dict[Point, Timed]:
         """Time every point over the layers of one kind."""
-        layer, around = stack.groups[kind][0], kind == 0
+        layer = layers.shape
         cache = max((p.batch * layer.seen(p.context_len) for p in points), default=0)
-        model = Model(stack, layer, layers, self.bench.fill, moe, cache_tokens=cache, around=around)
+        model = Model(stack, layers, self.bench.fill, moe, cache_tokens=cache, around=around)
         counts = (layers.built, layers.small) if layers.small or around else (layers.built,)
         found: dict[Point, Timed] = {}
         done: list[tuple[int, float]] = []

@@ -75,12 +75,30 @@ class LayerShape:
         return min(context_len, self.window) if self.window else context_len
 
 
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of one shape.
+
+    A point is timed over all that are built and over `small` of them: the difference is what a
+    layer costs, the rest what a forward costs besides its layers.
+    """
+
+    shape: LayerShape
+    whole: int  # that the model has
+    built: int = 0
+
+    @property
+    def small(self) -> int:
+        """Layers of the shorter forward."""
+        return self.built // 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackShape:
     """A whole forward: layers of one or more kinds, the most frequent first, and what is around."""
 
     id: str  # of the model or drafter
-    groups: tuple[tuple[LayerShape, int], ...]  # (layer, how many the model has)
+    groups: tuple[Layers, ...]
     vocab: int  # rows of the LM head on one GPU
     front: int = 0  # width that a projection to `hidden` before the layers reads; 0 for none
     head_per_request: bool = False  # only one row per request goes to the head (a draft extend)
@@ -88,7 +106,7 @@ class StackShape:
     @property
     def hidden(self) -> int:
         """Width."""
-        return self.groups[0][0].hidden
+        return self.groups[0].shape.hidden
 
     @property
     def around(self) -> dict[str, tuple[int, ...]]:
@@ -118,8 +136,8 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     Examples
     --------
     >>> from specsim.architecture import load_model
-    >>> ((layer, count),) = target_shape(load_model("llama-3.1-8b")).groups
-    >>> count, round(layer.params / 1e6)
+    >>> (layers,) = target_shape(load_model("llama-3.1-8b")).groups
+    >>> layers.whole, round(layers.shape.params / 1e6)
     (32, 218)
     """
     if model.linear_layers:
@@ -142,7 +160,7 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     share = model.sliding_layers / model.layers
     kinds = [(replace(kind, window=model.sliding_window), round(n * share)) for kind, n in groups]
     kinds += [(kind, n - round(n * share)) for kind, n in groups]
-    kept = sorted((kind for kind in kinds if kind[1] > 0), key=lambda kind: -kind[1])
+    kept = sorted((Layers(kind, n) for kind, n in kinds if n), key=lambda layers: -layers.whole)
     return StackShape(id=model.id, groups=tuple(kept), vocab=_split(model.vocab, tp))
 
 
@@ -157,7 +175,7 @@ def draft_shapes(
         return None
     whole = target_shape(draft.shape, tp)
     first = draft.shape.qkv_inputs * draft.hidden
-    groups = tuple((replace(layer, inputs=first), count) for layer, count in whole.groups)
+    groups = tuple(replace(g, shape=replace(g.shape, inputs=first)) for g in whole.groups)
     input_width = draft.input_params // draft.hidden
     step = replace(whole, id=draft.id, groups=groups, front=input_width)
     if draft.kind == "standalone":

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from specsim.acceptance import Acceptance
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
 from specsim.profile.profile import FitRecord, Profile
-from specsim.server import setup_from_mapping, setup_from_shipped, setup_to_mapping
+from specsim.server import setup_from_mapping, setup_to_mapping
 from specsim.textfile import read_text, write_text
 from specsim.uncertainty import Parameter
 
@@ -58,7 +58,7 @@ def load_profile(profile: str | Path | None = None) -> Profile:
     path = Path(name)
     if name in profile_names():
         shipped = resources.files("specsim") / "profiles" / f"{name}.toml"
-        return profile_from_toml(shipped.read_text(encoding="utf-8"), name, shipped=True)
+        return profile_from_toml(shipped.read_text(encoding="utf-8"), name)
     if path.suffix != ".toml" and not path.exists():
         raise UnknownNameError(
             "profile", name, profile_names(), f"use one of {', '.join(profile_names())}, or a file"
@@ -66,8 +66,8 @@ def load_profile(profile: str | Path | None = None) -> Profile:
     return profile_from_toml(read_text(path, "a profile.toml"), name)
 
 
-def profile_from_toml(text: str, origin: str, *, shipped: bool = False) -> Profile:
-    """Parse a profile; the setup of one that ships is taken as it stands.
+def profile_from_toml(text: str, origin: str) -> Profile:
+    """Parse a profile.
 
     Raises
     ------
@@ -82,9 +82,7 @@ def profile_from_toml(text: str, origin: str, *, shipped: bool = False) -> Profi
     try:
         return Profile(
             str(document["name"]),
-            setup_from_shipped(document["setup"])
-            if shipped
-            else setup_from_mapping(document["setup"], origin),
+            setup_from_mapping(document["setup"], origin),
             tuple(_record(Parameter, row, origin) for row in document["parameters"]),
             _correlation(document["correlation"]),
             tuple(_record(Acceptance, row, origin) for row in document["acceptance"]),

@@ -4,11 +4,9 @@ from specsim.server.reading import (
     SCHEMA,
     read_setup,
     setup_from_mapping,
-    setup_from_shipped,
     setup_to_mapping,
 )
 from specsim.server.spec import (
-    CurrentSetting,
     DraftSpec,
     HardwareSpec,
     ModelSpec,
@@ -18,7 +16,6 @@ from specsim.server.spec import (
 
 __all__ = [
     "SCHEMA",
-    "CurrentSetting",
     "DraftSpec",
     "HardwareSpec",
     "ModelSpec",
@@ -26,6 +23,5 @@ __all__ = [
     "SourceSpec",
     "read_setup",
     "setup_from_mapping",
-    "setup_from_shipped",
     "setup_to_mapping",
 ]

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from datetime import date
 from functools import cache
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from specsim.engine import ENGINES
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import Gpu, gpu_from_table, load_gpu
-from specsim.library import is_file
-from specsim.server.spec import REQUIRED, SECTIONS, CurrentSetting, Setup, WorkloadSpec
+from specsim.library import Kind, checked, is_file
+from specsim.server.spec import REQUIRED, SECTIONS, Setup, workload_table
 from specsim.textfile import read_toml, shown
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
 
 SCHEMA = "specsim.setup/1"
 
@@ -79,27 +76,21 @@ def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup")
     try:
         return Setup(**sections)
     except InputError as error:
-        raise _in_file(str(origin), error) from None
-
-
-def setup_from_shipped(mapping: Mapping[str, Any]) -> Setup:
-    """Return a mapping that specsim wrote itself as a Setup, its types unchecked.
-
-    Only for the profiles that ship: a test reads them with :func:`setup_from_mapping` too, which
-    costs a third of a second more (pydantic).
-    """
-    sections = {name: mapping[name] for name in SECTIONS if name in mapping}
-    return Setup(**{name: _made(name, _read(table)) for name, table in sections.items()})
+        raise _in_file(f"{origin}:", error) from None
 
 
 def setup_to_mapping(setup: Setup) -> dict[str, Any]:
     """Return the plain mapping that :func:`setup_from_mapping` reads back to the same Setup."""
     mapping: dict[str, Any] = {"schema": SCHEMA}
     for name in SECTIONS:
-        section = WorkloadSpec.of(setup.workload) if name == "workload" else getattr(setup, name)
-        if section is not None:
-            values = ((f.name, getattr(section, f.name)) for f in fields(section))
-            mapping[name] = {k: _plain(v) for k, v in values if v is not None and v != ""}
+        section = getattr(setup, name)
+        if name == "workload":
+            values = workload_table(section)
+        elif section is not None:
+            values = {key: getattr(section, key) for key in _kinds(name)}
+        else:
+            continue
+        mapping[name] = {k: _plain(v) for k, v in values.items() if v is not None and v != ""}
     return mapping
 
 
@@ -114,55 +105,67 @@ def _plain(value: object) -> object:
 
 def _section(name: str, raw: object, origin: str | Path) -> Any:
     """Check one section of the file and return what it says."""
-    from pydantic import ValidationError  # here: a profile that ships does not need it
-
     where = f"{origin}: [{name}]"
     if not isinstance(raw, Mapping):
         raise FormatError(where, "must be a table", f"write [{name}] and its keys below")
-    table = {key: value for key, value in raw.items() if not _is_blank(value)}
+    blank = {key for key, v in raw.items() if v is None or (isinstance(v, str) and not v.strip())}
+    table = {key: value for key, value in raw.items() if key not in blank}
     if isinstance(origin, Path):
         for key in PATHS.get(name, ()):
             given = table.get(key)
             if isinstance(given, str) and (key == "config" or is_file(given)):
                 table[key] = str(origin.parent / Path(given).expanduser())
+    kinds = _kinds(name)
+    for key in table:
+        if key not in kinds:
+            raise _unknown_key(origin, name, key)
+    for key, argument in signature(SECTIONS[name]).parameters.items():
+        if argument.default is Parameter.empty and key not in table:
+            raise FormatError(f"{where} {key}", "is missing", f"add {key} to [{name}]")
     try:
-        checked = _schema(name).model_validate(_read(table))
-        return _made(name, {key: getattr(checked, key) for key in checked.model_fields_set})
-    except ValidationError as error:
-        raise _complaint(origin, name, error) from None
+        return SECTIONS[name](**{k: _value(k, v, kinds[k]) for k, v in table.items()})
     except InputError as error:
         raise _in_file(where, error) from None
 
 
-def _read(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a section with those that the file writes otherwise turned round."""
-    return {key: READ[key](value) if key in READ else value for key, value in table.items()}
+@cache
+def _kinds(name: str) -> dict[str, Kind]:
+    """Return what each key of a section may hold: the types of its arguments."""
+    hints = get_type_hints(SECTIONS[name])
+    return {key: _kind(hint) for key, hint in hints.items() if key != "return"}
 
 
-def _made(name: str, values: dict[str, Any]) -> Any:
-    """Return what a section stands for: mostly its dataclass."""
-    section = SECTIONS[name](**values)
-    if isinstance(section, CurrentSetting):
-        return section.setting
-    return section.workload if isinstance(section, WorkloadSpec) else section
+def _kind(hint: Any) -> Any:
+    """Return the kind of a field: of ``X | None`` the first, as None is a key left out."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return _kind(get_args(hint)[0]) if get_args(hint) else hint
 
 
-def _gpu(value: object) -> object:
-    """Return a GPU of the user's own, in a table or a file; an id as it stands."""
+def _value(key: str, value: object, kind: Kind) -> object:
+    """Return the checked value of a key, turned round where the file writes it otherwise."""
+    if key == "gpu" and not isinstance(value, str):
+        return _own_gpu(value)
+    if key == "allreduce" and not isinstance(value, str):
+        return _pairs(value)
+    if isinstance(value, date):  # TOML has a type for it
+        value = value.isoformat()
+    found = checked(key, value, kind)
+    return load_gpu(found) if key == "gpu" and is_file(found) else found
+
+
+def _own_gpu(value: object) -> Gpu:
+    """Return a GPU of the user's own from its table."""
     if isinstance(value, Mapping):
         return gpu_from_table(value)
-    if isinstance(value, str):
-        return load_gpu(value) if is_file(value) else value
     if isinstance(value, Gpu):
         return value
     given = f"gpu = {shown(value)}"
     raise InputError(given, "is neither a library id nor a table", "put the id in quotes")
 
 
-def _allreduce(value: object) -> object:
+def _pairs(value: object) -> tuple[tuple[int, float], ...]:
     """Turn a table of bytes -> seconds into pairs in order of bytes."""
-    if isinstance(value, str):
-        return value
     if not isinstance(value, Mapping) or not value:
         raise InputError(
             f"allreduce = {shown(value)}",
@@ -180,66 +183,16 @@ def _allreduce(value: object) -> object:
     return tuple(sorted((int(size), float(seconds)) for size, seconds in value.items()))
 
 
-def _iso(value: object) -> object:
-    """Write a TOML date as text."""
-    return value.isoformat() if isinstance(value, date) else value
-
-
-READ = {"gpu": _gpu, "allreduce": _allreduce, "date": _iso}
-"""What the value of a key is turned into before its type is checked."""
-
-
-def _is_blank(value: object) -> bool:
-    return isinstance(value, str) and not value.strip()
-
-
-@cache
-def _schema(name: str) -> type[BaseModel]:
-    """Return the types of a section as pydantic checks them: strictly, and no other keys."""
-    from pydantic import ConfigDict, create_model
-
-    section = SECTIONS[name]
-    hints = get_type_hints(section)
-    keys: dict[str, Any] = {
-        f.name: (hints[f.name], ... if f.default is MISSING else None) for f in fields(section)
-    }
-    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return create_model(section.__name__, __config__=config, **keys)
-
-
-def _complaint(origin: str | Path, section: str, error: ValidationError) -> InputError:
-    """Return the first complaint of pydantic as one line; unknown keys go first.
-
-    An unknown key is often the misspelt one that another complaint misses.
-    """
-    details = error.errors(include_url=False)
-    first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
-    key, given = str(first["loc"][0]), first["input"]
-    where = f"{origin}: [{section}] {key}"
-    match first["type"]:
-        case "extra_forbidden":
-            return _unknown_key(origin, section, key)
-        case "missing":
-            return FormatError(where, "is missing", f"add {key} to [{section}]")
-        case "literal_error" if isinstance(given, str):
-            known = re.findall(r"'([^']*)'", first["ctx"]["expected"])
-            return UnknownNameError(where, given, known)
-    reason = first["msg"].replace("Input should be", "must be")
-    quotes = first["type"] == "string_type"
-    remedy = "put it in quotes" if quotes else "leave it out for the default"
-    return FormatError(f"{where} = {shown(given)}", reason, remedy)
-
-
 def _in_file(where: str, error: SpecsimError) -> InputError:
     """Return the same complaint with the file and the key in front."""
     if isinstance(error, UnknownNameError):
-        return UnknownNameError(f"{where}: {error.kind}", error.name, error.known)
-    return FormatError(f"{where}: {error.value}", error.reason, error.remedy)
+        return UnknownNameError(f"{where} {error.kind}", error.name, error.known)
+    return FormatError(f"{where} {error.value}", error.reason, error.remedy)
 
 
 def _unknown_key(origin: str | Path, section: str, key: str | None) -> UnknownNameError:
     """Return the error of a key that its section, or a section that the file, does not have."""
-    known = {name: [f.name for f in fields(cls)] for name, cls in SECTIONS.items()}
+    known = {name: list(_kinds(name)) for name in SECTIONS}
     name = section if key is None else key
     homes = [other for other, keys in known.items() if name in keys]
     remedy = f"it belongs in [{homes[0]}]" if homes else None

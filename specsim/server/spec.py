@@ -1,14 +1,15 @@
-"""What a setup.toml says: one frozen dataclass per section.
+"""What a setup.toml says, by section: each one's arguments are its keys.
 
-Their annotations are the schema that pydantic checks at the boundary (``reading``); their ranges
-they check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay strings: what they
+Their annotations are the schema that is checked at the boundary (``reading``); their ranges they
+check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay strings: what they
 stand for is the business of the hardware and architecture modules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from specsim.engine import EngineSpec, at_least
 from specsim.errors import InputError
@@ -31,7 +32,7 @@ class HardwareSpec:
     allreduce: AllReduce | tuple[tuple[int, float], ...] = "nccl"
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "gpu_count")
+        at_least(1, gpu_count=self.gpu_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ModelSpec:
     weight_bytes: float | None = None  # overrides the derived size of all weights
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "weight_bytes")
+        at_least(1, weight_bytes=self.weight_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,98 +57,76 @@ class DraftSpec:
     layers: int | None = None  # that are kept of a model that drafts, where it is cut short
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "layers")
+        at_least(1, layers=self.layers)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadSpec:
-    """The requests, where an observation or a command does not say, as written; means in tokens.
+def workload_of(
+    input_len: float = 1024.0,
+    output_len: float = 512.0,
+    input_cached: float = 0.0,
+    input_len_cv: float = 0.0,
+    output_len_cv: float = 0.0,
+    dataset: str = "",
+    temperature: float = 0.0,
+    evidence: Evidence = "assumed",
+) -> Workload:
+    """Return the requests, where an observation or a command does not say, as written.
 
-    `input_len_cv` and `output_len_cv` (coefficients of variation, 0 for fixed lengths) extend the
-    format. The lengths are ``assumed`` unless `evidence` says better.
+    Lengths are means in tokens; `input_len_cv` and `output_len_cv` are coefficients of variation,
+    0 for fixed lengths.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or more prompt tokens are cached than there are.
     """
+    at_least(1, output_len=output_len)
+    at_least(0, input_len=input_len, input_cached=input_cached, temperature=temperature)
+    at_least(0, input_len_cv=input_len_cv, output_len_cv=output_len_cv)
+    inputs, outputs = Lengths(input_len, input_len_cv), Lengths(output_len, output_len_cv)
+    return Workload(inputs, outputs, input_cached, dataset, temperature, evidence)
 
-    input_len: float = 1024.0
-    output_len: float = 512.0
-    input_cached: float = 0.0
-    input_len_cv: float = 0.0
-    output_len_cv: float = 0.0
-    dataset: str = ""
-    temperature: float = 0.0
-    evidence: Evidence = "assumed"
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, "output_len")
-        at_least(self, 0, "input_len", "input_cached", "input_len_cv", "output_len_cv")
-        at_least(self, 0, "temperature")
+USUAL_WORKLOAD = workload_of()
 
-    @classmethod
-    def of(cls, workload: Workload) -> WorkloadSpec:
-        """Return how a workload is written."""
-        return cls(
-            workload.input_len.mean,
-            workload.output_len.mean,
-            workload.input_cached,
-            workload.input_len.cv,
-            workload.output_len.cv,
-            workload.dataset,
-            workload.temperature,
-            workload.evidence,
+
+def workload_table(workload: Workload) -> dict[str, object]:
+    """Return what :func:`workload_of` makes the same workload of."""
+    return {
+        "input_len": workload.input_len.mean,
+        "output_len": workload.output_len.mean,
+        "input_cached": workload.input_cached,
+        "input_len_cv": workload.input_len.cv,
+        "output_len_cv": workload.output_len.cv,
+        "dataset": workload.dataset,
+        "temperature": workload.temperature,
+        "evidence": workload.evidence,
+    }
+
+
+def setting_of(
+    algorithm: str,
+    topk: int | None = None,
+    num_steps: int | None = None,
+    num_draft_tokens: int | None = None,
+    scheduler: Scheduler = "auto",
+) -> SpecSetting:
+    """Return the setting that runs today: topk 1 and a full tree where they are not stated.
+
+    Raises
+    ------
+    InputError
+        If the numbers contradict each other or the algorithm.
+    """
+    at_least(0, topk=topk, num_steps=num_steps, num_draft_tokens=num_draft_tokens)
+    known, numbers = parse_algorithm(algorithm), (topk, num_steps, num_draft_tokens)
+    if known == "none" and numbers not in {(None, None, None), (0, 0, 0)}:
+        topk, num_steps, num_draft_tokens = (
+            least if number is None else number
+            for least, number in zip((1, 0, 1), numbers, strict=True)
         )
-
-    @property
-    def workload(self) -> Workload:
-        """The same as the solvers take it.
-
-        Raises
-        ------
-        InputError
-            If more prompt tokens are cached than there are, or a cv is above 10.
-        """
-        return Workload(
-            Lengths(self.input_len, self.input_len_cv),
-            Lengths(self.output_len, self.output_len_cv),
-            self.input_cached,
-            self.dataset,
-            self.temperature,
-            self.evidence,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentSetting:
-    """The setting that runs today, as written."""
-
-    algorithm: str
-    topk: int | None = None
-    num_steps: int | None = None
-    num_draft_tokens: int | None = None
-    scheduler: Scheduler = "auto"
-
-    def __post_init__(self) -> None:
-        at_least(self, 0, "topk", "num_steps", "num_draft_tokens")
-
-    @property
-    def setting(self) -> SpecSetting:
-        """The same, checked, with topk 1 and a full tree where they are not stated.
-
-        Raises
-        ------
-        InputError
-            If the numbers contradict each other or the algorithm.
-        """
-        algorithm = parse_algorithm(self.algorithm)
-        numbers = (self.topk, self.num_steps, self.num_draft_tokens)
-        if algorithm == "none" and numbers not in {(None, None, None), (0, 0, 0)}:
-            topk, steps, tokens = numbers
-            return SpecSetting(
-                algorithm,
-                1 if topk is None else topk,
-                0 if steps is None else steps,
-                1 if tokens is None else tokens,
-                self.scheduler,
-            )
-        return SpecSetting.of(*numbers, algorithm, self.scheduler)
+        return SpecSetting(known, topk, num_steps, num_draft_tokens, scheduler)
+    return SpecSetting.of(*numbers, known, scheduler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +151,7 @@ class Setup:
     model: ModelSpec
     engine: EngineSpec
     draft: DraftSpec | None = None
-    workload: Workload = WorkloadSpec().workload
+    workload: Workload = USUAL_WORKLOAD
     current: SpecSetting | None = None
     source: SourceSpec = SourceSpec()
 
@@ -185,15 +164,15 @@ class Setup:
             )
 
 
-SECTIONS: dict[str, type] = {
+SECTIONS: dict[str, Callable[..., Any]] = {
     "hardware": HardwareSpec,
     "model": ModelSpec,
     "draft": DraftSpec,
     "engine": EngineSpec,
-    "workload": WorkloadSpec,
-    "current": CurrentSetting,
+    "workload": workload_of,
+    "current": setting_of,
     "source": SourceSpec,
 }
-"""The sections of the file, in its order."""
+"""The sections of the file, in its order: what their keys are the arguments of."""
 
 REQUIRED = ("hardware", "model", "engine")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from specsim.architecture import load_draft, load_model
 from specsim.cost import AllReduce, CostModel, fit_allreduce
-from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity, plan_run
+from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
 from specsim.errors import InputError
 from specsim.evidence import Evidence
 from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
@@ -70,13 +71,21 @@ class System:
         max_running_requests: int | None = None,
         what_if: bool = False,
     ) -> RunPlan:
-        """Return what the engine does with a setting; other version or cap where given."""
+        """Return what the engine does with a setting; other version or cap where given.
+
+        A what-if models the setting as it was asked for where the engine would refuse or change it.
+
+        Raises
+        ------
+        EngineRefusal
+            If the engine refuses the setting and it is not a what-if.
+        """
         engine = self.engine
         if engine_version is not None:
             engine = replace(engine, version=engine_version)
         if max_running_requests is not None:
             engine = replace(engine, max_running_requests=max_running_requests)
-        return plan_run(setting, engine, self.gpu.mem_bytes, what_if=what_if)
+        return engine_named(engine.name).plan(setting, engine, self.gpu.mem_bytes, what_if)
 
     def kv_pool_tokens(self, plan: RunPlan) -> float:
         """Tokens that the KV cache holds under `plan`, all data-parallel ranks together.
@@ -94,11 +103,8 @@ class System:
             change = self._draft_weight_bytes(logged) - self._draft_weight_bytes(speculates)
             return max(1.0, (size + change) / self._kv_bytes(speculates)) * scale
         weights = self.cost.target.weight_bytes_per_gpu + self._draft_weight_bytes(speculates)
-        engine = self.engine
-        if plan.version != engine.version:
-            engine = replace(engine, version=plan.version)
         return scale * kv_capacity(
-            engine,
+            replace(self.engine, version=plan.version),
             self.gpu.mem_bytes,
             weights,
             self._kv_bytes(speculates),
@@ -178,17 +184,17 @@ def allreduce_of(hardware: HardwareSpec, link: Link, gpus: int) -> AllReduce:
     if not isinstance(hardware.allreduce, str):
         sizes, seconds = zip(*hardware.allreduce, strict=True)
         return fit_allreduce([float(s) for s in sizes], list(seconds))
-    nccl = _library_curve(link, "nccl", gpus)
-    custom = _library_curve(link, "custom", gpus)
-    if hardware.allreduce == "nccl" or (custom is None and link.kind != "pcie"):
-        return nccl or _assumed_curve(link, gpus)
-    base = nccl or _assumed_curve(link, gpus)
-    if custom is None:  # over PCIe such kernels exist only in patched or recent engines
-        one_shot = _one_shot(link, gpus)
-        if hardware.allreduce == "custom":
-            return one_shot.switched(CUSTOM_PCIE_BYTES, base)
-        return _between(one_shot, _assumed_curve(link, gpus))
-    return custom
+    assumed = _assumed_curve(link, gpus)
+    nccl, custom = (link.allreduce_pieces(path, gpus) for path in get_args(AllReducePath))
+    base = AllReduce(nccl) if nccl else assumed
+    if hardware.allreduce == "nccl" or not (custom or link.kind == "pcie"):
+        return base
+    if custom:
+        return AllReduce(custom)
+    one_shot = _one_shot(link, gpus)  # over PCIe in patched or recent engines only
+    if hardware.allreduce == "custom":
+        return one_shot.switched(CUSTOM_PCIE_BYTES, base)
+    return _between(one_shot, assumed)
 
 
 def allreduce_evidence(hardware: HardwareSpec, link: Link, gpus: int) -> Evidence:
@@ -197,11 +203,6 @@ def allreduce_evidence(hardware: HardwareSpec, link: Link, gpus: int) -> Evidenc
         return "measured"
     path: AllReducePath = "nccl" if hardware.allreduce == "nccl" else "custom"
     return "published" if link.allreduce_pieces(path, gpus) else "assumed"
-
-
-def _library_curve(link: Link, path: AllReducePath, gpus: int) -> AllReduce | None:
-    pieces = link.allreduce_pieces(path, gpus)
-    return AllReduce(pieces) if pieces else None
 
 
 def _line(latency_s: float, bytes_per_s: float) -> AllReduce:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from specsim.logs.diagnose import partial_drafting, truncated
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.logs.diagnose import Finding, partial_drafting, told, truncated
+from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import number, table, text, whole
 from specsim.logs.settings import algorithm_name, chain_settings
@@ -44,20 +44,28 @@ _COUNTS = (
     *("spec_decode_num_drafts", "spec_decode_draft_tokens", "spec_decode_accepted_tokens"),
 )
 _SGLANG_KEYS = {"accept_length", "total_throughput", "server_info", "total_input_text_tokens"}
-_METRICS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2e_latency": "e2e", "e2el": "e2e"}
-_QUANTILES = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 _TEXTS = {"backend": "backend", "dataset_name": "dataset", "tag": "tag"}
 
 
-def differ(a: float, b: float, slack: float = SLACK) -> bool:
-    """Whether two figures are further apart than their rounding explains."""
-    return abs(a - b) > slack * max(abs(a), abs(b))
+def agree(one: float | None, other: float | None, slack: float = SLACK) -> bool:
+    """Whether two figures differ by no more than their rounding; None contradicts nothing."""
+    if one is None or other is None:
+        return True
+    return abs(one - other) <= slack * max(abs(one), abs(other))
 
 
 def positive(record: Mapping[str, Any], key: str) -> float:
     """Return a number above 0; raises :class:`Unread` if there is none."""
     value = number(record, key)
     if value is None or value <= 0:
+        raise Unread(MISSING)
+    return value
+
+
+def count(record: Mapping[str, Any], key: str) -> int:
+    """Return a count above 0; raises :class:`Unread` if there is none."""
+    value = whole(record, key)
+    if not value:
         raise Unread(MISSING)
     return value
 
@@ -69,20 +77,21 @@ def accept_length(record: Mapping[str, Any], *keys: str) -> float | None:
     return value
 
 
-def joined(results: Sequence[LogEntry], path: str) -> list[LogEntry]:
+def joined(results: Iterable[LogEntry], path: str) -> list[LogEntry]:
     """Join successive results of one server; a load that comes again begins a new entry."""
     entries: list[LogEntry] = []
     for result in results:
-        last = entries[-1] if entries else None
-        again = last is None or _server(last) != _server(result) or _loads(last) & _loads(result)
-        if last is None or again:
-            entries.append(replace(result, path=path))
-            continue
-        new = [d for d in result.diagnoses if d.code not in last.codes]
-        diagnoses = (*last.diagnoses, *new)
-        entries[-1] = replace(last, rows=(*last.rows, *result.rows), diagnoses=diagnoses)
-    counts = [sum(row.windows for row in entry.rows) for entry in entries]
-    return [replace(e, windows=WindowCount(n, n)) for e, n in zip(entries, counts, strict=True)]
+        last = entries[-1] if entries else LogEntry(path, "")
+        if _server(last) == _server(result) and not _loads(last) & _loads(result):
+            entries.pop()
+            new = (d for d in result.diagnoses if d.code not in last.codes)
+            rows, diagnoses = (*last.rows, *result.rows), (*last.diagnoses, *new)
+        else:
+            rows, diagnoses = result.rows, result.diagnoses
+        n = sum(row.windows for row in rows)
+        whole = replace(result, path=path, rows=rows, diagnoses=diagnoses)
+        entries.append(replace(whole, windows=WindowCount(n, n)))
+    return entries
 
 
 def _server(entry: LogEntry) -> tuple[object, ...]:
@@ -109,11 +118,6 @@ def with_unread(
     return [*entries, replace(last, unread=dict(total), diagnoses=(*last.diagnoses, *cut))]
 
 
-def is_serving(record: Mapping[str, Any]) -> bool:
-    """Whether a record is the result of a serving benchmark."""
-    return record.keys() >= {"output_throughput", "duration", "completed"}
-
-
 def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
     """Read a record of ``sglang.bench_serving`` or ``vllm bench serve``.
 
@@ -137,18 +141,18 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
     counts = {key: whole(record, key) for key in _COUNTS if record.get(key) is not None}
     check(None not in counts.values(), "a count is no whole number")
     tokens, speed = counts.get("total_output_tokens"), number(record, "request_throughput")
-    check(tokens is None or not differ(tps, tokens / duration), CONTRADICTION)
-    checked = speed is not None and speed > LEAST_RATE
-    check(not checked or not differ(speed or 0.0, completed / duration), CONTRADICTION)
+    check(agree(tps, ratio(tokens, duration)), CONTRADICTION)
+    slow = speed is not None and speed <= LEAST_RATE
+    check(slow or agree(speed, completed / duration), CONTRADICTION)
     accept, survival = _acceptance(record)
-    settings, version = _settings(record, survival)
+    info = table(record, "server_info")
+    settings = _settings(record, info, survival)
     if settings.get("algorithm") == "none" and accept is None:
         accept = 1.0
     vllm = _is_vllm(record)
     rate, clients = _request_rate(record), counts.get("max_concurrency")
     if clients is None and rate is None and "max_concurrency" in record:
         clients = completed  # all were sent at once
-    into, drafts = counts.get("total_input_tokens"), counts.get("spec_decode_num_drafts")
     drafted = counts.get("spec_decode_draft_tokens")
     row = LogRow(
         kind="open_loop" if rate and not clients else "closed_loop",
@@ -161,23 +165,28 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
         tpot_s=_seconds(record, "mean_tpot_ms"),
         ttft_s=_seconds(record, "mean_ttft_ms"),
         itl_s=_seconds(record, "mean_itl_ms"),
-        drafted_per_round=_ratio(drafted, drafts),
-        accept_rate=_ratio(counts.get("spec_decode_accepted_tokens"), drafted),
+        drafted_per_round=ratio(drafted, counts.get("spec_decode_num_drafts")),
+        accept_rate=ratio(counts.get("spec_decode_accepted_tokens"), drafted),
         request_rate=rate,
         num_requests=completed,
-        input_len=_ratio(into, completed),
-        output_len=_ratio(tokens, completed),
+        input_len=ratio(counts.get("total_input_tokens"), completed),
+        output_len=ratio(tokens, completed),
         duration_s=duration,
-        extra=_extra(record),
     )
+    findings: list[Finding] = [
+        ("queue_dominated", _queued(row)),
+        # SGLang's own client spreads the gap between two chunks over their tokens
+        ("itl_per_chunk", "" if text(record, "backend") == "sglang" else _per_chunk(row)),
+    ]
+    partial = partial_drafting(row.drafted_per_round, len(survival or ()))
     return LogEntry(
         path="",
         format=("vllm_bench_serve" if vllm else "sglang_bench_serving") + suffix,
         engine="vllm" if vllm else "sglang",
-        engine_version=version,
+        engine_version=text(info, "version"),
         settings=settings,
         rows=(row,),
-        diagnoses=tuple(_diagnoses(row, native=text(record, "backend") == "sglang")),
+        diagnoses=(*told(findings), *partial, *told([_nothing_accepted(row)])),
     )
 
 
@@ -200,9 +209,7 @@ def _acceptance(record: Mapping[str, Any]) -> tuple[float | None, tuple[float, .
     rates = record.get(RATES)
     if not isinstance(rates, list) or not rates:
         return accept, None
-    survival = tuple(
-        float(r) for r in rates if isinstance(r, int | float) and not isinstance(r, bool)
-    )
+    survival = tuple(float(r) for r in rates if type(r) in (int, float))
     whole_list = len(survival) == len(rates) and all(0 <= r <= 1 for r in survival)
     check(whole_list, "per-position rates are damaged")
     check(all(b <= a + 1e-6 for a, b in pairwise(survival)), CONTRADICTION)
@@ -220,32 +227,19 @@ def _request_rate(record: Mapping[str, Any]) -> float | None:
     return rate if rate and 0 < rate < math.inf else None
 
 
-def _extra(record: Mapping[str, Any]) -> dict[str, float]:
-    """Percentiles, and how many requests ran."""
-    stated = [
-        (f"{name}_{quantile}_s", _seconds(record, f"{word}_{metric}_ms"))
-        for metric, name in _METRICS.items()
-        for word, quantile in _QUANTILES.items()
-    ]
-    ran = ("concurrency", "max_concurrent_requests")
-    stated += [("achieved_" + key, number(record, key)) for key in ran]
-    return {name: value for name, value in stated if value is not None}
-
-
 def _seconds(record: Mapping[str, Any], key: str) -> float | None:
     value = number(record, key)
     return value / 1e3 if value is not None and value > 0 else None
 
 
-def _ratio(of: int | None, to: int | None) -> float | None:
+def ratio(of: float | None, to: float | None) -> float | None:
+    """Return a quotient; None where a part is not known."""
     return of / to if of is not None and to else None
 
 
 def _settings(
-    record: Mapping[str, Any], survival: tuple[float, ...] | None
-) -> tuple[dict[str, object], str | None]:
-    """Return settings and version of the engine."""
-    info = table(record, "server_info")
+    record: Mapping[str, Any], info: Mapping[str, Any], survival: tuple[float, ...] | None
+) -> dict[str, object]:
     settings = settings_of_args(info) if info else {}
     if survival:
         settings.update(chain_settings(len(survival)))
@@ -254,29 +248,28 @@ def _settings(
     settings |= {name: value for key, name in _TEXTS.items() if (value := text(record, key))}
     if algorithm := text(record, "speculative_algorithm"):
         settings["algorithm"] = algorithm_name(algorithm)
-    return settings, text(info, "version")
+    return settings
 
 
-def _diagnoses(row: LogRow, native: bool) -> Iterator[Diagnosis]:
-    """Yield what to know of a row; `native`: the client spreads gaps between chunks over tokens."""
-    if _queued(row):
-        yield Diagnosis("queue_dominated", _queued(row))
-    itl, tpot, accept = row.itl_s, row.tpot_s, row.accept_length
-    if itl and tpot and itl > CHUNK_RATIO * tpot and not native:
-        message = (
+def _per_chunk(row: LogRow) -> str:
+    """Say so where gaps between chunks of several tokens were taken for those between tokens."""
+    itl, tpot = row.itl_s, row.tpot_s
+    if itl and tpot and itl > CHUNK_RATIO * tpot:
+        return (
             f"mean ITL {1e3 * itl:.1f} ms is per chunk, {itl / tpot:.1f} tokens each: "
             f"use TPOT ({1e3 * tpot:.1f} ms) for the time per token"
         )
-        yield Diagnosis("itl_per_chunk", message)
-    elif itl and not tpot and not native and accept and accept > CHUNK_RATIO:
-        message = "ITL of this backend is per chunk of several tokens, not per token"
-        yield Diagnosis("itl_per_chunk", message)
-    each = row.drafted_per_round
-    yield from partial_drafting(each, len(row.survival or ()))
-    if accept is not None and accept < LEAST_ACCEPT and each:
-        yield Diagnosis("zero_acceptance", "accept length 1.00: no draft was accepted")
-    elif accept is not None and accept < LEAST_ACCEPT:
-        yield Diagnosis("speculation_off", "accept length 1.00: speculation is off, not failing")
+    if itl and not tpot and (row.accept_length or 1.0) > CHUNK_RATIO:
+        return "ITL of this backend is per chunk of several tokens, not per token"
+    return ""
+
+
+def _nothing_accepted(row: LogRow) -> Finding:
+    if row.accept_length is None or row.accept_length >= LEAST_ACCEPT:
+        return "zero_acceptance", ""
+    if row.drafted_per_round:
+        return "zero_acceptance", "accept length 1.00: no draft was accepted"
+    return "speculation_off", "accept length 1.00: speculation is off, not failing"
 
 
 def _queued(row: LogRow) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
@@ -12,10 +12,11 @@ from specsim.logs.format import Format
 from specsim.logs.formats._results import (
     LOOSE,
     accept_length,
-    differ,
-    is_serving,
+    agree,
+    count,
     joined,
     positive,
+    ratio,
     serving,
     with_unread,
 )
@@ -23,13 +24,7 @@ from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.source import Source
-from specsim.logs.unread import (
-    CONTRADICTION,
-    MISSING,
-    OUT_OF_RANGE,
-    Unread,
-    check,
-)
+from specsim.logs.unread import CONTRADICTION, MISSING, OUT_OF_RANGE, Unread, check
 
 _DETAILS = re.compile(
     rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
@@ -60,7 +55,7 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
                 results.append(_result(record))
         except Unread as error:
             unread[error.reason] += 1
-    entries = joined([result for result in results if result.rows], source.path)
+    entries = joined((result for result in results if result.rows), source.path)
     if histograms:
         entries.append(_histogram_entry(histograms, source.path))
     return with_unread(entries, unread, source.path, FORMAT.name)
@@ -79,8 +74,6 @@ def _result(record: Any) -> LogEntry:
     """Read a record by the keys that it has; raises :class:`Unread`."""
     if isinstance(record, Unread):
         raise record
-    if is_serving(record):
-        return serving(record)
     for keys, read in _KINDS:
         if record.keys() >= keys:
             return read(record)
@@ -89,17 +82,15 @@ def _result(record: Any) -> LogEntry:
 
 def _speculative(record: Mapping[str, Any]) -> LogEntry:
     """SGLang's bench_speculative: speed = acc_length / step_time, per request."""
-    batch, steps, topk, n = (
-        whole(record, key) for key in ("batch_size", "steps", "topk", "num_draft_tokens")
-    )
+    keys = ("batch_size", "topk", "steps", "num_draft_tokens")
+    batch, topk, steps, n = (whole(record, key) for key in keys)
     if not batch or steps is None or topk is None or n is None:
         raise Unread("a count is missing or damaged")
     accept, step_s, speed = (
         number(record, key) or 0.0 for key in ("acc_length", "step_time", "speed")
     )
     check(accept >= 1 and step_s > 0 and speed > 0, OUT_OF_RANGE)
-    agree = abs(accept / step_s - speed) <= LOOSE * speed and accept <= steps + 1 + LOOSE
-    check(agree, CONTRADICTION)
+    check(agree(accept / step_s, speed, LOOSE) and accept <= steps + 1 + LOOSE, CONTRADICTION)
     row = LogRow(
         batch_size=batch,
         concurrency=batch,
@@ -115,20 +106,18 @@ def _speculative(record: Mapping[str, Any]) -> LogEntry:
 
 def _one_batch(record: Mapping[str, Any]) -> LogEntry:
     """SGLang's bench_one_batch_server: one batch, prefill apart from decoding."""
-    batch, into, out = (whole(record, key) for key in ("batch_size", "input_len", "output_len"))
+    batch = count(record, "batch_size")
+    into, out = whole(record, "input_len"), whole(record, "output_len")
     latency, tps = positive(record, "latency"), positive(record, "output_throughput")
-    if not batch:
-        raise Unread(MISSING)
     ttft, accept = number(record, "last_ttft"), accept_length(record, "acc_length")
-    total = number(record, "overall_throughput")
     decode_s = latency - ttft if ttft is not None and latency > ttft else None
     decoding = False
     if out:
         tokens = batch * out
-        decoding = decode_s is not None and abs(tokens / decode_s - tps) <= LOOSE * tps
-        check(decoding or abs(tokens / latency - tps) <= LOOSE * tps, CONTRADICTION)
-        if total and into is not None:
-            check(abs(batch * (into + out) / latency - total) <= LOOSE * total, CONTRADICTION)
+        decoding = decode_s is not None and agree(tokens / decode_s, tps, LOOSE)
+        check(decoding or agree(tokens / latency, tps, LOOSE), CONTRADICTION)
+        if into is not None and (total := number(record, "overall_throughput")):
+            check(agree(batch * (into + out) / latency, total, LOOSE), CONTRADICTION)
     row = LogRow(
         kind="steady_decode" if decoding else "closed_loop",
         batch_size=batch,
@@ -149,18 +138,16 @@ def _one_batch(record: Mapping[str, Any]) -> LogEntry:
 def _offline(record: Mapping[str, Any]) -> LogEntry:
     """SGLang's bench_offline_throughput: all requests at once."""
     latency, tps = positive(record, "total_latency"), positive(record, "output_throughput")
-    done = whole(record, "successful_requests")
-    if not done:
-        raise Unread(MISSING)
+    done = count(record, "successful_requests")
     into, out = number(record, "total_input_tokens"), number(record, "total_output_tokens")
-    check(out is None or not differ(out / latency, tps), CONTRADICTION)
+    check(agree(ratio(out, latency), tps), CONTRADICTION)
     row = LogRow(
         kind="closed_loop",
         concurrency=done,
         output_tps=tps,
         num_requests=done,
-        input_len=into / done if into is not None else None,
-        output_len=out / done if out is not None else None,
+        input_len=ratio(into, done),
+        output_len=ratio(out, done),
         duration_s=latency,
     )
     return LogEntry("", "sglang_bench_offline", "sglang", rows=(row,))
@@ -196,7 +183,7 @@ def _server_info(record: Mapping[str, Any]) -> LogEntry:
 
 
 def _step_times(times: Mapping[str, Any]) -> Iterator[tuple[int, float, int]]:
-    """Batch, typical step time and count; like SGLang's own benchmark the 20 % quantile."""
+    """Batch, step time and count; like SGLang's own benchmark the 20 % quantile."""
     for key, values in times.items():
         if re.fullmatch(r"0*[1-9][0-9]*", key) and len(key) < 7 and isinstance(values, list):
             good = sorted(v for v in values if isinstance(v, float) and 0 < v < 1e4)
@@ -204,7 +191,8 @@ def _step_times(times: Mapping[str, Any]) -> Iterator[tuple[int, float, int]]:
                 yield int(key), good[len(good) // 5], len(good)
 
 
-_KINDS = (
+_KINDS: tuple[tuple[set[str], Callable[[Mapping[str, Any]], LogEntry]], ...] = (
+    ({"output_throughput", "duration", "completed"}, serving),
     ({"steps", "topk", "acc_length", "step_time"}, _speculative),
     ({"batch_size", "latency", "output_throughput"}, _one_batch),
     ({"total_latency", "output_throughput"}, _offline),
@@ -224,19 +212,16 @@ def _histograms(value: Any) -> Iterator[list[int]]:
         node = stack.pop()
         visited += 1
         if isinstance(node, dict):
-            counted = (_histogram(node.get(key)) for key in HISTOGRAMS)
-            yield from [h for h in counted if h][:1]
+            yield from [node[key] for key in HISTOGRAMS if _is_histogram(node.get(key))][:1]
             stack.extend(v for v in node.values() if isinstance(v, dict | list))
         elif isinstance(node, list) and node and isinstance(node[0], dict):
             stack.extend(v for v in node if isinstance(v, dict))
 
 
-def _histogram(value: Any) -> list[int]:
-    """Return a list of counts; an empty one if the value is none."""
+def _is_histogram(value: Any) -> bool:
     if not isinstance(value, list) or not 1 <= len(value) <= _MAX_DEPTH:
-        return []
-    good = all(type(v) is int and 0 <= v < 10**12 for v in value) and sum(value) > 0
-    return value if good else []
+        return False
+    return all(type(v) is int and 0 <= v < 10**12 for v in value) and sum(value) > 0
 
 
 def _histogram_entry(histograms: Sequence[Sequence[int]], path: str) -> LogEntry:

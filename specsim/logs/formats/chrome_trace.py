@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 from array import array
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -14,10 +17,20 @@ from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
 from specsim.logs.format import Format
 from specsim.logs.formats._profiles import ALLREDUCE, step_of, timing
-from specsim.logs.formats._trace_events import EventStream
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
-from specsim.logs.unread import Unread
+from specsim.logs.unread import TRUNCATED, Unread
+
+_ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")
+"""Blanks, commas and comment lines between events."""
+_SEPARATED = re.compile(r"\s*[,\]]")
+_NEXT = re.compile(r"\{\s*\"(?:ph|name|cat|pid)\"\s*:")
+_NEAR_END = 16
+"""A value that ends this close to the end of the text (a number, a word) may go on."""
+_MAX_EVENT_CHARS = 4 << 20
+"""No event is longer; what does not close within it is damaged."""
+_DAMAGED = "damaged event"
 
 _VLLM_STEP = re.compile(
     r"execute_(?:context_(\d{1,6})\(\d{1,9}\)_generation_(\d{1,6})\((\d{1,9})\)"
@@ -39,6 +52,75 @@ Phase = tuple[str, int | None]
 """A phase and its batch."""
 
 
+class EventStream:
+    """Iterates over the event objects of a trace, given as the chunks of its file.
+
+    A trace of a gigabyte is never whole in memory.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self.unread: Counter[str] = Counter()  # reason -> events that could not be read
+        self.found = False  # whether ``traceEvents`` was seen
+        self.ended = False  # whether the array of events was closed
+        self._chunks = iter(chunks)
+        self._text, self._at = "", 0  # what is left to read begins at `_at`
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._json = json.JSONDecoder()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while not self.found and self._more():
+            events = _ARRAY.search(self._text)
+            self.found = events is not None
+            self._at = events.end() if events else max(len(self._text) - 64, 0)
+        while self.found and not self.ended and self._skip():
+            if self._text[self._at] == "]":
+                self.ended = True
+                return
+            event = self._next()
+            if isinstance(event, str):
+                self.unread[event] += 1
+            else:
+                yield event
+
+    def _skip(self) -> bool:
+        """Go on to the next value or bracket; return whether there is one."""
+        while True:
+            between = _BETWEEN.match(self._text, self._at)
+            self._at = between.end() if between else self._at
+            if self._at < len(self._text):
+                return True
+            if not self._more():
+                return False
+
+    def _more(self) -> bool:
+        """Append the next chunk to what is left of the text; return whether there was one."""
+        chunk = next(self._chunks, None)
+        if chunk is not None:
+            self._text, self._at = self._text[self._at :] + self._utf8.decode(chunk), 0
+        return chunk is not None
+
+    def _next(self) -> dict[str, Any] | str:
+        """Return the next event, or why it cannot be read; go on at what looks like an event."""
+        while True:
+            left, fault = len(self._text) - self._at, -_NEAR_END
+            try:
+                event, end = self._json.raw_decode(self._text, self._at)
+                if _SEPARATED.match(self._text, end):
+                    self._at = end
+                    return event if isinstance(event, dict) else _DAMAGED
+                fault = end - self._at
+            except json.JSONDecodeError as error:
+                fault = left if error.msg.startswith("Unterminated") else error.pos - self._at
+            except RecursionError:
+                pass
+            may_go_on = fault >= left - _NEAR_END and left < _MAX_EVENT_CHARS
+            if may_go_on and self._more():
+                continue
+            following = _NEXT.search(self._text, self._at + 1)
+            self._at = following.start() if following else len(self._text)
+            return TRUNCATED if may_go_on and not following else _DAMAGED
+
+
 @dataclass(frozen=True, slots=True)
 class _Span:
     """An annotated stretch of time, microseconds."""
@@ -51,7 +133,7 @@ class _Span:
 
 @dataclass(slots=True)
 class _Trace:
-    """Spans and all-reduce kernels by lane (the device or process), host work by name."""
+    """Spans and all-reduce kernels by lane (device or process), host work by name."""
 
     engine: str | None = None
     gpu: dict[object, list[_Span]] = field(default_factory=lambda: defaultdict(list))
@@ -148,18 +230,21 @@ def _timings(trace: _Trace, rank: int | None) -> tuple[Timing, ...]:
     for spans in (*trace.gpu.values(), *trace.host.values()):
         spans.sort(key=lambda s: s.start)
         _size_drafts(spans)
-    gpu, host = _by_phase(trace.gpu), _by_phase(trace.host)
-    kinds = {(phase, "gpu"): d for phase, d in gpu.items()}
-    kinds |= {(phase, "host"): d for phase, d in host.items() if phase not in gpu}
-    kinds |= _allreduces(trace)
+    kinds: dict[tuple[Phase, str], Durations] = defaultdict(Durations)
+    on_gpu = {(span.phase, span.batch_size) for spans in trace.gpu.values() for span in spans}
+    for where, lanes in (("gpu", trace.gpu), ("host", trace.host)):
+        for span in (span for spans in lanes.values() for span in spans):
+            phase = span.phase, span.batch_size
+            if where == "gpu" or phase not in on_gpu:
+                kinds[phase, where].add(span.duration * _US)
+    _add_allreduces(trace, kinds)
     kinds |= {(("scheduler", None), name): d for name, d in trace.scheduler.items()}
     found = [timing(phase, d, name, batch, rank) for ((phase, batch), name), d in kinds.items()]
     return tuple(sorted(found, key=lambda t: (t.phase, t.batch_size or 0, t.name)))
 
 
-def _allreduces(trace: _Trace) -> dict[tuple[Phase, str], Durations]:
-    """All-reduces by the batch and the phase within which they began."""
-    kinds: dict[tuple[Phase, str], Durations] = defaultdict(Durations)
+def _add_allreduces(trace: _Trace, kinds: dict[tuple[Phase, str], Durations]) -> None:
+    """Add all-reduces by the batch and the phase within which they began."""
     for (lane, kind), (starts, durations) in trace.reduces.items():
         spans = trace.gpu.get(lane, [])
         begins = [s.start for s in spans]
@@ -169,7 +254,6 @@ def _allreduces(trace: _Trace) -> dict[tuple[Phase, str], Durations]:
             batch = spans[at].batch_size if inside else None
             name = f"{kind} in {spans[at].phase}" if inside else kind
             kinds[("allreduce", batch), name].add(duration * _US)
-    return kinds
 
 
 def _size_drafts(spans: list[_Span]) -> None:
@@ -181,14 +265,6 @@ def _size_drafts(spans: list[_Span]) -> None:
         at = bisect_right(sized, i) - (span.phase == "extend")
         if 0 <= at < len(sized):
             spans[i] = replace(span, batch_size=spans[sized[at]].batch_size)
-
-
-def _by_phase(lanes: dict[object, list[_Span]]) -> dict[Phase, Durations]:
-    found: dict[Phase, Durations] = defaultdict(Durations)
-    for spans in lanes.values():
-        for span in spans:
-            found[span.phase, span.batch_size].add(span.duration * _US)
-    return found
 
 
 FORMAT = Format(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount, measures
+from specsim.logs.diagnose import Finding, told
+from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
 from specsim.logs.format import Format
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.settings import chain_settings
@@ -50,17 +51,13 @@ DRAFTS, DRAFTED, ACCEPTED, BY_POSITION = (
     (f"spec_decode_num_{what}_total", f"spec_decode_num_{what}")
     for what in ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos")
 )
+COUNTERS = (DRAFTS, DRAFTED, ACCEPTED)
 """Names of one metric in different engines and versions."""
+
+INCOMPLETE, LOST = "scrapes are incomplete", "a counter is missing"
 
 SCRAPE_SLACK = 0.02
 """Counters of one scrape are read one after the other, and may differ by a round or two."""
-
-
-class _Key(NamedTuple):
-    """What tells the series of one name apart."""
-
-    replica: bytes
-    position: bytes  # of a draft
 
 
 @dataclass(slots=True)
@@ -84,66 +81,69 @@ class _Series:
         return self.last - (self.first if self.scrapes > 1 and not self.reset else 0.0)
 
 
+class _Replica(dict[tuple[str, bytes], _Series]):
+    """The series of one replica, by name and position of a draft."""
+
+    def gauge(self, *names: str) -> float | None:
+        """Last value of the first of the names that is there."""
+        return next((self[name, b""].last for name in names if (name, b"") in self), None)
+
+    def counter(self, *names: str) -> float | None:
+        """Increase of the first of the names that is there."""
+        return next((self[name, b""].increase for name in names if (name, b"") in self), None)
+
+    def by_position(self) -> dict[int, float]:
+        """Drafts that were accepted at each position."""
+        return {
+            int(position): series.increase
+            for (name, position), series in self.items()
+            if name in BY_POSITION and position.isdigit() and len(position) < 3
+        }
+
+    def scrapes(self, prefix: str) -> set[int]:
+        """How often series were scraped; more than one number is damage."""
+        return {series.scrapes for (name, _), series in self.items() if name.startswith(prefix)}
+
+
 @dataclass(slots=True)
 class _Dump:
     """What has been read of a file."""
 
-    series: dict[str, dict[_Key, _Series]] = field(default_factory=dict)
+    replicas: dict[bytes, _Replica] = field(default_factory=dict)
     engines: Counter[str] = field(default_factory=Counter)
     models: set[str] = field(default_factory=set)
     unread: Counter[str] = field(default_factory=Counter)
     known: dict[bytes, _Series | None] = field(default_factory=dict)  # by name and labels
-    cut: bool = False
     depth: int = 0  # positions of drafts that any line names
 
-    def of(self, names: Iterable[str], positions: bool = False) -> dict[_Key, _Series]:
-        """Return the series of the first name that is there, those by position or the others."""
-        for name in names:
-            series = self.series.get(name, {})
-            found = {key: of for key, of in series.items() if bool(key.position) == positions}
-            if found:
-                return found
-        return {}
-
-    def counter(self, names: Iterable[str]) -> dict[bytes, float]:
-        """Return a counter by replica."""
-        return {key.replica: series.increase for key, series in self.of(names).items()}
-
-    def gauge(self, names: Iterable[str]) -> dict[bytes, float]:
-        """Return the last value of a gauge by replica."""
-        return {key.replica: series.last for key, series in self.of(names).items()}
-
-    def scrapes(self, prefix: str, replica: bytes | None = None) -> set[int]:
-        """How often series were scraped, of one replica or all; more than one is damage."""
-        return {
-            series.scrapes
-            for name, by_key in self.series.items()
-            if name.startswith(prefix)
-            for key, series in by_key.items()
-            if replica in (None, key.replica)
-        }
-
-    def replicas(self) -> int:
+    @property
+    def count(self) -> int:
         """Replicas that labels tell apart."""
-        keys = (key for by_key in self.series.values() for key in by_key)
-        return len({key.replica for key in keys if key.replica.strip(b"/")}) or 1
+        return sum(1 for labels in self.replicas if labels.strip(b"/")) or 1
 
-    def total(self, names: Iterable[str]) -> float | None:
+    def gauges(self, *names: str) -> list[float]:
+        """Last values of a gauge, of the replicas that have it."""
+        values = (replica.gauge(*names) for replica in self.replicas.values())
+        return [value for value in values if value is not None]
+
+    def total(self, *names: str) -> float | None:
         """Sum of a gauge over replicas; None where one of them does not say."""
-        values = self.gauge(names)
-        return sum(values.values()) if len(values) == self.replicas() else None
+        values = self.gauges(*names)
+        return sum(values) if len(values) == self.count else None
 
     def mean_s(self, *names: str) -> float | None:
         """Mean of a histogram over the replicas that export both its sum and its count."""
         for name in names:
-            totals, counts = self.counter([f"{name}_sum"]), self.counter([f"{name}_count"])
-            if len(self.scrapes(name)) > 1:
-                self.unread["scrapes are incomplete"] += 1
+            if len(set[int]().union(*(r.scrapes(name) for r in self.replicas.values()))) > 1:
+                self.unread[INCOMPLETE] += 1
                 continue
-            both = totals.keys() & counts.keys()
-            count = sum(counts[r] for r in both)
-            if count and (mean := sum(totals[r] for r in both) / count):
-                return mean
+            total = count = 0.0
+            for replica in self.replicas.values():
+                one, of = replica.counter(f"{name}_sum"), replica.counter(f"{name}_count")
+                if one is not None and of is not None:
+                    total, count = total + one, count + of
+            if count and total:
+                return total / count
         return None
 
 
@@ -176,7 +176,6 @@ def _whole(lines: Iterable[bytes], dump: _Dump) -> Iterator[bytes]:
 def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
     """Read a sample of a series that was not seen before, or whose value is written oddly."""
     if not line.endswith((b"\n", b"\r")):
-        dump.cut = True
         dump.unread[TRUNCATED] += 1
     elif _START.match(line):
         try:
@@ -207,8 +206,8 @@ def _sample(line: bytes, dump: _Dump) -> _Series | None:
         dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
     shard = b"/".join(labels.get(k, b"") for k in _SHARD_LABELS)
-    of_name = dump.series.setdefault(name, {})
-    series = of_name.setdefault(_Key(replica, position), _Series(shard, value))
+    of = dump.replicas.setdefault(replica, _Replica())
+    series = of.setdefault((name, position), _Series(shard, value))
     if series.shard != shard:
         return None
     series.count(value)
@@ -219,24 +218,22 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
     engine = "vllm" if dump.engines["vllm"] > dump.engines["sglang"] else "sglang"
     row = LogRow(
         kind="closed_loop",
-        batch_size=dump.total(RUNNING),
+        batch_size=dump.total(*RUNNING),
         accept_length_scope="pooled",
         ttft_s=dump.mean_s("time_to_first_token_seconds"),
         tpot_s=dump.mean_s(*TPOT),
         itl_s=dump.mean_s("inter_token_latency_seconds"),
-        queue=dump.total(WAITING),
-        kv_usage=_mean(dump.gauge(KV_USAGE)),
+        queue=dump.total(*WAITING),
+        kv_usage=_mean(dump.gauges(*KV_USAGE)),
     )
     row, settings = (_with_counters if engine == "vllm" else _with_gauges)(row, dump)
     if len(dump.models) == 1:
         settings["model"] = next(iter(dump.models))
-    diagnoses = []
-    if dump.replicas() > 1:
-        message = f"{dump.replicas()} data-parallel replicas were summed"
-        diagnoses.append(Diagnosis("ranks_summed", message))
-    if dump.cut:
-        message = "the last line is cut short and was not read"
-        diagnoses.append(Diagnosis("truncated", message))
+    n, cut = dump.count, TRUNCATED in dump.unread
+    findings: list[Finding] = [
+        ("ranks_summed", f"{n} data-parallel replicas were summed" if n > 1 else ""),
+        ("truncated", "the last line is cut short and was not read" if cut else ""),
+    ]
     used = 1 if measures(row) else 0
     return LogEntry(
         path=path,
@@ -245,30 +242,40 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
         settings=settings,
         rows=(row,) if used else (),
         windows=WindowCount(used, used),
-        diagnoses=tuple(diagnoses),
+        diagnoses=tuple(told(findings)),
         unread=dict(dump.unread),
     )
 
 
 def _with_gauges(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
     """Add SGLang's throughput and accept length; and return its settings."""
-    running, tps = dump.gauge(RUNNING), dump.gauge(["gen_throughput"])
-    accept = dump.gauge(["spec_accept_length"])
-    accept = {r: v for r, v in accept.items() if 1 <= v <= LONGEST_ACCEPT}
-    steps = _mean(dump.gauge(["spec_num_steps"]))
-    n = _mean(dump.gauge(["spec_num_draft_tokens"]))
     # The throughput gauge keeps its last value when a replica is idle.
-    busy = [r for r in running if running[r] > 0]
-    total = sum(tps[r] for r in busy) if tps.keys() >= set(busy) else None
-    length, batch = _weighted(accept, running), row.batch_size
+    busy = [r for r in dump.replicas.values() if r.gauge(*RUNNING)]
+    tps = [v for r in busy if (v := r.gauge("gen_throughput")) is not None]
+    total = sum(tps) if len(tps) == len(busy) else 0.0
+    length, batch = _accept_length(dump), row.batch_size
     row = replace(
         row,
         output_tps=(total or None) if batch else None,
         accept_length=length,
         round_time_s=length * batch / total if length and batch and total else None,
-        accept_rate=_mean(dump.gauge(["spec_accept_rate"])),
+        accept_rate=_mean(dump.gauges("spec_accept_rate")),
     )
+    steps, n = (_mean(dump.gauges(f"spec_num_{what}")) for what in ("steps", "draft_tokens"))
     return row, {"num_steps": round(steps), "num_draft_tokens": round(n)} if steps and n else {}
+
+
+def _accept_length(dump: _Dump) -> float | None:
+    """Mean by running requests where these are known of all replicas, else the plain mean."""
+    pairs = [
+        (length, replica.gauge(*RUNNING))
+        for replica in dump.replicas.values()
+        if (length := replica.gauge("spec_accept_length")) and 1 <= length <= LONGEST_ACCEPT
+    ]
+    lengths, running = [a for a, _ in pairs], [n for _, n in pairs if n is not None]
+    if len(running) < len(lengths) or not sum(running):
+        return _mean(lengths)
+    return sum(a * n for a, n in zip(lengths, running, strict=True)) / sum(running)
 
 
 def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
@@ -276,23 +283,20 @@ def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]
     parts = list(_drafting(dump))
     drafts, accepted = sum(p.drafts for p in parts), sum(p.accepted for p in parts)
     drafted = sum(p.drafted for p in parts if p.drafted is not None)
-    depth = min((len(p.by_position) for p in parts), default=0)
-    k = max((len(p.by_position) for p in parts), default=0)
-    if drafted:
-        k = max(k, round(drafted / drafts))
-    survival = tuple(sum(p.by_position[i] for p in parts) / drafts for i in range(depth))
+    depths = [len(p.by_position) for p in parts] or [0]
+    k = max(*depths, round(drafted / drafts) if drafted else 0)
+    survival = (sum(p.by_position[i] for p in parts) / drafts for i in range(min(depths)))
     row = replace(
         row,
         accept_length=1 + accepted / drafts if drafts else None,
-        survival=survival or None,
+        survival=tuple(survival) or None,
         drafted_per_round=drafted / drafts if drafted else None,
         accept_rate=accepted / drafted if drafted else None,
     )
-    return row, dict(chain_settings(k)) if k else {}
+    return row, chain_settings(k) if k else {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Drafting:
+class _Drafting(NamedTuple):
     """Counters of one replica, checked against each other."""
 
     drafts: float
@@ -303,35 +307,29 @@ class _Drafting:
 
 def _drafting(dump: _Dump) -> Iterator[_Drafting]:
     """Drafting of the replicas whose counters are complete; others are counted as unread."""
-    drafts, drafted = dump.counter(DRAFTS), dump.counter(DRAFTED)
-    accepted = dump.counter(ACCEPTED)
-    positions: dict[bytes, dict[int, float]] = {}
-    for key, series in dump.of(BY_POSITION, positions=True).items():
-        if key.position.isdigit() and len(key.position) < 3:
-            positions.setdefault(key.replica, {})[int(key.position)] = series.increase
+    names = {name for of in (*COUNTERS, BY_POSITION) for name in of}
+    replicas = [r for _, r in sorted(dump.replicas.items()) if any(name in names for name, _ in r)]
+    stated = {of for of in COUNTERS for r in replicas if r.counter(*of) is not None}
     # Without a total the positions must be complete: time stamps of lost ones count too.
-    sure = bool(accepted) or not dump.cut
-    for replica in sorted(drafts.keys() | drafted.keys() | accepted.keys() | positions.keys()):
-        counts = positions.get(replica, {})
-        lacks = any(counters and replica not in counters for counters in (drafted, accepted))
+    sure = ACCEPTED in stated or TRUNCATED not in dump.unread
+    for replica in replicas:
         try:
-            complete = not lacks and replica in drafts and len(counts) >= dump.depth and sure
-            check(complete, "a counter is missing")
-            check(len(dump.scrapes("spec_decode", replica)) <= 1, "scrapes are incomplete")
-            if drafts[replica]:
-                of = (drafts[replica], drafted.get(replica), accepted.get(replica))
-                yield _replica(*of, counts)
+            check(len(replica.by_position()) >= dump.depth and sure, LOST)
+            check(all(replica.counter(*of) is not None for of in {DRAFTS, *stated}), LOST)
+            check(len(replica.scrapes("spec_decode")) <= 1, INCOMPLETE)
+            if replica.counter(*DRAFTS):
+                yield _checked(replica)
         except Unread as error:
             dump.unread[error.reason] += 1
 
 
-def _replica(
-    drafts: float, drafted: float | None, accepted: float | None, positions: Mapping[int, float]
-) -> _Drafting:
+def _checked(replica: _Replica) -> _Drafting:
     """Join the counters of one replica; raises :class:`Unread` if they make no measurement."""
+    drafted, accepted = replica.counter(*DRAFTED), replica.counter(*ACCEPTED)
+    drafts, positions = replica.counter(*DRAFTS) or 0.0, replica.by_position()
     whole = sorted(positions) == list(range(len(positions)))
     counts = [positions[i] for i in sorted(positions)]
-    check(accepted is not None or (counts and whole), "a counter is missing")
+    check(accepted is not None or (counts and whole), LOST)
     total = sum(counts) if accepted is None else accepted
     full = drafted is None or len(positions) >= round(drafted / drafts)
     if counts and whole and full:
@@ -342,16 +340,8 @@ def _replica(
     return _Drafting(drafts, drafted, total, counts if whole else [])
 
 
-def _mean(values: Mapping[bytes, float]) -> float | None:
-    return sum(values.values()) / len(values) if values else None
-
-
-def _weighted(values: Mapping[bytes, float], weights: Mapping[bytes, float]) -> float | None:
-    """Mean by running requests where these are known of all replicas, else the plain mean."""
-    total = sum(weights.get(r, 0.0) for r in values)
-    if total <= 0 or not values.keys() <= weights.keys():
-        return _mean(values)
-    return sum(values[r] * weights[r] for r in values) / total
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 FORMAT = Format(name="prometheus", mark=_START, parse=parse)

@@ -6,31 +6,27 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow
+from specsim.logs.diagnose import told
+from specsim.logs.entry import LogEntry, LogRow
 from specsim.logs.format import Format
 from specsim.logs.formats._results import (
     LOOSE,
     RATES,
-    SLACK,
     accept_length,
+    agree,
+    count,
     joined,
     positive,
     serving,
     with_unread,
 )
-from specsim.logs.json_values import number, whole
+from specsim.logs.json_values import number
 from specsim.logs.paste import label_of
 from specsim.logs.source import Source
-from specsim.logs.unread import (
-    CONTRADICTION,
-    DAMAGED_ROW,
-    MISSING,
-    TRUNCATED,
-    Unread,
-    check,
-)
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, TRUNCATED, Unread, check
 
 _TITLE = "Serving Benchmark Result"
 _SERVING = {
@@ -88,6 +84,8 @@ _POSITION = re.compile(r"[ \t]*Position (\d{1,2}):[ \t]+(\d{1,3}\.\d{1,4})[ \t]*
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _MEASURE = re.compile(r"(?:Mean|Median|P9\d|Output|Total|Request|Accept|Benchmark)\b")
 _RULE = re.compile(r"[+|][-=+|]{3,}")
+
+_Read = Callable[[Mapping[str, Any]], LogEntry]
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
@@ -177,25 +175,20 @@ class _Tables:
             if self.positions and sorted(self.positions) == list(range(len(self.positions))):
                 record[RATES] = [self.positions[i] for i in sorted(self.positions)]
             cut = "" if ended else "the table has no end: its last lines are missing"
-            self._keep(lambda record: serving(record, "_table"), record, cut)
+            self._keep(partial(serving, suffix="_table"), record, cut)
             self.label, self.before = "", {}
         if self.summary is not None:
             cut = "" if self.complete else "the grid is cut: its last rows are missing"
             self._keep(_evalscope, self.summary, cut)
         self.serving, self.summary, self.complete = None, None, False
 
-    def _keep(
-        self,
-        read: Callable[[Mapping[str, Any]], LogEntry],
-        record: Mapping[str, Any],
-        cut: str = "",
-    ) -> None:
+    def _keep(self, read: _Read, record: Mapping[str, Any], cut: str = "") -> None:
         try:
             result = read(record)
         except Unread as error:
             self.unread[error.reason] += 1
             return
-        diagnoses = (*result.diagnoses, *([Diagnosis("truncated", cut)] if cut else []))
+        diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
         self.results.append(replace(result, label=self.label, diagnoses=diagnoses))
 
 
@@ -208,11 +201,11 @@ def _grid_row(record: Mapping[str, Any]) -> LogEntry:
     single = "speed" in record
     accept, latency = accept_length(record, "acc_length"), positive(record, "latency")
     tps = positive(record, "speed" if single else "output_throughput")
-    batch = 1 if single else whole(record, "batch_size")
-    out = number(record, "tokens" if single else "output_len")
-    if not batch or (single and (accept is None or not out)):
-        raise Unread(MISSING)
-    check(not single or abs((out or 0) / latency - tps) <= SLACK * tps, CONTRADICTION)
+    batch = 1 if single else count(record, "batch_size")
+    out = number(record, "tokens" if single else "output_len") or None
+    if single:
+        check(accept is not None and out, MISSING)
+        check(agree((out or 0.0) / latency, tps), CONTRADICTION)
     row = LogRow(
         kind="closed_loop",
         batch_size=batch,
@@ -223,7 +216,7 @@ def _grid_row(record: Mapping[str, Any]) -> LogEntry:
         round_time_s=accept * batch / tps if accept else None,
         num_requests=batch,
         input_len=number(record, "input_len"),
-        output_len=out or None,
+        output_len=out,
         duration_s=latency,
     )
     name = "sglang_send_one" if single else "sglang_bench_one_batch_table"
@@ -231,15 +224,16 @@ def _grid_row(record: Mapping[str, Any]) -> LogEntry:
 
 
 def _evalscope(record: Mapping[str, Any]) -> LogEntry:
-    counts = [number(record, key) or 0 for key in ("concurrency", "total", "completed")]
-    check(all(count % 1 == 0 for count in counts), "a count is no whole number")
+    clients, total = number(record, "concurrency"), number(record, "total")
     duration, done = positive(record, "duration"), positive(record, "completed")
+    counts = (clients or 0, total or 0, done)
+    check(all(n % 1 == 0 for n in counts), "a count is no whole number")
     tps, out = number(record, "output_throughput"), number(record, "output_len")
-    agree = not tps or not out or abs(out * done / duration - tps) <= LOOSE * tps
-    check(agree and done <= (number(record, "total") or done), CONTRADICTION)
+    check(not tps or not out or agree(out * done / duration, tps, LOOSE), CONTRADICTION)
+    check(done <= (total or done), CONTRADICTION)
     row = LogRow(
         kind="closed_loop",
-        concurrency=number(record, "concurrency"),
+        concurrency=clients,
         output_tps=tps,
         ttft_s=number(record, "ttft"),
         tpot_s=number(record, "tpot"),

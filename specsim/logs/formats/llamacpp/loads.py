@@ -7,9 +7,14 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from specsim.logs.formats.llamacpp.requests import Request
-from specsim.logs.formats.llamacpp.rounds import Rounds, Timed, rounds_gone, with_times
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
 
 Interval = tuple[float, float]
 
@@ -28,6 +33,34 @@ STALL_VARIANCE = 0.25
 """Of the number of prefills in a window, per prefill: ends of requests are rather regular."""
 USUAL_SPREAD = 0.1
 """Relative spread of single requests' time per token, counted as two requests' worth."""
+SWEEPS = 6
+"""Of the iteration: more would follow the rounding of each request's rounds."""
+AT_ONCE_S = 0.05
+"""Slots that begin within this time of one another are in one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A request with its times, s: launched, begun with the prompt, first token, end."""
+
+    request: Request
+    start_s: float
+    begun_s: float
+    first_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Rounds that a slot would have gone through by a time, had it decoded since the beginning."""
+
+    times_s: Floats
+    gone: Floats
+
+    def between(self, begin_s: float, end_s: float) -> float:
+        """Return the rounds between two times."""
+        by = np.interp([begin_s, end_s], self.times_s, self.gone)
+        return float(by[1] - by[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +126,9 @@ class Timeline:
         """
         for level, spans in self.spans():
             pairs = [pair for span in spans if (pair := self._window(level, span))]
-            pairs = sorted(pairs, key=lambda pair: pair[0][0] - pair[0][1])[:MOST_WINDOWS]
+            pairs.sort(key=lambda pair: pair[0][0] - pair[0][1])
             if pairs:
-                yield self._held(
-                    level, [window for window, _ in pairs], [rest for _, rest in pairs]
-                )
+                yield self._held(level, *zip(*pairs[:MOST_WINDOWS], strict=True))
 
     def main_level(self) -> int | None:
         """Return the number of busy slots at which most of the busy time was spent, if any."""
@@ -127,7 +158,7 @@ class Timeline:
         And the part in which all slots had begun to decode.
         """
         begin, end = span[0], min(span[1], self.known_until_s)
-        first, last = (bisect_right(self.known, time_s, key=_end) for time_s in (begin, end))
+        first, last = (bisect_right(self.known, t, key=lambda k: k.end_s) for t in (begin, end))
         ending = self.known[first:last]
         ends = [k.end_s for k in ending]
         if level == 1:
@@ -149,13 +180,12 @@ class Timeline:
         first_s = ends[0] if len(ends) >= many else decoding_s
         return ((first_s, ends[-1]), (decoding_s, ends[-1])) if ends[-1] > first_s else None
 
-    def _held(self, level: int, windows: list[Interval], settled: list[Interval]) -> Held:
+    def _held(self, level: int, windows: Sequence[Interval], settled: Sequence[Interval]) -> Held:
         everyone = (*self.known, *self.unknown)
         seconds = sum(end - begin for begin, end in windows)
-        counted = sum(self._tokens(k, w) for w in windows for k in self.known)
         guesses = [[self._guess(u, w) for w in windows] for u in self.unknown]
         guessed = sum(map(sum, guesses))
-        tokens = counted + guessed
+        tokens = sum(self._tokens(k, w) for w in windows for k in self.known) + guessed
         busy_s = sum(_overlap((t.start_s, t.end_s), w) for w in windows for t in everyone)
         stalls = [
             t.first_s - t.begun_s
@@ -206,10 +236,6 @@ class Timeline:
         if time_s < t.first_s:
             return 0.0
         return 1.0 + self.accept_of_others * self.rounds.between(t.first_s, min(time_s, t.end_s))
-
-
-def _end(timed: Timed) -> float:
-    return timed.end_s
 
 
 def _known_until(known: Sequence[Timed]) -> float:
@@ -269,3 +295,91 @@ def _accept_spread(requests: Sequence[Request]) -> float:
     """Relative spread of single requests' accept length."""
     lengths = [r.decoded / r.rounds for r in requests if r.rounds]
     return statistics.stdev(lengths) / statistics.fmean(lengths) if len(lengths) > 1 else 0.1
+
+
+def with_times(
+    requests: Iterable[Request], until_s: float
+) -> tuple[tuple[Timed, ...], tuple[Timed, ...]]:
+    """Return the requests of which the log counts the tokens, by end, and the others.
+
+    Prompts that slots begin with at once are one batch. The first token of a request that the log
+    does not count is taken to come after as much time per token of its batch as others took.
+    """
+    started = [(s, r) for r in requests if (s := r.start_s) is not None]
+    batches: list[list[tuple[Request, float, float]]] = []
+    latest_s = -np.inf
+    for start_s, r in sorted(started, key=lambda pair: pair[0]):
+        begun_s = start_s if r.begun_s is None else max(r.begun_s, start_s)
+        if begun_s - latest_s > AT_ONCE_S:
+            batches.append([])
+        batches[-1].append((r, start_s, begun_s))
+        latest_s = begun_s
+    known, others = [], []
+    filled = 0
+    for batch in batches:
+        tokens = sum(r.prompt_tokens or r.context_tokens or 1 for r, *_ in batch)
+        for r, start_s, begun_s in batch:
+            first_s = r.first_s
+            if not r.known:
+                others.append((r, start_s, begun_s, tokens))
+            elif first_s is not None and r.end_s is not None:
+                times_s = (min(start_s, first_s), min(begun_s, first_s), first_s, r.end_s)
+                known.append(Timed(r, *times_s))
+                filled += tokens
+    each_s = sum(k.first_s - k.begun_s for k in known) / filled if filled else 0.0
+    unknown = []
+    for r, start_s, begun_s, tokens in others:
+        end_s = max(until_s if r.closed_s is None else r.closed_s, start_s)
+        begun_s = min(begun_s, end_s)
+        first_s = min(begun_s + each_s * tokens, end_s)
+        unknown.append(Timed(r, start_s, begun_s, first_s, end_s))
+    return tuple(sorted(known, key=lambda k: k.end_s)), tuple(unknown)
+
+
+def rounds_gone(known: Sequence[Timed], unknown: Sequence[Timed]) -> Rounds:
+    """Find the rate of rounds that gives every request the rounds that it took.
+
+    Before any request is looked at, a round lasts as long as a prefill while there is one, since
+    both are one batch. Then the rate at each time is multiplied by the mean of (rounds taken /
+    rounds by this rate) over the requests that decode at that time, a few times over: the
+    expectation maximisation of Poisson counts [@vardi1985], stopped early.
+    """
+    decoding = [k for k in known if k.end_s > k.first_s and k.request.rounds]
+    everyone = (*known, *unknown)
+    times_s = np.unique([t for k in everyone for t in (k.begun_s, k.first_s, k.end_s)])
+    if not decoding or len(times_s) < 2:
+        return Rounds(np.zeros(1), np.zeros(1))
+    lasting = np.diff(times_s)
+    taken = np.array([k.request.rounds for k in decoding], dtype=np.float64)
+    first = np.searchsorted(times_s, [k.first_s for k in decoding])
+    last = np.searchsorted(times_s, [k.end_s for k in decoding])
+    covering = np.maximum(_spread(np.ones(len(decoding)), first, last, len(times_s)), 1e-9)
+    rate = _first_rate(everyone, times_s, float(taken.sum() / (lasting * covering).sum()))
+    for _ in range(SWEEPS):
+        gone = np.concatenate([[0.0], np.cumsum(rate * lasting)])
+        factor = taken / np.maximum(gone[last] - gone[first], 1e-12)
+        mean = _spread(factor, first, last, len(times_s)) / covering
+        rate = rate * np.where(covering > 0.5, mean, 1.0)
+    return Rounds(times_s, np.concatenate([[0.0], np.cumsum(rate * lasting)]))
+
+
+def _first_rate(everyone: Sequence[Timed], times_s: Floats, rate: float) -> Floats:
+    """One round per prefill while there is one; else the mean rate."""
+    filling = [t for t in everyone if t.first_s > t.begun_s]
+    begin = np.searchsorted(times_s, [t.begun_s for t in filling])
+    end = np.searchsorted(times_s, [t.first_s for t in filling])
+    wait_s = np.array([t.first_s - t.begun_s for t in filling])
+    count = _spread(np.ones(len(filling)), begin, end, len(times_s))
+    total_s = _spread(wait_s, begin, end, len(times_s))
+    slow = np.full(len(count), rate)
+    np.divide(count, total_s, out=slow, where=count > 0.5)
+    return slow.clip(max=rate)
+
+
+def _spread(value: Floats, begin: Ints, end: Ints, ticks: int) -> Floats:
+    """Sum of the values whose interval covers each step between ticks."""
+    step = np.zeros(ticks)
+    np.add.at(step, begin, value)
+    np.subtract.at(step, end, value)
+    np.cumsum(step, out=step)
+    return step[:-1]

@@ -105,23 +105,16 @@ class Slots:
 
     def read(self, line: bytes) -> None:
         """Take in a line of a slot, or one of timings; raise :class:`Unread` if it is damaged."""
-        request = self._last
         if who := _WHO.search(line):
-            request = self._last = self._request(line, who[1], who[2])
-            self._line_s = line_time(line)
-            if self._line_s is not None:
-                self.in_order &= self.now_s is None or self._line_s > self.now_s - _BACKWARDS_S
-                self.now_s = max(self._line_s, self.now_s or 0.0)
-            if b"timing" in line:
-                self.timed_slots.add(who[1])
+            self._named(line, slot=who[1], task=who[2])
         if timing := _TIMING.search(line):
-            self._timing(timing, request, who)
+            self._timing(timing, who)
         elif b"eval time =" in line and b" runs " not in line:
             raise Unread(DAMAGED)
         elif b"draft acceptance" in line:
-            _accept(_ACCEPTANCE.search(line), request)
-        elif request is not None and who:
-            _event(line, request, self._line_s)
+            _accept(_ACCEPTANCE.search(line), self._last)
+        elif who and self._last is not None:
+            _event(line, self._last, self._line_s)
 
     def finish(self) -> None:
         """Drop timings that do not keep to the convention of the others."""
@@ -136,13 +129,18 @@ class Slots:
         """Whether times per token are of n - 1 tokens, as since build 11 thousand or so."""
         return sum(by_steps - by_n for _, by_n, by_steps in self._timed) > 0
 
-    def _request(self, line: bytes, slot: bytes, task: bytes) -> Request:
-        """Return the request that a line is about."""
+    def _named(self, line: bytes, slot: bytes, task: bytes) -> None:
+        """Find the request and the time of a line that names its slot."""
         request = self._by_slot.get(slot)
         again = request is not None and request.known and b"| processing task" in line
         if request is None or request.task != task or again:
             request = self._new(Request(slot, task, listed=task != b"-1"))
-        return request
+        self._last, self._line_s = request, line_time(line)
+        if self._line_s is not None:
+            self.in_order &= self.now_s is None or self._line_s > self.now_s - _BACKWARDS_S
+            self.now_s = max(self._line_s, self.now_s or 0.0)
+        if b"timing" in line:
+            self.timed_slots.add(slot)
 
     def _new(self, request: Request) -> Request:
         if request.listed:
@@ -150,14 +148,13 @@ class Slots:
             self._by_slot[request.slot] = request
         return request
 
-    def _timing(
-        self, found: re.Match[bytes], request: Request | None, who: re.Match[bytes] | None
-    ) -> None:
+    def _timing(self, found: re.Match[bytes], who: re.Match[bytes] | None) -> None:
         n, seconds = int(found["n"]), float(found["ms"]) / 1e3
         prompt = b"prompt" in found["what"]
         by_n = _agrees(found, n)
         by_steps = not prompt and n > 0 and _agrees(found, n - 1)
         check(by_n or by_steps, CONTRADICTION)
+        request = self._last
         if request is None or not _takes(request, prompt):
             request = self._last = self._new(Request(who[1], who[2]) if who else Request())
         if prompt:

@@ -127,7 +127,7 @@ def _timed_rows(
     level = timeline.main_level()
     if not any(r.launched_s is not None for r in requests):
         # of a log without launches, requests that were cut off are missing, unless all slots show
-        all_slots = facts.settings.get("max_running_requests")
+        all_slots = facts.said.get("max_running_requests")
         loads = [load for load in loads if load.level == all_slots]
         level = level if level == all_slots else None
     rows = [_request_row(warm, common, slots.counts_steps, level)] if not loads else []
@@ -154,11 +154,10 @@ def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None]
 
     Of n-gram lookup the rounds without a draft are in no total.
     """
-    totals = facts.totals
-    if totals is None or facts.algorithm is None:
+    if not facts.totals or facts.algorithm is None:
         return None
-    accepted = totals.accepted - sum(r.accepted or 0 for r in known)
-    verified = totals.verified - sum(r.drafting_rounds for r in known)
+    accepted = int(facts.totals["accepted"]) - sum(r.accepted or 0 for r in known)
+    verified = int(facts.totals["verified"]) - sum(r.drafting_rounds for r in known)
     if accepted < 0 or verified < 0:
         return None
     return accepted, None if facts.algorithm == "NGRAM" else verified
