@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specsim.cost import fit_allreduce
+from specsim.cost.allreduce import fit_allreduce
 
 TABLE = Path(__file__).parents[1] / "calibration" / "tables" / "allreduce.csv"
 LEAST_BYTES, MOST_BYTES = 16 * 1024, 4 * 1024**2

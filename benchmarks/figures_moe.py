@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from specsim.cost import active_experts
+from specsim.cost.model import active_experts
 
 TABLE = Path(__file__).parents[1] / "calibration" / "tables" / "moe_k2_int4_tp8.csv"
 EXPERTS, EXPERTS_PER_TOKEN = 384, 8

@@ -29,8 +29,9 @@ from specsim.calibrate.fit import FitResult, fit_profile
 from specsim.calibrate.log_setup import Sources, Stated
 from specsim.calibrate.logs import gather
 from specsim.case import Case
+from specsim.cost.model import cost_parameters
 from specsim.logs import read_file
-from specsim.parameters import acceptance_priors, cost_parameters, cost_priors
+from specsim.parameters import acceptance_priors, cost_priors
 from specsim.profile import Profile, moved_acceptance
 from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping

@@ -5,8 +5,8 @@ from dataclasses import replace
 from founding import EVIDENCE, Rows, founding, save
 from matplotlib.figure import Figure
 
-from specsim.cost import AllReduce, CostModel, fit_allreduce
-from specsim.parameters import cost_values
+from specsim.cost.allreduce import AllReduce, fit_allreduce
+from specsim.cost.model import CostModel, cost_values
 from specsim.report.figure import new_figure
 from specsim.report.plots_cost import plot_allreduce
 

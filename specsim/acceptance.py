@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import ORDER, Evidence
 from specsim.setting import SpecSetting
 from specsim.tree import Beam, beam_tree
+from specsim.uncertainty import ORDER, Evidence
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -218,7 +218,9 @@ def _tables(
     acceptance: Acceptance, topk: int, num_steps: int, sizes: tuple[int, ...]
 ) -> dict[int, AcceptTable]:
     """Tables of all sizes (tokens verified) of one topk and depth."""
-    shift = acceptance.level + _request_shifts(acceptance.request_spread)
+    spread = acceptance.request_spread
+    requests = spread * _normal_quantiles(REQUESTS) if spread else np.zeros(1)
+    shift = acceptance.level + requests
     if num_steps == 0:
         deeper = np.ones((len(sizes), 1, 0))
     elif topk == 1:
@@ -389,7 +391,7 @@ def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
     mu = np.log(inside / (1 - inside)) * scale
     spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
     for _ in range(50):
-        c = 1.0 / (1.0 + np.exp(-(mu[:, None] + spread)))
+        c = _logistic(mu[:, None] + spread)
         slope = (c * (1 - c)).mean(axis=1)
         step = np.clip((c.mean(axis=1) - inside) / slope, -2.0, 2.0)
         mu = mu - step
@@ -407,10 +409,6 @@ def _normal_quantiles(points: int) -> Floats:
     z /= z.std()
     z.setflags(write=False)
     return z
-
-
-def _request_shifts(spread: float) -> Floats:
-    return np.zeros(1) if spread == 0 else spread * _normal_quantiles(REQUESTS)
 
 
 def _lattice(coordinate: int) -> Ints:

@@ -25,13 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.case import Case, Points, points_of
-from specsim.cost import (
-    CostModel,
-    RoundTime,
-    compose_s,
-    prefill_s,
-    round_time,
-)
+from specsim.cost.model import CostModel
+from specsim.cost.rounds import RoundTime, compose_s, prefill_s, round_time
 from specsim.curve import Limit
 from specsim.drain import NODES, finite_run
 from specsim.engine import padded_batch

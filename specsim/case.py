@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.acceptance import AcceptTable
-from specsim.cost import OVERLAP, RUN_AHEAD, SEQUENTIAL
+from specsim.cost.rounds import OVERLAP, RUN_AHEAD, SEQUENTIAL
 from specsim.drain import equally_likely
 from specsim.engine import RunPlan, with_draft_share
 from specsim.server.system import System

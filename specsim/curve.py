@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from specsim.evidence import Evidence
 from specsim.setting import Algorithm, SpecSetting
+from specsim.uncertainty import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,9 +139,7 @@ class Curve:
         writer.writerow(COLUMNS)
         for point in self.rows:
             values = [getattr(point, name) for name in COLUMNS]
-            writer.writerow(
-                ["" if v is None else f"{v:.10g}" if isinstance(v, float) else v for v in values]
-            )
+            writer.writerow([f"{v:.10g}" if isinstance(v, float) else v for v in values])
         return text.getvalue()
 
     def to_json(self) -> str:

@@ -11,22 +11,12 @@ from collections.abc import Iterable
 
 
 class SpecsimError(Exception):
-    """Base of all errors that specsim raises on purpose.
-
-    Parameters
-    ----------
-    value
-        What was given: an argument, a file, a field.
-    reason
-        Why it cannot be used.
-    remedy
-        What to do instead.
-    """
+    """Base of all errors that specsim raises on purpose."""
 
     def __init__(self, value: object, reason: str, remedy: str) -> None:
-        self.value = value
-        self.reason = reason
-        self.remedy = remedy
+        self.value = value  # what was given: an argument, a file, a field
+        self.reason = reason  # why it cannot be used
+        self.remedy = remedy  # what to do instead
         super().__init__(f"{value}: {reason}; {remedy}")
 
 
@@ -39,26 +29,14 @@ class FormatError(InputError):
 
 
 class UnknownNameError(InputError):
-    """A name (GPU, model, profile, column, key) that specsim does not know.
-
-    Parameters
-    ----------
-    kind
-        What the name is of, e.g. ``"gpu"``.
-    name
-        The unknown name.
-    known
-        The names that exist; the nearest one is suggested.
-    remedy
-        Replaces the default remedy ("use one of ...").
-    """
+    """A name (GPU, model, profile, column, key) that specsim does not know."""
 
     def __init__(
         self, kind: str, name: str, known: Iterable[str], remedy: str | None = None
     ) -> None:
-        self.kind = kind
+        self.kind = kind  # what the name is of, e.g. "gpu"
         self.name = name
-        self.known = tuple(sorted(known))
+        self.known = tuple(sorted(known))  # the nearest one is suggested
         near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         listed = ", ".join(self.known)
@@ -68,24 +46,12 @@ class UnknownNameError(InputError):
 
 
 class EngineRefusal(SpecsimError):
-    """The engine of that version would refuse this setting.
-
-    Parameters
-    ----------
-    setting
-        The refused setting, as text.
-    engine, version
-        Engine and version whose rule it is.
-    rule
-        The engine's own rule or message, quoted.
-    remedy
-        Another version, another setting, or ``--what-if``.
-    """
+    """The engine of that version would refuse this setting."""
 
     def __init__(self, setting: str, engine: str, version: str, rule: str, remedy: str) -> None:
         self.engine = engine
         self.version = version
-        self.rule = rule
+        self.rule = rule  # the engine's own rule or message, quoted
         super().__init__(setting, f"refused by {engine} {version}: {rule}", remedy)
 
 

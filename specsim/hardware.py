@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import ORDER, Evidence
 from specsim.library import (
     Kind,
     Sourced,
@@ -26,6 +25,7 @@ from specsim.library import (
     read_table,
     split_sources,
 )
+from specsim.uncertainty import ORDER, Evidence
 
 GENERIC_BANDWIDTH = 0.8
 """Share of the specified bandwidth that kernels reach: aiconfigurator's generic factor

@@ -8,19 +8,11 @@ to `COST` and use ``cost.parameters["name"]`` in the formula that it belongs to:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence
-from specsim.uncertainty import Parameter, Scale
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
+from specsim.uncertainty import Evidence, Parameter, Scale
 
 CORRECTION_KNOTS = 12
 """The correction's knots lie at t = 1, 2, 4 .. 2048 tokens."""
@@ -369,91 +361,3 @@ def correction_correlation() -> list[list[float]]:
 def _priors(rows: Mapping[str, Row], server: Facts) -> tuple[Parameter, ...]:
     found = [(name, row, row.on(server)) for name, row in rows.items()]
     return tuple(row.parameter(name, prior) for name, row, prior in found if prior is not None)
-
-
-CostParameters = Mapping[str, "float | Floats"]
-"""Values of all rows of `COST`, numbers or arrays with an entry per point, and ``correction``: no
-knots, a row of them, or a row per point."""
-
-
-def cost_values(
-    base: CostParameters | None = None,
-    correction: Iterable[float] | None = None,
-    **values: float,
-) -> CostParameters:
-    """Return cost parameters that differ from others in the named ones.
-
-    Parameters
-    ----------
-    base
-        The others; None for the defaults.
-    correction
-        Its knots, as many as there are or none.
-    values
-        Numbers by name.
-
-    Raises
-    ------
-    InputError, UnknownNameError
-        If a number cannot be used, or there is no such parameter.
-
-    Examples
-    --------
-    >>> cost_values(host=2.0)["host"], cost_values()["expert_sharing"]
-    (2.0, 0.75)
-    """
-    for name, value in values.items():
-        _check(name, value)
-    result = {name: row.default for name, row in COST.items()} | {"correction": np.empty(0)}
-    result |= {**(base or {}), **values}
-    if correction is not None:
-        result["correction"] = _knots(correction)
-    return result
-
-
-def _knots(correction: Iterable[float]) -> Floats:
-    knots = np.array([*correction])
-    if not np.isfinite(knots).all():
-        raise InputError(f"correction {knots.tolist()}", "must be finite", "fit it again")
-    if len(knots) not in (0, CORRECTION_KNOTS):
-        raise InputError(
-            f"correction of {len(knots)} knots",
-            f"must have {CORRECTION_KNOTS} or none",
-            "fit the profile again",
-        )
-    return knots
-
-
-def _check(name: str, value: float) -> None:
-    if name not in COST:
-        raise UnknownNameError("cost parameter", name, COST)
-    if COST[name].scale == "log" and not 1e-4 < value < 1e4:
-        raise InputError(
-            f"cost parameter {name} = {value}",
-            "must be positive and finite",
-            "it is a multiplier around 1",
-        )
-    if COST[name].scale == "linear" and not 0 <= value <= 1.5:
-        raise InputError(f"cost parameter {name} = {value}", "must lie in 0..1", "check it")
-
-
-def cost_parameters(parameters: Sequence[Parameter], coordinates: Floats) -> CostParameters:
-    """Cost parameters at one vector of coordinates."""
-    values: dict[str, float] = {}
-    knots: dict[int, float] = {}
-    for parameter, coordinate in zip(parameters, coordinates.tolist(), strict=True):
-        if parameter.name in COST:
-            values[parameter.name] = parameter.at(coordinate)
-        elif parameter.name.startswith(KNOT):
-            knots[int(parameter.name.removeprefix(KNOT))] = parameter.at(coordinate)
-    correction = [knots.get(j, 0.0) for j in range(CORRECTION_KNOTS)] if knots else []
-    return cost_values(None, correction, **values)
-
-
-def stacked(sets: Sequence[CostParameters], points: int) -> CostParameters:
-    """Repeat each set of cost parameters for `points` points, one set after the other.
-
-    One evaluation over stacked points is worth as many single ones as there are sets, which is
-    what makes derivatives cheap.
-    """
-    return {name: np.repeat([s[name] for s in sets], points, axis=0) for name in sets[0]}

@@ -13,17 +13,15 @@ import numpy as np
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel, cost_parameters
 from specsim.curve import Curve, CurvePoint, Role, Solver
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal
-from specsim.evidence import Evidence, weakest
-from specsim.parameters import cost_parameters
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Interval, Parameter, Spread, normal_cdf
+from specsim.uncertainty import Evidence, Interval, Parameter, Spread, normal_cdf, weakest
 from specsim.workload import Workload
 
 if TYPE_CHECKING:
@@ -73,8 +71,7 @@ class Server(Protocol):
         """Return what its drafter gets accepted."""
 
 
-Lane = tuple[Role, RunPlan]
-"""One line of the plot."""
+Lane = tuple[Role, RunPlan]  # one line of the plot
 
 
 def predict(
@@ -213,23 +210,22 @@ def _rows(
     """Join the solver's numbers with intervals; the baseline's points come first."""
     loads = len(cases) // len(lanes)
     tps, sd = solution.output_tps.tolist(), errors.sd.tolist()
+    server: Evidence = "fitted" if profile.measured else "assumed"
     rows = []
     for i, case in enumerate(cases):
         role, same_load = lanes[i // loads][0], i % loads
         output = Interval.of_log(tps[i], sd[i])
-        ratio_sd = errors.ratio_sd(i, same_load)
-        ratio = Interval.of_log(tps[i] / tps[same_load], ratio_sd)
-        probability = _above_one(ratio.value, ratio_sd)
-        if role == "baseline":
-            ratio, probability = Interval(1.0, 1.0, 1.0), 0.0
-        evidence = _evidence(profile, errors, i, case.workload)
+        ratio, probability = Interval(1.0, 1.0, 1.0), 0.0
+        if role != "baseline":
+            ratio_sd = errors.ratio_sd(i, same_load)
+            ratio = Interval.of_log(tps[i] / tps[same_load], ratio_sd)
+            certain = float(ratio.value > 1)
+            probability = normal_cdf(math.log(ratio.value) / ratio_sd) if ratio_sd > 0 else certain
+        shares = zip(profile.parameters, errors.shares(i), strict=True)
+        heavy = [parameter.evidence for parameter, share in shares if share > HEAVY_SHARE]
+        evidence = weakest([case.workload.evidence, server, *heavy])
         rows.append(_point(role, case, solution, i, output, ratio, probability, evidence))
     return tuple(rows)
-
-
-def _above_one(ratio: float, sd: float) -> float:
-    """P(a ratio is above 1) with that standard deviation of its logarithm."""
-    return normal_cdf(math.log(ratio) / sd) if sd > 0 else float(ratio > 1)
 
 
 def _point(
@@ -286,13 +282,6 @@ def _point(
     )
 
 
-def _evidence(profile: Server, errors: Spread, row: int, workload: Workload) -> Evidence:
-    """Return the weakest of the lengths and of the parameters that matter to a row."""
-    shares = zip(profile.parameters, errors.shares(row), strict=True)
-    heavy = [parameter.evidence for parameter, share in shares if share > HEAVY_SHARE]
-    return weakest([workload.evidence, "fitted" if profile.measured else "assumed", *heavy])
-
-
 def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[str, ...]:
     """Say what the engine changed or has to be told, once each, and what is assumed."""
     asked = [plan for role, plan in lanes if role in ("asked", "alternative")]
@@ -301,11 +290,7 @@ def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[
         for plan in asked
         for note in (*plan.notes, *([plan.reason] if plan.reason else []))
     ]
-    if workload.evidence == "assumed":
-        notes.append(
-            f"prompt and answer lengths are assumed: {workload.input_len.mean:g} "
-            f"({workload.input_cached:g} cached) and {workload.output_len.mean:g} tokens"
-        )
+    notes += [workload.assumed_lengths] if workload.evidence == "assumed" else []
     assumed = [p.name for p in profile.parameters if p.fitted and p.driven == "prior"]
     if assumed:
         notes.append("fitted but prior-driven: " + ", ".join(assumed))

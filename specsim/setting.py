@@ -32,29 +32,8 @@ def parse_algorithm(name: str) -> Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class SpecSetting:
-    """One setting; `num_draft_tokens` counts the root, as SGLang does.
+    """One setting; a number that is out of range is an InputError.
 
-    Parameters
-    ----------
-    algorithm
-        ``none`` or the drafting method.
-    topk
-        Branches per draft step; 1 is a chain.
-    num_steps
-        Draft depth S.
-    num_draft_tokens
-        Tokens verified per request and round, root included (n).
-    scheduler
-        ``sequential`` (SGLang v1), ``overlap`` (v2; vLLM async scheduling), or ``auto``: what
-        the engine's version does by default with this setting.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range or n exceeds the tree's capacity.
-
-    Examples
-    --------
     >>> SpecSetting("EAGLE3", 2, 2, 7).label
     'topk=2 steps=2 tokens=7'
     >>> SpecSetting.none().label
@@ -62,9 +41,10 @@ class SpecSetting:
     """
 
     algorithm: Algorithm
-    topk: int
-    num_steps: int
-    num_draft_tokens: int
+    topk: int  # branches per draft step; 1 is a chain
+    num_steps: int  # draft depth S
+    num_draft_tokens: int  # n, verified per request and round: with the root, as SGLang counts
+    # sequential (SGLang v1), overlap (v2; vLLM async scheduling), or what the version does itself
     scheduler: Scheduler = "auto"
 
     def __post_init__(self) -> None:
@@ -134,12 +114,12 @@ class SpecSetting:
 
     @property
     def label(self) -> str:
-        """Short text for tables: every number, or ``none``."""
+        """Every number for tables, or ``none``."""
         return self._numbers() if self.speculates else "none"
 
     @property
     def title(self) -> str:
-        """Every number, for people."""
+        """Every number for people."""
         return self._numbers() if self.speculates else "no speculation"
 
     @property

@@ -100,13 +100,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     InputError
         If the folder does not exist or cannot be written to.
     """
+    temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be written ({error.strerror})", "choose another path"
-        ) from error
-    try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         mask = os.umask(0)
@@ -114,7 +110,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
         raise InputError(
             str(path), f"cannot be written ({error.strerror})", "choose another path"
         ) from error

@@ -8,7 +8,7 @@ selects, `p` the true probability that a child is accepted, given that its paren
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,13 +97,8 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
         k after. Clipped to 0..1.
     p_steps
         True probability that this child is accepted given its parent; same shapes.
-
-    Raises
-    ------
-    InputError
-        If shapes do not match, or a number is no probability.
     """
-    contexts, k = _check_steps(q_steps, p_steps)
+    contexts, _, k = q_steps[0].shape
     steps, pool = len(q_steps), tree_capacity(k, len(q_steps)) - 1
     q, p = np.empty((contexts, pool)), np.empty((contexts, pool))
     parent = np.full((contexts, pool), -1, dtype=np.int64)
@@ -137,24 +132,6 @@ def _best(score: Floats, count: int) -> Ints:
     return best
 
 
-def _check_steps(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> tuple[int, int]:
-    """Return (contexts, topk), or raise InputError."""
-    if not q_steps or q_steps[0].ndim != 3:
-        raise InputError(
-            f"{len(q_steps)} beam steps", "need arrays (contexts, 1 or k, k)", "give one per step"
-        )
-    contexts, _, k = q_steps[0].shape
-    shapes = [(contexts, 1 if step == 0 else k, k) for step in range(len(q_steps))]
-    given = [[a.shape for a in steps] for steps in (q_steps, p_steps)]
-    if given != [shapes, shapes]:
-        raise InputError(f"beam steps of shapes {given}", f"must be {shapes}", "fix the shapes")
-    if not all(np.isfinite(q).all() for q in q_steps):
-        raise InputError("beam confidences", "are not all finite", "give probabilities")
-    if not all(((p >= 0) & (p <= 1)).all() for p in p_steps):
-        raise InputError("accept probabilities", "must lie in 0..1", "give probabilities")
-    return contexts, k
-
-
 def _check_size(size: int, most: int) -> None:
     """Raise InputError unless a tree of `size` nodes fits into one of `most`.
 
@@ -173,33 +150,11 @@ def _check_size(size: int, most: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """A draft tree; nodes are numbered so that parents come before their children.
-
-    >>> DraftTree((-1, 0, 0, 1), (0, 0, 1, 0)).depth
-    (0, 1, 1, 2)
-    """
+    """A draft tree; nodes are numbered so that parents come before their children."""
 
     parent: tuple[int, ...]  # of each node; -1 for node 0, the root
     rank: tuple[int, ...]  # place among its siblings, 0 for the first choice and for the root
-    depth: tuple[int, ...] = field(init=False, compare=False)  # edges up to the root
-
-    def __post_init__(self) -> None:
-        def invalid(reason: str) -> InputError:
-            return InputError(f"tree {self.parent}", reason, "number parents before children")
-
-        if len(self.parent) != len(self.rank):
-            raise invalid(f"has {len(self.parent)} parents but {len(self.rank)} ranks")
-        if not self.parent or self.parent[0] != -1 or self.rank[0] != 0:
-            raise invalid("must start with the root: parent -1, rank 0")
-        depth = [0]
-        for node, parent in enumerate(self.parent[1:], start=1):
-            if not 0 <= parent < node:
-                raise invalid(f"node {node} has parent {parent}, which does not come before it")
-            depth.append(depth[parent] + 1)
-        places = set(zip(self.parent, self.rank, strict=True))
-        if len(places) != len(self.parent) or min(self.rank) < 0:
-            raise invalid("siblings must have different ranks, none negative")
-        object.__setattr__(self, "depth", tuple(depth))
+    depth: tuple[int, ...]  # edges up to the root
 
     @property
     def size(self) -> int:
@@ -210,36 +165,6 @@ class DraftTree:
     def max_depth(self) -> int:
         """Most drafts that one round can accept."""
         return max(self.depth)
-
-
-def expected_accept_length(tree: DraftTree, child_probs: ArrayLike) -> float:
-    """Return the expected tokens of a round, bonus included: the sum of path products.
-
-    At most one child of a node is accepted, so a node's path product is the probability that it
-    is [@sequoia2024, section 3.1].
-
-    Parameters
-    ----------
-    tree
-        The verified tree.
-    child_probs
-        (depths, ranks): row d - 1 holds the accept probabilities of the children at depth d.
-
-    >>> expected_accept_length(DraftTree((-1, 0, 1), (0, 0, 0)), [[0.5], [0.5]])
-    1.75
-    """
-    probs = _probabilities(child_probs)
-    if tree.max_depth > probs.shape[0] or max(tree.rank) >= probs.shape[1]:
-        raise InputError(
-            f"child probabilities of shape {probs.shape}",
-            f"the tree has depth {tree.max_depth} and ranks up to {max(tree.rank)}",
-            "give one probability per depth and rank of the tree",
-        )
-    product = [1.0]
-    for node in range(1, tree.size):
-        own = probs[tree.depth[node] - 1, tree.rank[node]]
-        product.append(product[tree.parent[node]] * float(own))
-    return float(np.sum(product))
 
 
 def best_tree(child_probs: ArrayLike, size: int) -> tuple[DraftTree, float]:
@@ -262,30 +187,38 @@ def best_tree(child_probs: ArrayLike, size: int) -> tuple[DraftTree, float]:
     tree, expected_tokens
         The tree and its expected tokens per round, bonus included.
     """
-    probs = _probabilities(child_probs)
+    probs = np.asarray(child_probs, np.float64)
+    if probs.ndim != 2 or not np.all((probs >= 0) & (probs <= 1)):
+        raise InputError(
+            f"child probabilities of shape {probs.shape}",
+            "must be one row of ranks per depth, each in 0..1",
+            "give the probability that each child is accepted given its parent",
+        )
     depths, ranks = probs.shape
-    _check_size(size, _full_size_up_to(ranks, depths, size))
+    _check_size(size, sum(ranks**level for level in range(depths + 1)))
     value = np.full(size + 1, -np.inf)
     value[1] = 1.0  # a leaf
     choices: list[tuple[Ints, Ints]] = []
     for row in probs[::-1]:
         value, children, split = _grow(value, row)
         choices.append((children, split))
-    parents, sibling_ranks = [-1], [0]
-    pending = [(0, 0, size)]  # node, depth, nodes of its subtree
+    parents, sibling_ranks, levels = [-1], [0], [0]
+    pending = [(0, size)]  # node, nodes of its subtree
     while pending:
-        node, depth, nodes = pending.pop()
+        node, nodes = pending.pop()
         if nodes == 1:
             continue
-        children, split = choices[depths - 1 - depth]
+        children, split = choices[depths - 1 - levels[node]]
         left = nodes - 1
         for rank in range(int(children[nodes]) - 1, -1, -1):
             taken = int(split[rank, left])
             left -= taken
-            pending.append((len(parents), depth + 1, taken))
+            pending.append((len(parents), taken))
             parents.append(node)
             sibling_ranks.append(rank)
-    return DraftTree(tuple(parents), tuple(sibling_ranks)), float(value[size])
+            levels.append(levels[node] + 1)
+    tree = DraftTree(tuple(parents), tuple(sibling_ranks), tuple(levels))
+    return tree, float(value[size])
 
 
 def _grow(below: Floats, probs: Floats) -> tuple[Floats, Ints, Ints]:
@@ -310,26 +243,3 @@ def _grow(below: Floats, probs: Floats) -> tuple[Floats, Ints, Ints]:
         children[1:][better] = rank + 1
     value = np.concatenate([[-np.inf], 1.0 + best])
     return value, children, split
-
-
-def _full_size_up_to(ranks: int, depths: int, size: int) -> int:
-    """Return the size of the full tree, or `size` once it is reached."""
-    full, level = 1, 1
-    for _ in range(depths):
-        level *= ranks
-        full += level
-        if full >= size:
-            return size
-    return full
-
-
-def _probabilities(child_probs: ArrayLike) -> Floats:
-    """Return (depths, ranks) of numbers in 0..1."""
-    probs = np.asarray(child_probs, dtype=np.float64)
-    if probs.ndim != 2 or not np.all((probs >= 0) & (probs <= 1)):
-        raise InputError(
-            f"child probabilities of shape {probs.shape}",
-            "must be one row of ranks per depth, each in 0..1",
-            "give the probability that each child is accepted given its parent",
-        )
-    return probs

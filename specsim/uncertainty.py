@@ -1,4 +1,4 @@
-"""How sure a number is, and what the parameters' errors do to ln(throughput).
+"""What a number rests on, how sure it is, and what that does to ln(throughput).
 
 To first order ln X moves by J z with z the parameters' coordinates, so that
 
@@ -11,17 +11,21 @@ one server share their parameters, so their ratio is surer than either.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
+
+Evidence = Literal["measured", "fitted", "published", "assumed"]
+"""What a number rests on, from the strongest to the weakest."""
+
+ORDER: tuple[Evidence, ...] = get_args(Evidence)
 
 Scale = Literal["log", "linear"]
 
@@ -30,6 +34,15 @@ Z90 = 1.6448536269514722
 
 STEP = 0.25
 """Of the central difference, in posterior standard deviations: secants see bends of caps."""
+
+
+def weakest(evidence: Iterable[Evidence]) -> Evidence:
+    """Return the weakest of several pieces of evidence (``measured`` for none).
+
+    >>> weakest(["measured", "assumed", "fitted"])
+    'assumed'
+    """
+    return ORDER[max((ORDER.index(e) for e in evidence), default=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +69,7 @@ class Interval:
         >>> Interval.of_change(0.0, 0.0)
         Interval(value=0.0, low=0.0, high=0.0)
         """
-        half = Z90 * sd
-        return cls(
-            math.expm1(log_ratio), math.expm1(log_ratio - half), math.expm1(log_ratio + half)
-        )
+        return cls(*(math.expm1(log_ratio + z * sd) for z in (0.0, -Z90, Z90)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +203,8 @@ class Parameter:
         if posterior is not None:
             mean, alone = posterior
             interval = (self.at(mean - Z90 * alone), self.at(mean + Z90 * alone))
-        return replace(
-            self,
-            value=self.at(coordinate),
-            sd=sd * self.prior_sd,
-            fitted=fitted,
-            interval=interval,
-        )
+        value, sd = self.at(coordinate), sd * self.prior_sd
+        return replace(self, value=value, sd=sd, fitted=fitted, interval=interval)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import InputError
-from specsim.evidence import Evidence
+from specsim.uncertainty import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,14 @@ class Workload:
                 f"must lie in 0..{self.input_len.mean}, the input length",
                 "give the mean number of prompt tokens found in the prefix cache",
             )
+
+    @property
+    def assumed_lengths(self) -> str:
+        """What to say of the lengths where they are assumed."""
+        return (
+            f"prompt and answer lengths are assumed: {self.input_len.mean:g} "
+            f"({self.input_cached:g} cached) and {self.output_len.mean:g} tokens"
+        )
 
 
 LoadKind = Literal["closed_loop", "open_loop", "steady_decode"]

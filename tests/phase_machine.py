@@ -13,7 +13,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL, RoundTime, prefill_s
+from specsim.cost.rounds import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL, RoundTime, prefill_s
 from specsim.simulate.arrivals import Steps
 from specsim.simulate.pricing import PrefillPricer
 from specsim.simulate.server import Server

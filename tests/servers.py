@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
+from specsim.cost.model import CostModel
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import System, assemble
 
@@ -41,3 +43,8 @@ def kimi() -> System:
 def llama() -> System:
     """Llama-3.1-8B on one H100: dense, grouped-query attention, one GPU, a drafter."""
     return assemble(setup_of("llama-3.1-8b", "h100-sxm", draft="eagle3"))
+
+
+def with_prices(cost: CostModel, **parameters: object) -> CostModel:
+    """Return the same prices but for these parameters."""
+    return replace(cost, parameters={**cost.parameters, **parameters})

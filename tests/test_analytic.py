@@ -15,8 +15,9 @@ from servers import kimi, llama
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost import SEQUENTIAL, CostModel, round_time
-from specsim.parameters import CORRECTION_KNOTS, COST, cost_values
+from specsim.cost.model import CostModel, cost_values
+from specsim.cost.rounds import SEQUENTIAL, round_time
+from specsim.parameters import CORRECTION_KNOTS, COST
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate
@@ -141,7 +142,7 @@ def test_a_finite_run_drains() -> None:
 def test_a_finite_run_agrees_with_the_simulator(
     setting: SpecSetting, clients: int, more: tuple[int, int]
 ) -> None:
-    """DRAIN against a run played round by round.
+    """DRAIN (`finite_run`) against a run played round by round.
 
     Answers of one length: what a few requests of the chain's differ in is what they accept, which
     four runs average to about 1.5 %.

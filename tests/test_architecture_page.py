@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/explanation/architecture.md").read_text()
 PACKAGE = ROOT / "specsim"
 
-APART = {"__init__", "__main__", "curve", "documents", "question", "textfile", "uncertainty"}
+APART = {"__init__", "__main__", "curve", "documents", "question", "textfile"}
 """Results, writers and small things that the page leaves out."""
 
 

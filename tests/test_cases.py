@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specsim.acceptance import accept_table
+from specsim.acceptance import Acceptance, accept_table
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.validate import validate
 from specsim.case import Case
@@ -329,6 +329,32 @@ def test_case_deepseek_mtp_pays_at_one_client() -> None:
     profile = fit_profile(setup, known).profile
     plain, mtp = predicted(profile, [cell(NONE, 1, 82.72), cell(chain, 1, 151.53)])
     assert mtp / plain == pytest.approx(1.83, rel=0.10)  # nothing about the round's cost is fitted
+
+
+def test_case_break_even_in_closed_form() -> None:
+    """Soup#843: target 39.28, draft 65.9 tok/s; 0.832 needed at k=5, 0.813 there; k=1..2 best."""
+    step_s, draft_s = 1 / 39.28, 1 / 65.9
+
+    def gain(accept_prob: float, steps: int) -> float:
+        """Yield of a chain over what it needs to pay."""
+        tokens = accept_table(uniform(accept_prob), SpecSetting.of(1, steps)).accept_length
+        return tokens / breakeven_accept_length(step_s + steps * draft_s, step_s)
+
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gain(middle, 5) < 1 else (low, middle)
+    assert low == pytest.approx(0.832, abs=0.0005)
+    assert gain(0.813, 5) < 1
+    gains = {steps: gain(0.813, steps) for steps in range(1, 17)}
+    best = max(gains, key=gains.__getitem__)
+    assert best in (1, 2)
+    assert gains[best] == pytest.approx(1.13, abs=0.01)
+
+
+def uniform(accept_prob: float) -> Acceptance:
+    """Every draft is accepted with this probability, at any depth and of any request."""
+    return Acceptance(accept_prob=(accept_prob,), decay=1.0, context_spread=0.0, request_spread=0.0)
 
 
 def test_case_eight_drafts_at_64_clients() -> None:

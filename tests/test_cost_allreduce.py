@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.cost import AllReduce, fit_allreduce
+from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.errors import InputError
 from specsim.hardware import AllReducePiece
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from servers import with_prices
 
 from specsim.architecture import load_draft, load_model
-from specsim.cost import CostModel, draft_forward_s, target_time
-from specsim.cost.forward import OVERHEAD_S, overhead_s
-from specsim.cost.model import MATRIX_READS
+from specsim.cost.forward import OVERHEAD_S, draft_forward_s, overhead_s, target_time
+from specsim.cost.model import MATRIX_READS, CostModel
 from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import COST, cost_priors
 from specsim.server import Setup, setup_from_mapping
@@ -71,7 +71,7 @@ def test_steps_of_a_small_model_on_two_cores(
     tokens = np.array(list(measured_ms), dtype=np.float64)
     seconds = target_time(server(quantisation).cost, tokens, 1.0, 0.0).target_s
     if quantisation == "q4_1":  # its kernels reach half the rate of the others
-        rate = server(quantisation).cost.with_parameters(compute=0.5)
+        rate = with_prices(server(quantisation).cost, compute=0.5)
         seconds = target_time(rate, tokens, 1.0, 0.0).target_s
     ratio = seconds * 1e3 / np.array(list(measured_ms.values()))
     assert (np.abs(np.log(ratio)) < np.log(1.55)).all(), ratio
@@ -84,7 +84,7 @@ def test_two_tokens_take_other_kernels_than_one() -> None:
     one, two, three = (float(s.dense_s + s.head_s) for s in steps)
     read = (cost.target.dense_bytes + cost.target.head_bytes) / BANDWIDTH
     assert (two - one) - (three - two) == pytest.approx(MATRIX_READS * read, rel=1e-9)
-    twice = target_time(cost.with_parameters(matrix=2.0), 2.0, 1.0, 0.0)
+    twice = target_time(with_prices(cost, matrix=2.0), 2.0, 1.0, 0.0)
     assert float(twice.dense_s + twice.head_s) - two == pytest.approx(MATRIX_READS * read, rel=1e-9)
 
 

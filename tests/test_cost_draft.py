@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import kimi, llama
+from servers import kimi, llama, with_prices
 
-from specsim.cost import AllReduce, draft_forward_s, draft_time
-from specsim.cost.forward import DRAFT_FORWARD_S, EXTEND_S, OVERHEAD_S, TREE_PER_TOKEN_S, TREE_S
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.forward import (
+    DRAFT_FORWARD_S,
+    EXTEND_S,
+    OVERHEAD_S,
+    TREE_PER_TOKEN_S,
+    TREE_S,
+    draft_forward_s,
+    draft_time,
+)
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12
@@ -80,8 +88,8 @@ def test_a_drafter_without_a_model_only_builds_and_checks() -> None:
 def test_multipliers_act_on_their_own_phases() -> None:
     shape = (8, 2, 7, 1, 24, 1e5)
     base = phases(draft_time(kimi().cost, *shape))
-    drafted = phases(draft_time(kimi().cost.with_parameters(draft=3.0), *shape))
-    waited = phases(draft_time(kimi().cost.with_parameters(round_overhead=5.0), *shape))
+    drafted = phases(draft_time(with_prices(kimi().cost, draft=3.0), *shape))
+    waited = phases(draft_time(with_prices(kimi().cost, round_overhead=5.0), *shape))
     assert drafted == pytest.approx((3 * base[0], 3 * base[1], base[2], 3 * base[3]), rel=ROUNDING)
     assert waited == pytest.approx((base[0], base[1], 5 * base[2], base[3]), rel=ROUNDING)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import kimi
+from servers import kimi, with_prices
 
-from specsim.cost import host_s
+from specsim.cost.rounds import host_s
 
 # A sum and a product of doubles.
 ROUNDING = 1e-12
@@ -25,5 +25,5 @@ def test_host_time_is_a_scaled_line(batch: float, more: float, factor: float) ->
     none, one, two = host_s(kimi().cost, [0.0, batch, batch + more])
     assert one - none == pytest.approx(batch * float(host_s(kimi().cost, 1.0) - none), abs=1e-12)
     assert two >= one
-    scaled = host_s(kimi().cost.with_parameters(host=factor), batch)
+    scaled = host_s(with_prices(kimi().cost, host=factor), batch)
     assert scaled == pytest.approx(factor * one, rel=ROUNDING)

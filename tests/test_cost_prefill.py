@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import kimi, llama
+from servers import kimi, llama, with_prices
 
-from specsim.cost import AllReduce, draft_forward_s, host_s, prefill_s
-from specsim.cost.rounds import PREFILL_EFFICIENCY
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.forward import draft_forward_s
+from specsim.cost.rounds import PREFILL_EFFICIENCY, host_s, prefill_s
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12
@@ -98,7 +99,7 @@ def test_no_tokens_no_step() -> None:
 @given(factor=st.floats(0.1, 10), tokens=st.floats(1, 1e4))
 def test_the_multiplier_acts_on_the_whole_step(factor: float, tokens: float) -> None:
     base = float(prefill_s(kimi().cost, tokens, 10.0, True))
-    scaled = float(prefill_s(kimi().cost.with_parameters(prefill=factor), tokens, 10.0, True))
+    scaled = float(prefill_s(with_prices(kimi().cost, prefill=factor), tokens, 10.0, True))
     assert scaled == pytest.approx(factor * base, rel=ROUNDING)
 
 

@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import kimi
+from servers import kimi, with_prices
 
-from specsim.cost import (
+from specsim.cost.forward import draft_time, target_time
+from specsim.cost.model import CostModel
+from specsim.cost.rounds import (
     OVERLAP,
     RUN_AHEAD,
     SCHEDULE_SHARE,
     SEQUENTIAL,
-    CostModel,
     RoundTime,
     compose_s,
-    draft_time,
     host_s,
     round_time,
-    target_time,
 )
 
 # Sums of five doubles.
@@ -104,7 +103,7 @@ def test_without_speculation_a_round_is_a_step(timeline: int) -> None:
 
 
 def test_a_slow_cpu_bounds_a_run_ahead_round() -> None:
-    cost = kimi().cost.with_parameters(host=1000.0)
+    cost = with_prices(kimi().cost, host=1000.0)
     time = priced(cost, 4, RUN_AHEAD)
     assert time.round_s == time.host_s
 
@@ -131,7 +130,7 @@ def test_shapes_broadcast_like_single_rounds() -> None:
 
 def test_a_verify_of_t_tokens_costs_a_step_of_t_tokens_and_a_little() -> None:
     """Plus a few ms (Kimi-K2.6), at short contexts and where tokens share no experts."""
-    cost = kimi().cost.with_parameters(expert_sharing=1.0)
+    cost = with_prices(kimi().cost, expert_sharing=1.0)
     verify = float(priced(cost, 4, SEQUENTIAL, context=0.0).round_s)
     step = float(priced(cost, 1, SEQUENTIAL, batch=32.0, context=0.0).round_s)
     assert 0 < verify - step < 5e-3

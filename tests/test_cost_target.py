@@ -12,19 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import kimi, llama, setup_of
+from servers import kimi, llama, setup_of, with_prices
 
-from specsim.cost import (
-    AllReduce,
-    CostModel,
-    active_experts,
-    attention_s,
-    correction_factor,
-    roofline_s,
-    target_time,
-)
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.forward import attention_s, target_time
+from specsim.cost.model import CostModel, active_experts, correction_factor, cost_values, roofline_s
 from specsim.errors import InputError
-from specsim.parameters import CORRECTION_KNOTS, COST, cost_values
+from specsim.parameters import CORRECTION_KNOTS, COST
 from specsim.server.system import assemble
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_moe.py"))
@@ -185,7 +179,7 @@ def test_parts_add_up_and_broadcast(server: Callable[[], object]) -> None:
 
 
 def test_infinite_bandwidth_leaves_what_does_not_read() -> None:
-    cost = kimi().cost.with_parameters(bandwidth=9e3)
+    cost = with_prices(kimi().cost, bandwidth=9e3)
     parts = target_time(cost, 1, 1, 4096)
     slow = target_time(kimi().cost, 1, 1, 4096)
     assert float(parts.dense_s + parts.experts_s + parts.attention_s) < 0.05 * float(
@@ -198,7 +192,7 @@ def test_infinite_bandwidth_leaves_what_does_not_read() -> None:
 def test_memory_bound_parts_scale_with_bandwidth() -> None:
     """At batch 1 a GPU computes for 1 % of the time it reads: halved bandwidth, twice the time."""
     fast = target_time(kimi().cost, 1, 1, 4096)
-    slow = target_time(kimi().cost.with_parameters(bandwidth=0.5), 1, 1, 4096)
+    slow = target_time(with_prices(kimi().cost, bandwidth=0.5), 1, 1, 4096)
     for part in ("dense_s", "experts_s", "attention_s", "head_s"):
         assert getattr(slow, part) == pytest.approx(2 * getattr(fast, part), rel=0.01)
 
@@ -223,7 +217,7 @@ def test_all_reduces_are_two_per_layer_of_hidden_states() -> None:
 def test_attention_reads_the_cache_once_or_once_per_row(width: int) -> None:
     """[@kv-reads]: reads per request between 1 (shared) and n (each row a sequence of its own)."""
     shared, each = (
-        float(attention_s(kimi().cost.with_parameters(kv_reads=r, compute=100.0), 32, width, 1e6))
+        float(attention_s(with_prices(kimi().cost, kv_reads=r, compute=100.0), 32, width, 1e6))
         for r in (0.0, 1.0)
     )
     # compute is scaled out of the way: memory alone remains, to the roofline's soft corner
@@ -235,7 +229,7 @@ def test_attention_of_few_rows_cannot_fill_the_gpu() -> None:
 
     The corner is at most that of a square root of squares, sqrt(2) at rows = fill.
     """
-    cost = kimi().cost.with_parameters(attention_fill=4.0)
+    cost = with_prices(kimi().cost, attention_fill=4.0)
     rows = np.array([1, 2, 4, 8, 256])
     per_row = attention_s(cost, rows, 1, rows * 1e5) / rows
     sharp = np.maximum(1.0, 4.0 / rows)
@@ -247,7 +241,7 @@ def test_attention_of_few_rows_cannot_fill_the_gpu() -> None:
 @given(batch=st.floats(0.01, 100), context=contexts)
 def test_attention_is_that_of_the_whole_cache(batch: float, context: float) -> None:
     """Fractions of a request, which open loads have on average, read fractions of a cache."""
-    cost = llama().cost.with_parameters(attention_fill=1e-3)  # one row fills the GPU, to 5e-7
+    cost = with_prices(llama().cost, attention_fill=1e-3)  # one row fills the GPU, to 5e-7
     whole = float(attention_s(cost, 1.0, 1, context))
     assert attention_s(cost, batch, 1, batch * context) == pytest.approx(batch * whole, rel=1e-6)
 
@@ -255,7 +249,7 @@ def test_attention_is_that_of_the_whole_cache(batch: float, context: float) -> N
 def test_a_sliding_window_bounds_what_attention_reads() -> None:
     """gpt-oss: half of the layers see 128 tokens, so the cache of a long context is half read."""
     cost = assemble(setup_of("gpt-oss-20b", "h100-sxm")).cost
-    cost = cost.with_parameters(attention_fill=1e-3)  # one row fills the GPU
+    cost = with_prices(cost, attention_fill=1e-3)  # one row fills the GPU
     long = float(attention_s(cost, 1, 1, 100_000))
     whole = cost.target.kv_bytes_per_token * 100_000 / cost.bandwidth
     # 12 of 24 layers read everything, the others 128 tokens of 100,000
@@ -309,7 +303,7 @@ def test_correction_interpolates_between_knots() -> None:
 def test_correction_acts_on_all_but_attention() -> None:
     knots = (math.log(1.1),) * CORRECTION_KNOTS
     plain = target_time(kimi().cost, 8, 4, 1e5)
-    raised = target_time(kimi().cost.with_parameters(correction=knots), 8, 4, 1e5)
+    raised = target_time(with_prices(kimi().cost, correction=knots), 8, 4, 1e5)
     assert raised.attention_s == plain.attention_s
     others = float(plain.target_s - plain.attention_s)
     assert raised.target_s - raised.attention_s == pytest.approx(1.1 * others, rel=ROUNDING)

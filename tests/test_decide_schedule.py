@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from servers import with_prices
 
 from specsim.decide.candidates import Limits
 from specsim.decide.schedule import (
@@ -67,7 +68,7 @@ def test_a_drafter_that_is_loaded_costs_even_if_it_drafts_nothing() -> None:
     plan = system.plan(SpecSetting.of(1, 2, scheduler="overlap"))
     zero = zero_steps_tps(system.cost, plan, [1, 8, 32], 4608)
     free = zero_steps_tps(
-        system.cost.with_parameters(round_overhead=1e-3, draft=1e-3), plan, [1, 8, 32], 4608
+        with_prices(system.cost, round_overhead=1e-3, draft=1e-3), plan, [1, 8, 32], 4608
     )
     assert np.all(zero < free)
     assert all(row.gain_idle_drafter < 0 for row in best_schedule(profile, CHAINS).table)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specsim.decide.sweep import COLUMNS, Sweep, SweepRow, product_of
+from specsim.decide.sweep import COLUMNS, Sweep, SweepRow, scenarios
 from specsim.decide.sweep_run import append_rows, read_done, run_sweep
 from specsim.errors import FormatError, InputError
 from specsim.predict import predict
@@ -123,8 +123,8 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_axes_multiply_and_must_not_be_empty() -> None:
-    assert product_of([]) == ((),)
-    assert len(product_of([["a", "b"], ["c", "d", "e"]])) == 6
+    assert scenarios([]) == ((),)
+    assert len(scenarios(["tp=4,8", "allreduce.latency=*1,*2,*3"])) == 6
     with pytest.raises(InputError):
         Sweep(load_profile(), (), (1,))
     with pytest.raises(InputError):

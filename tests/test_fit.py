@@ -7,13 +7,15 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from servers import with_prices
 
 from specsim.acceptance import accept_table
 from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.fit import FitResult, fingerprint, fit_profile
 from specsim.calibrate.problem import measured
 from specsim.calibrate.rows import Rows
-from specsim.cost import CostModel, draft_time
+from specsim.cost.forward import draft_time
+from specsim.cost.model import CostModel
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
 from specsim.parameters import acceptance_priors, cost_priors
@@ -199,7 +201,7 @@ def test_drafting_times_tell_the_drafter_from_the_target() -> None:
     """A draft that takes twice what the model says, at a round time that is as modelled."""
     truth = {"draft": 2.0, "target_fixed": 0.8}
     rows = simulated(truth, 0.0, np.random.default_rng(3))
-    system = assemble(setup()).cost.with_parameters(draft=2.0)
+    system = with_prices(assemble(setup()).cost, draft=2.0)
     times = [
         cells()[1]
         | {"concurrency": b, "draft_time_s": float(draft_s(system, b)), "accept_length": None}

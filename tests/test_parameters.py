@@ -6,17 +6,9 @@ import pytest
 from servers import kimi, llama
 
 import specsim.cost.rounds as rounds
+from specsim.cost.model import cost_values
 from specsim.errors import InputError, UnknownNameError
-from specsim.parameters import (
-    ACCEPTANCE,
-    CORRECTION,
-    COST,
-    Row,
-    cost_priors,
-    cost_values,
-    row_of,
-    stacked,
-)
+from specsim.parameters import ACCEPTANCE, CORRECTION, COST, Row, cost_priors, row_of
 from specsim.profile import Profile, load_profile, profile_from_toml, profile_to_toml
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.scenario import apply_overrides, override_keys, parse_overrides
@@ -93,6 +85,7 @@ def test_what_cannot_be_a_parameter_is_refused() -> None:
 
 
 def test_stacked_sets_follow_one_another() -> None:
-    columns = stacked([cost_values(host=1.0), cost_values(host=2.0)], 2)
+    sets = [cost_values(host=1.0), cost_values(host=2.0)]
+    columns = kimi().cost.stacked(sets, 2).parameters
     assert list(columns["host"]) == [1.0, 1.0, 2.0, 2.0]
     assert columns["correction"].shape == (4, 0)

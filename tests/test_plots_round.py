@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from specsim.acceptance import Acceptance
 from specsim.analytic import solve
 from specsim.calibrate.validate import ValidatedRow, Validation
-from specsim.cost import AllReduce
+from specsim.cost.allreduce import AllReduce
 from specsim.curve import Curve
 from specsim.errors import InputError
 from specsim.hardware import AllReducePiece

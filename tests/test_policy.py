@@ -14,8 +14,8 @@ from scipy.optimize import brentq
 from simulation_cases import PLAIN, case_of, kimi, llama_sglang
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
-from specsim.cost import compose_s, draft_forward_s, round_time
-from specsim.cost.forward import OVERHEAD_S
+from specsim.cost.forward import OVERHEAD_S, draft_forward_s
+from specsim.cost.rounds import compose_s, round_time
 from specsim.engine import padded_batch
 from specsim.errors import InputError
 from specsim.server import setup_from_mapping

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
 from specsim.acceptance import Acceptance
+from specsim.cost.model import cost_parameters
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.parameters import (
     CORRECTION_KNOTS,
@@ -23,7 +24,6 @@ from specsim.parameters import (
     acceptance_priors,
     correction_correlation,
     correction_priors,
-    cost_parameters,
     cost_priors,
 )
 from specsim.profile import (

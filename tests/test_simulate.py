@@ -21,7 +21,7 @@ from simulation_cases import (
 )
 
 from specsim.case import Case
-from specsim.cost import prefill_s
+from specsim.cost.rounds import prefill_s
 from specsim.errors import InputError
 from specsim.metrics import Records
 from specsim.server import setup_from_mapping

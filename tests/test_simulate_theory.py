@@ -26,7 +26,7 @@ from simulation_cases import (
 
 from specsim.acceptance import Acceptance
 from specsim.case import Case
-from specsim.cost import prefill_s
+from specsim.cost.rounds import prefill_s
 from specsim.metrics import e2e_s, queue_s
 from specsim.server.system import System
 from specsim.setting import SpecSetting

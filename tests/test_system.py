@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
-from specsim.cost import AllReduce
+from specsim.cost.allreduce import AllReduce
+from specsim.cost.model import cost_values
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_link
-from specsim.parameters import COST, cost_values
+from specsim.parameters import COST
 from specsim.server import HardwareSpec, Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import (
     CUSTOM_PCIE_BYTES,

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 from specsim.architecture.model import MLA, ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import ORDER, Evidence
 from specsim.library import Kind, Table, look_up, read_library, read_table
+from specsim.uncertainty import ORDER, Evidence
 
 DraftKind = Literal["eagle3", "eagle", "mtp", "standalone", "ngram"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from specsim.errors import InputError
-from specsim.evidence import ORDER, Evidence
 from specsim.library import Kind, Table, look_up, positive, read_library, read_table
 from specsim.quantisation import load_quantisation
+from specsim.uncertainty import ORDER, Evidence
 
 Attention = Literal["gqa", "mla"]
 

@@ -17,6 +17,7 @@ import numpy as np
 from specsim.calibrate.fit import FitResult, fit_profile, refit
 from specsim.errors import InputError
 from specsim.observations import Observation
+from specsim.parameters import KNOT
 from specsim.server import Setup
 
 if TYPE_CHECKING:
@@ -79,12 +80,9 @@ def bootstrap(
     by_run = len(groups) >= LEAST_RUNS
     if not by_run:  # few runs: rows instead
         groups = [[i] for i in range(len(observations))]
-    profile = result.profile
-    kept = [
-        i
-        for i, p in enumerate(profile.parameters)
-        if p.fitted and not p.name.startswith("correction")
-    ]
+    profile, parameters = result.profile, result.profile.parameters
+    names = [p.name for p in parameters if p.fitted and not p.name.startswith(KNOT)]
+    kept = [i for i, p in enumerate(parameters) if p.name in names]
     modes = []
     for draw in range(n):
         chosen = rng.integers(len(groups), size=len(groups))
@@ -94,12 +92,12 @@ def bootstrap(
             modes.append(mode[kept])
         if progress is not None:
             progress(draw + 1, n)
-    scale = np.array([profile.parameters[i].prior_sd for i in kept])
+    scale = np.array([parameters[i].prior_sd for i in kept])
     sd = np.std(modes, axis=0, ddof=1) * scale if len(modes) > 1 else np.full(len(kept), np.nan)
     return Bootstrap(
-        tuple(profile.parameters[i].name for i in kept),
-        np.asarray(sd, dtype=np.float64),
-        np.array([profile.parameters[i].sd for i in kept]),
+        tuple(names),
+        sd,
+        np.array([parameters[i].sd for i in kept]),
         len(modes),
         by_run,
     )

@@ -22,16 +22,8 @@ FAR_LEVEL = 0.9
 def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:
     """Return what the drafter accepts before a fit: by measured depths, or a drafter of its kind.
 
-    Parameters
-    ----------
-    setup
-        The server.
-    observations
-        Rows; survival columns of chains give the accept probabilities by depth.
-
-    Returns
-    -------
-    One per dataset and temperature, the setup's own first.
+    Survival columns of chains give the accept probabilities by depth. Of what comes back there is
+    one per dataset and temperature, the setup's own first.
     """
     system, current = assembled(setup), setup.current
     otherwise = next(_algorithms(observations), current.algorithm if current else "EAGLE3")
@@ -72,12 +64,8 @@ def _unlike_its_kind(base: Acceptance, rows: Sequence[Observation]) -> Acceptanc
     if not lengths:
         return base
     setting = max(lengths, key=lambda s: (s.topk == 1, len(lengths[s])))
-    wanted = float(np.mean(lengths[setting]))
-    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
-    if not 1.01 < wanted < most - 0.01:
-        return base
-    level = at_accept_length(base, setting, wanted).level
-    return replace(base, level=level) if abs(level - base.level) > FAR_LEVEL else base
+    moved = _at_length(base, setting, float(np.mean(lengths[setting])))
+    return moved if abs(moved.level - base.level) > FAR_LEVEL else base
 
 
 def _lookup(base: Acceptance, rows: Sequence[Observation]) -> Acceptance:
@@ -98,11 +86,15 @@ def _levelled(base: Acceptance, curves: Sequence[tuple[tuple[float, ...], float]
     """
     depth = max(len(s) for s, _ in curves)
     lengths, weights = zip(*((1 + sum(s), w) for s, w in curves if len(s) == depth), strict=True)
-    wanted = float(np.average(lengths, weights=weights))
-    if not 1.01 < wanted < depth + 0.99:
+    return _at_length(base, SpecSetting.of(1, depth), float(np.average(lengths, weights=weights)))
+
+
+def _at_length(base: Acceptance, setting: SpecSetting, wanted: float) -> Acceptance:
+    """Put the level where a setting's accept length is the wanted one, if that is within reach."""
+    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
+    if not 1.01 < wanted < most - 0.01:
         return base
-    level = at_accept_length(base, SpecSetting.of(1, depth), wanted).level
-    return replace(base, level=level)
+    return replace(base, level=at_accept_length(base, setting, wanted).level)
 
 
 def _conditional(curves: Sequence[tuple[tuple[float, ...], float]]) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from specsim.acceptance import accept_table
 from specsim.calibrate.fit import FitResult
 from specsim.calibrate.rows import workload_of
 from specsim.observations import Observation
-from specsim.parameters import row_of
+from specsim.parameters import KNOT, row_of
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
@@ -31,17 +31,10 @@ def entangled(profile: Profile) -> list[tuple[str, str, float]]:
 
     The correction's knots are one curve and are left out.
     """
-    names = [p.name for p in profile.parameters]
-    matrix = np.array(profile.correlation)
-    pairs = [
-        (names[i], names[j], float(matrix[i, j]))
-        for i in range(len(names))
-        for j in range(i)
-        if abs(matrix[i, j]) > STRONG
-        and not names[i].startswith("correction")
-        and not names[j].startswith("correction")
-    ]
-    return sorted(pairs, key=lambda pair: -abs(pair[2]))
+    kept = [(i, p.name) for i, p in enumerate(profile.parameters) if not p.name.startswith(KNOT)]
+    pairs = [(a, b, profile.correlation[i][j]) for i, a in kept for j, b in kept if j < i]
+    strong = (pair for pair in pairs if abs(pair[2]) > STRONG)
+    return sorted(strong, key=lambda pair: -abs(pair[2]))
 
 
 def warnings(result: FitResult) -> list[str]:
@@ -147,12 +140,12 @@ def markdown(result: FitResult) -> str:
     """Write the whole report as Markdown."""
     profile = result.profile
     fit = profile.fit
-    fitted = [p for p in profile.parameters if p.fitted and not p.name.startswith("correction")]
+    fitted = [p for p in profile.parameters if p.fitted and not p.name.startswith(KNOT)]
     lines = [
         f"# Profile {profile.name}",
         "",
         f"{fit.observations} observations, {len(fitted)} fitted numbers"
-        + (", a smooth correction" if len(_knots(profile)) else "")
+        + (", a smooth correction" if _knots(profile) else "")
         + f"; noise of a cell {fit.noise:.1%}, model error {fit.model_error:.1%}.",
         "",
         "| parameter | value (90 %) | prior (90 %) | driven by | rests on |",
@@ -173,4 +166,4 @@ def markdown(result: FitResult) -> str:
 
 
 def _knots(profile: Profile) -> list[Parameter]:
-    return [p for p in profile.parameters if p.name.startswith("correction")]
+    return [p for p in profile.parameters if p.name.startswith(KNOT)]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import solve
 from specsim.case import Case
+from specsim.cost.model import cost_parameters, cost_values
 from specsim.engine import RunPlan
 from specsim.observations import Observation
-from specsim.parameters import COST, KNOT, cost_parameters, cost_values
+from specsim.parameters import COST, KNOT
 from specsim.profile import acceptance_name, assembled, moved_acceptance
 from specsim.server import Setup
 from specsim.uncertainty import Parameter
@@ -51,14 +52,6 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
     )
 
 
-def load_of(observation: Observation) -> Load:
-    """Return the load of a row; a steady decode without a context starts empty."""
-    load = observation.load
-    if load.kind == "steady_decode" and load.context_len is None:
-        return Load("steady_decode", load.concurrency, context_len=0.0, window_s=load.window_s)
-    return load
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Observations with what does not depend on the parameters worked out."""
@@ -76,7 +69,12 @@ class Rows:
         Field of the solution -> array (coordinate vectors, observations).
         """
         prepared = _prepared(self.setup, self.observations)
-        matter = [i for i, p in enumerate(parameters) if not _prices_alone(p.name)]
+        prices = COST.keys() - {"kv_pool"}  # what changes the cost of a round, but no case
+        matter = [
+            i
+            for i, p in enumerate(parameters)
+            if p.name not in prices and not p.name.startswith(KNOT)
+        ]
         known: dict[bytes, list[Case]] = {}  # most rows of a Jacobian differ in prices alone
         flat: list[Case] = []
         for row in coordinates:
@@ -112,11 +110,6 @@ class Rows:
         return [like[kind].at(load) for kind, load in prepared.rows]
 
 
-def _prices_alone(name: str) -> bool:
-    """Whether a parameter changes what a round costs, but no case."""
-    return name.startswith(KNOT) or (name in COST and name != "kv_pool")
-
-
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     """What no parameter changes: kinds of rows that differ in load alone, and each row's kind."""
@@ -138,7 +131,7 @@ def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
             max_running_requests=row.max_running_requests,
             what_if=True,
         )
-        workload, load = workload_of(row, setup), load_of(row)
+        workload, load = workload_of(row, setup), row.load
         key = (plan, workload, load.kind, load.context_len)
         if key not in kinds:
             kinds[key] = len(firsts)

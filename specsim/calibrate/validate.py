@@ -47,11 +47,6 @@ class ValidatedRow:
     high: float
 
     @property
-    def speculates(self) -> bool:
-        """Whether anything was drafted."""
-        return self.observation.setting.speculates
-
-    @property
     def error(self) -> float:
         """Predicted / measured - 1."""
         return self.predicted / self.measured - 1.0
@@ -98,11 +93,13 @@ class Validation:
     @property
     def sign_accuracy(self) -> float | None:
         """How often the sign of a measured gain beyond 5 % is predicted; None without any."""
-        base = {_load_key(r.observation): r for r in self.rows if not r.speculates}
+        drafted = [row for row in self.rows if row.observation.setting.speculates]
+        plain = [row for row in self.rows if not row.observation.setting.speculates]
+        base = {_load_key(row.observation): row for row in plain}
         right = []
-        for row in self.rows:
+        for row in drafted:
             other = base.get(_load_key(row.observation))
-            if not row.speculates or other is None or row.quantity != other.quantity:
+            if other is None or row.quantity != other.quantity:
                 continue
             gain = row.measured / other.measured - 1.0
             if abs(gain) > SIGN_THRESHOLD:
@@ -189,16 +186,14 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
         workload = workload_of(row, profile.setup)
         acceptance = acceptance_of(profile, workload.dataset, workload.temperature)
         wanted[acceptance_name(acceptance)] = acceptance
-    if wanted:
-        profile = replace(profile, acceptances=tuple(wanted.values()))
+    profile = replace(profile, acceptances=tuple(wanted.values()))
     model = Rows(profile.setup, tuple(observations), profile.acceptances)
     fields = [_quantity(o) or QUANTITIES[0] for o in observations]
 
     def log_value(coordinates: Floats) -> Floats:
         solutions = model.predict(profile.parameters, coordinates)
         columns = [solutions[name[1]][:, i] for i, name in enumerate(fields)]
-        logs: Floats = np.log(np.stack(columns, axis=1))
-        return logs
+        return np.asarray(np.log(np.stack(columns, axis=1)))
 
     centre = log_value(profile.coordinates[None, :])[0]
     sd = profile.spread(log_value).sd

@@ -7,14 +7,26 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, option
+from specsim.cli.options import AnyServer, command, filled, option
+from specsim.cli.readers import number
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
-    from specsim.decide.breakeven import BreakEvenCurve
+    from specsim.cli.output import Columns
+    from specsim.decide.breakeven import BreakEven, BreakEvenCurve
     from specsim.profile import Profile
 
+
 WIDTH = 100
+
+COLUMNS: Columns[BreakEven] = (
+    ("clients", lambda p: str(p.concurrency)),
+    ("needed", lambda p: f"{p.breakeven_accept_length:.2f}" if p.reachable else "unreachable"),
+    ("expected", lambda p: f"{p.expected_accept_length:.2f}"),
+    ("possible", lambda p: f"{p.most_accept_length:.0f}"),
+    ("gain", lambda p: f"{100 * p.gain:+.0f} %"),
+    ("limit", lambda p: p.limit),
+)
 
 
 @dataclass(frozen=True)
@@ -23,12 +35,8 @@ class Options(opt.Requests):
 
     words: tuple[str, ...] = opt.words()
     concurrency: tuple[int, ...] | None = opt.concurrency()
-    round_ms: float | None = option(
-        "--round-ms", "MS", "Without a profile: time of one round.", opt.number()
-    )
-    step_ms: float | None = option(
-        "--step-ms", "MS", "And of one step without speculation.", opt.number()
-    )
+    round_ms: float | None = option("MS", "Without a profile: time of one round.", number())
+    step_ms: float | None = option("MS", "And of one step without speculation.", number())
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.breakeven/1")
 
@@ -45,7 +53,7 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     """
     from specsim.decide.breakeven import SCHEMA, BreakEvens, break_even
     from specsim.decide.candidates import algorithm_of
-    from specsim.question import CONCURRENCY, Question
+    from specsim.question import Question
 
     output.check_plot(how.plot)
     if how.round_ms is not None or how.step_ms is not None:
@@ -53,7 +61,7 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
             raise InputError(
                 f"--plot {how.plot}", "needs a profile", "drop --round-ms and --step-ms"
             )
-        _without_profile(how.round_ms, how.step_ms, asked.steps)
+        _without_profile(how.round_ms, how.step_ms, asked.num_steps)
         return
     profile, notes = server.load(asked)
     settings = asked.settings(algorithm_of(profile), how.words)
@@ -61,13 +69,7 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     wanted = settings.asked or ((current,) if current is not None else ())
     if not wanted:
         raise InputError("no setting", "is asked about", "add e.g. --topk 1 --steps 3")
-    question = Question(
-        concurrency=how.concurrency or CONCURRENCY,
-        input_len=how.input_len,
-        output_len=how.output_len,
-        dataset=how.dataset,
-        temperature=how.temperature,
-    )
+    question = filled(Question, how)
     version = server.engine_version
     plans = [profile.system().plan(setting, engine_version=version) for setting in wanted]
     curves = [break_even(profile, plan, question) for plan in plans]
@@ -115,22 +117,10 @@ def _without_profile(round_ms: float | None, step_ms: float | None, steps: int |
 
 
 def _show(name: str, curves: list[BreakEvenCurve], notes: tuple[str, ...]) -> None:
-    out = output.console(WIDTH)
-    out.print(f"{name}: break-even accept length by load", style="bold")
+    out = output.titled(f"{name}: break-even accept length by load", WIDTH)
     for curve in curves:
         out.print(f"\n{curve.label}, {curve.plan.engine} {curve.plan.version}")
-        grid = output.table("clients", "needed", "expected", "possible", "gain", "limit")
-        for p in curve.points:
-            needed = f"{p.breakeven_accept_length:.2f}" if p.reachable else "unreachable"
-            grid.add_row(
-                str(p.concurrency),
-                needed,
-                f"{p.expected_accept_length:.2f}",
-                f"{p.most_accept_length:.0f}",
-                f"{100 * p.gain:+.0f} %",
-                p.limit,
-            )
-        out.print(grid)
+        out.print(output.table(COLUMNS, curve.points))
         output.print_sentences(out, _sentences(curve))
     output.print_notes(out, notes)
 

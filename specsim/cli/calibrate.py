@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Described, argument, command, file, option
+from specsim.cli.options import Described, argument, command, file, filled, option
+from specsim.cli.readers import whole
 
 if TYPE_CHECKING:
     from specsim.calibrate.bootstrap import Bootstrap
     from specsim.calibrate.fit import FitResult
 
+SCHEMA = "specsim.fit/1"
+
+EXACT = 17
+"""Significant digits that give back every float."""
 
 PARAMETER_KEYS = {
     **{name: name for name in ("name", "value", "sd")},
@@ -28,20 +33,18 @@ class Options(opt.Lengths):
     """What is measured, and what to write."""
 
     sources: tuple[str, ...] = argument("SOURCE...", nargs=-1, required=True)
-    target: str = file("--output -o", "profile.toml to write.", required=True)
-    name: str | None = option("--name", "NAME", "Of the profile.")
-    observations: str | None = file(
-        "--observations", "Write what was read as observations.csv too."
-    )
-    report: str | None = file("--report", "Write the report as Markdown too.")
+    target: str = file("profile.toml to write.", required=True, names="--output -o")
+    name: str | None = option("NAME", "Of the profile.")
+    observations: str | None = file("Write what was read as observations.csv too.")
+    report: str | None = file("Write the report as Markdown too.")
     plot: str | None = opt.plot()
     draws: int | None = option(
-        "--bootstrap",
         "N",
         "Check the stated errors against fits to this many draws of the runs, e.g. 50.",
-        opt.whole(2),
+        whole(2),
+        names="--bootstrap",
     )
-    as_json: bool = opt.as_json("specsim.fit/1")
+    as_json: bool = opt.as_json(SCHEMA)
 
 
 @command("calibrate", Described, opt.Drafting, Options)
@@ -58,9 +61,9 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     from pathlib import Path
 
     from specsim.calibrate.fit import fit_profile
+    from specsim.calibrate.log_setup import Stated
     from specsim.calibrate.report import markdown
     from specsim.calibrate.sources import read_sources
-    from specsim.cli.uncalibrated import stated
     from specsim.observations import write_observations
     from specsim.profile import save_profile
     from specsim.textfile import write_text
@@ -69,15 +72,7 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     output.check_file("--output", how.target)
     output.check_file("--report", how.report)
     output.check_file("--observations", how.observations)
-    said = stated(
-        server,
-        algorithm=drafting.algorithm,
-        topk=drafting.topk,
-        num_steps=drafting.steps,
-        num_draft_tokens=drafting.draft_tokens,
-        input_len=how.input_len,
-        output_len=how.output_len,
-    )
+    said = filled(Stated, server, drafting, how)
     with output.status("reading"):
         found = read_sources(how.sources, said, server.setup)
     with output.status("fitting"):
@@ -95,7 +90,7 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
         write_observations(how.observations, found.observations)
     check = None if how.draws is None else _bootstrap(result, how.draws)
     if how.as_json:
-        sys.stdout.write(_as_json(result, check))
+        output.print_document(SCHEMA, _document(result, check), digits=EXACT)
         return
     _show(result, found.notes)
     if check is not None:
@@ -105,8 +100,6 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
 
 def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     """Print parameters, cells and warnings."""
-    import math
-
     from specsim.calibrate.report import cell_name, correction_described, described, warnings
 
     out = output.console()
@@ -118,13 +111,13 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     smooth = correction_described(result.profile)
     rows = [*fitted, smooth] if smooth is not None else fitted
     headings = ("parameter", "value (90 %)", "prior (90 %)", "driven by")
-    out.print(output.table(*headings, rows=rows))
+    out.print(output.table(output.headed(*headings), rows))
     cells = [
         (cell_name(observation), f"{math.expm1(error):+.1%}")
         for observation, error in zip(result.observations, result.log_error.tolist(), strict=True)
         if not math.isnan(error)  # rows with an accept length only have no error of their own
     ]
-    out.print(output.table("cell", "model / measured - 1", rows=cells))
+    out.print(output.table(output.headed("cell", "model / measured - 1"), cells))
     for line in (*warnings(result), *notes):
         out.print(f"note: {line}")
 
@@ -146,19 +139,15 @@ def _show_bootstrap(check: Bootstrap) -> None:
     ratios = zip(check.names, check.ratio.tolist(), strict=True)
     heading = f"error over {check.draws} draws of {unit} / stated error"
     rows = [(name, f"{ratio:.2f}") for name, ratio in ratios]
-    output.console().print(output.table("parameter", heading, rows=rows))
+    output.console().print(output.table(output.headed("parameter", heading), rows))
 
 
-def _as_json(result: FitResult, check: Bootstrap | None) -> str:
-    """Write ``specsim.fit/1``: parameters, noise and residuals."""
-    import json
-    import math
-
+def _document(result: FitResult, check: Bootstrap | None) -> dict[str, object]:
+    """Return parameters, noise and residuals."""
     from specsim.calibrate.report import cell_name, warnings
 
     profile = result.profile
     content: dict[str, object] = {
-        "schema": "specsim.fit/1",
         "profile": profile.name,
         "observations": profile.fit.observations,
         "noise": profile.fit.noise,
@@ -168,8 +157,8 @@ def _as_json(result: FitResult, check: Bootstrap | None) -> str:
             for p in profile.parameters
         ],
         "cells": [
-            {"cell": cell_name(o), "error": None if math.isnan(e) else math.expm1(e)}
-            for o, e in zip(result.observations, result.log_error.tolist(), strict=True)
+            {"cell": cell_name(o), "error": math.expm1(error)}
+            for o, error in zip(result.observations, result.log_error.tolist(), strict=True)
         ],
         "warnings": warnings(result),
     }
@@ -179,4 +168,4 @@ def _as_json(result: FitResult, check: Bootstrap | None) -> str:
             "by": "run" if check.by_run else "row",
             "ratio": dict(zip(check.names, check.ratio.tolist(), strict=True)),
         }
-    return json.dumps(content, indent=2) + "\n"
+    return content

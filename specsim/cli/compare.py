@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Changes, Server, argument, command
+from specsim.cli.options import Changes, Server, argument, command, filled
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
-    from specsim.decide.compare import ServerComparison
+    from specsim.cli.output import Columns
+    from specsim.decide.compare import BestPair, Pair, ServerComparison
     from specsim.uncertainty import Interval
 
 WIDTH = 110
@@ -39,14 +40,14 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
     """
     from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import SCHEMA, compare
-    from specsim.question import CONCURRENCY, Question
+    from specsim.question import Question
 
     if how.second is None and not how.overrides:
         raise InputError("one server", "is compared with nothing", "give a second one, or --set")
     one, one_notes = Server(how.first, ()).load()
     two, two_notes = Server(how.second or how.first, how.overrides).load()
     settings = asked.settings(algorithm_of(one))
-    result = compare(one, two, Question(settings.asked, how.concurrency or CONCURRENCY))
+    result = compare(one, two, filled(Question, how, settings=settings.asked))
     if how.as_json:
         output.print_document(SCHEMA, result)
         return
@@ -54,30 +55,13 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
 
 
 def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
-    out = output.console(WIDTH)
-    out.print(f"A: {result.first}", style="bold")
+    out = output.titled(f"A: {result.first}", WIDTH)
     out.print(f"B: {result.second}", style="bold")
     for setting in dict.fromkeys(pair.setting for pair in result.rows):
         out.print(f"\n{'no speculation' if not setting.speculates else setting.label}")
-        grid = output.table("clients", "A tok/s (90 %)", "B tok/s (90 %)", "B against A", "limits")
-        for pair in result.rows:
-            if pair.setting != setting:
-                continue
-            change = pair.change
-            grid.add_row(
-                str(pair.concurrency),
-                _tps(pair.first_output_tps),
-                _tps(pair.second_output_tps),
-                "" if change is None else output.percent(change),
-                f"{pair.first_limit or ''} / {pair.second_limit or ''}",
-            )
-        out.print(grid)
+        out.print(output.table(RATES, (row for row in result.rows if row.setting == setting)))
     out.print("\nfastest expected setting by load")
-    rows = []
-    for best in result.best:
-        both = ((side.label, f"{side.output_tps:.0f}") for side in (best.first, best.second))
-        rows.append((str(best.concurrency), *(text for side in both for text in side)))
-    out.print(output.table("clients", "A", "tok/s", "B", "tok/s", rows=rows))
+    out.print(output.table(FASTEST, result.best))
     output.print_notes(out, notes)
 
 
@@ -85,3 +69,20 @@ def _tps(value: Interval | None) -> str:
     if value is None:
         return "refused"
     return f"{value.value:.0f} ({value.low:.0f}..{value.high:.0f})"
+
+
+RATES: Columns[Pair] = (
+    ("clients", lambda row: str(row.concurrency)),
+    ("A tok/s (90 %)", lambda row: _tps(row.first_output_tps)),
+    ("B tok/s (90 %)", lambda row: _tps(row.second_output_tps)),
+    ("B against A", lambda row: "" if row.change is None else output.percent(row.change)),
+    ("limits", lambda row: f"{row.first_limit or ''} / {row.second_limit or ''}"),
+)
+
+FASTEST: Columns[BestPair] = (
+    ("clients", lambda best: str(best.concurrency)),
+    ("A", lambda best: best.first.label),
+    ("tok/s", lambda best: f"{best.first.output_tps:.0f}"),
+    ("B", lambda best: best.second.label),
+    ("tok/s", lambda best: f"{best.second.output_tps:.0f}"),
+)

@@ -19,13 +19,7 @@ SHELLS = {
 
 
 def completion_script(command: click.Command) -> tuple[str, str]:
-    """Return the name of the user's shell and the script that it reads.
-
-    Raises
-    ------
-    InputError
-        If it is none of `SHELLS`.
-    """
+    """Return the name of the user's shell and the script that it reads."""
     shell = Path(os.environ.get("SHELL", "")).name
     found = get_completion_class(shell)
     if shell not in SHELLS or found is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import sys
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -60,18 +58,16 @@ def doctor_command(how: Options) -> None:
     profiles = _profiles()
     warnings = [WARNING] if _installed(NAMESAKE) is not None else []
     if how.as_json:
-        found: dict[str, object] = {"schema": "specsim.doctor/1", "specsim": __version__}
-        found |= {"python": python, "needed": needed, "extras": extras, "profiles": profiles}
-        found |= {"warnings": warnings} if warnings else {}
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        found = {"specsim": __version__, "python": python, "needed": needed, "extras": extras}
+        found |= {"profiles": profiles} | ({"warnings": warnings} if warnings else {})
+        output.print_document("specsim.doctor/1", found)
     else:
-        out = output.console(100)
-        out.print(f"specsim {__version__}, Python {python}", style="bold")
+        out = output.titled(f"specsim {__version__}, Python {python}", 100)
         rows = [
             *((name, has or "missing", "" if has else REINSTALL) for name, has in needed.items()),
             *((name, has or "-", _optional(name, has)) for name, has in extras.items()),
         ]
-        out.print(output.table("package", "version", "", rows=rows))
+        out.print(output.table(output.headed("package", "version", ""), rows))
         out.print("Shipped profiles (a file works wherever a name does):")
         for name, state in profiles.items():
             out.print(f"- {name}: {state}")

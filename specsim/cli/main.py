@@ -53,13 +53,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a subcommand.
-
-        Raises
-        ------
-        UnknownNameError
-            If there is none of that name.
-        """
+        """Import a subcommand."""
         if cmd_name in COMMANDS:
             command = getattr(import_module(f"specsim.cli.{cmd_name}"), f"{cmd_name}_command")
             assert isinstance(command, click.Command)

@@ -9,28 +9,31 @@ command names its groups and is called with one object of each:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from importlib import import_module
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from specsim.errors import InputError, UnknownNameError
+from specsim.cli import readers
+from specsim.cli.readers import library, number, one_of, whole
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from click.shell_completion import CompletionItem
 
-    from specsim.cli.settings import Settings
     from specsim.profile import Profile
-    from specsim.setting import Algorithm, Scheduler, SpecSetting
+    from specsim.setting import Algorithm, Scheduler
     from specsim.workload import Workload
 
     Loaded = tuple[Profile, tuple[str, ...]]
-    Read = Callable[[str], Any]
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+Filled = TypeVar("Filled", bound="DataclassInstance")
 
 FILE = click.Path(readable=False)
 """A file's name, for the shell to complete; whoever opens the file says what is wrong with it."""
@@ -47,131 +50,82 @@ def command(name: str, *groups: type) -> Callable[[Callable[..., None]], click.C
             own = ({part.name: said[part.name] for part in fields(group)} for group in groups)
             run(*(group(**values) for group, values in zip(groups, own, strict=True)))
 
-        parameters = [_parameter(part.name, part.metadata) for g in groups for part in fields(g)]
+        parameters = [_parameter(part) for group in groups for part in fields(group)]
         return click.Command(name, params=parameters, callback=called, help=getdoc(run))
 
     return decorated
 
 
-def _parameter(name: str, declared: Any) -> click.Parameter:
-    names, attributes = declared["names"], declared["attributes"]
-    if not names:
-        return click.Argument([name], **attributes)
-    return click.Option([*names, name], **attributes)
+def names_of(part: Field[Any]) -> list[str]:
+    """Return how an option is called on the command line: by default as its field."""
+    said: str = part.metadata["names"]
+    return said.split() or [f"--{part.name.replace('_', '-')}"]
+
+
+def _parameter(part: Field[Any]) -> click.Parameter:
+    attributes = part.metadata["attributes"]
+    if part.metadata["names"] is None:
+        return click.Argument([part.name], **attributes)
+    return click.Option([*names_of(part), part.name], **attributes)
 
 
 def option(
-    names: str,
     metavar: str,
     about: str,
-    read: Read | None = None,
+    read: readers.Read | None = None,
     complete: Complete | None = None,
+    names: str = "",
     **attributes: Any,
 ) -> Any:
     """Return a field that an option with a value fills.
 
-    Parameters
-    ----------
-    names
-        Between blanks.
-    metavar, about
-        What stands for the value in the help, and what it means.
-    read
-        From text to value: raises `InputError`, or `ValueError` with reason and remedy.
-    complete
-        What the shell is told.
-    attributes
-        Further ones of ``click.option``.
+    `metavar` is the value in the help and `about` its meaning; `complete` tells the shell; `names`,
+    between blanks, stand instead of the field's; `attributes` are further ones of ``click.option``.
     """
-    first = names.split()[0]
 
-    def called(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+    def called(_: click.Context, parameter: click.Parameter, text: str | None) -> Any:
         try:
             return read(text) if text is not None and read is not None else text
         except InputError:
             raise
         except ValueError as error:
             reason, remedy = error.args
-            raise InputError(f"{first} {text}", reason, remedy) from None
+            raise InputError(f"{parameter.opts[0]} {text}", reason, remedy) from None
 
     attributes |= {"metavar": metavar, "help": about, "shell_complete": complete}
     attributes |= {"callback": called} if read is not None else {}
-    return field(metadata={"names": names.split(), "attributes": attributes})
+    return field(metadata={"names": names, "attributes": attributes})
 
 
-def file(names: str, about: str, metavar: str = "FILE", **attributes: Any) -> Any:
+def file(about: str, metavar: str = "FILE", names: str = "", **attributes: Any) -> Any:
     """Return a field that the name of a file fills, which the shell completes."""
-    return option(names, metavar, about, type=FILE, **attributes)
+    return option(metavar, about, names=names, type=FILE, **attributes)
 
 
-def flag(names: str, about: str) -> Any:
+def flag(about: str, names: str = "") -> Any:
     """Return a field that is true if the option is given."""
-    attributes = {"is_flag": True, "help": about}
-    return field(metadata={"names": names.split(), "attributes": attributes})
+    return field(metadata={"names": names, "attributes": {"is_flag": True, "help": about}})
 
 
 def argument(metavar: str, **attributes: Any) -> Any:
     """Return a field that words without an option fill."""
     attributes |= {"metavar": metavar, "type": FILE}
-    return field(metadata={"names": (), "attributes": attributes})
+    return field(metadata={"names": None, "attributes": attributes})
 
 
-def words_of(group: Any) -> Iterator[str]:
-    """Yield the command line that fills a group so: option, value, option, value."""
-    for part in fields(group):
-        said = getattr(group, part.name)
-        for value in said if isinstance(said, tuple) else (said,):
-            if value is not None:
-                yield part.metadata["names"][0]
-                yield f"{value:g}" if isinstance(value, float) else str(value)
+def filled(kind: type[Filled], *groups: Any, **more: Any) -> Filled:
+    """Return a dataclass from the options of the same names; what is not said has its default."""
+    names = {part.name for part in fields(kind)}
+    said = {
+        part.name: getattr(group, part.name)
+        for group in groups
+        for part in fields(group)
+        if part.name in names.difference(more) and getattr(group, part.name) is not None
+    }
+    return kind(**said, **more)
 
 
-# --- from text to values
-
-
-def whole(least: int | None = None, most: int | None = None) -> Read:
-    """Return what reads a whole number within bounds."""
-    return _numeric(int, "a whole number", least, most)
-
-
-def number(least: float | None = None) -> Read:
-    """Return what reads a number of at least so much."""
-    return _numeric(float, "a number", least, None)
-
-
-def _numeric(kind: type[int | float], noun: str, least: float | None, most: float | None) -> Read:
-    def read(text: str) -> int | float:
-        try:
-            value = kind(text)
-        except ValueError:
-            raise ValueError(f"is not {noun}", "give digits, e.g. 2") from None
-        if (least is not None and not value >= least) or (most is not None and value > most):
-            bounds = f"be at least {least}" if most is None else f"lie in {least}..{most}"
-            raise ValueError(f"must {bounds}", f"e.g. {least}")
-        return value
-
-    return read
-
-
-def library(home: str, function: str) -> Read:
-    """Return a function of the library that is imported when it is needed."""
-
-    def read(text: str) -> Any:
-        return getattr(import_module(home), function)(text)
-
-    return read
-
-
-def one_of(kind: str, home: str, names: str) -> Read:
-    """Return what takes one of the names of a `Literal` of a module and refuses others."""
-
-    def read(text: str) -> Any:
-        known = get_args(getattr(import_module(home), names))
-        if text not in known:
-            raise UnknownNameError(kind, text, known)
-        return text
-
-    return read
+# --- what the shell completes
 
 
 def named(home: str, names: str, files: bool = False) -> Complete:
@@ -195,44 +149,36 @@ profiles = named("specsim.profile", "profile_names", files=True)
 
 # --- options of several commands: called in a group, each makes its field
 
-typed = partial(library, "specsim.cli.settings")
-load_list = typed("parse_concurrency")
-
 words = partial(argument, "[S,K,N|FILE]...", nargs=-1)
 concurrency = partial(
-    option, "--concurrency", "1,2,5,...", "Clients in flight. Default: 1 to 250.", load_list
+    option, "1,2,5,...", "Clients in flight. Default: 1 to 250.", readers.parse_concurrency
 )
-max_running_requests = partial(
-    option, "--max-running-requests", "N", "Cap of requests that run at once.", whole()
-)
-max_draft_tokens = partial(
-    option, "--max-draft-tokens", "N", "Most tokens verified per round.", whole(), default="64"
-)
-max_steps = partial(option, "--max-steps", "S", "Deepest draft.", whole(), default="8")
-slo = partial(option, "--slo", read=library("specsim.decide.slo", "parse_slo"))
-mix = partial(option, "--mix", "1:0.5,30:0.5", "Share of the time by load.", typed("parse_mix"))
+max_running_requests = partial(option, "N", "Cap of requests that run at once.", whole())
+max_draft_tokens = partial(option, "N", "Most tokens verified per round.", whole(), default="64")
+max_steps = partial(option, "S", "Deepest draft.", whole(), default="8")
+slo = partial(option, read=library("specsim.decide.slo", "parse_slo"), names="--slo")
+mix = partial(option, "1:0.5,30:0.5", "Share of the time by load.", readers.parse_mix)
 measured = partial(
     file,
-    "--observations",
     "observations.csv that the profile was fitted to: which settings were measured.",
-    read=typed("measured_settings"),
+    read=readers.measured_settings,
+    names="--observations",
 )
 solver = partial(
     option,
-    "--solver",
     "simulate|analytic",
     "analytic is instant, and close by.",
     one_of("solver", "specsim.curve", "Solver"),
     named("specsim.curve", "Solver"),
 )
-what_if = partial(flag, "--what-if", "Model what the engine's version refuses.")
-seed = partial(option, "--seed", "N", "Of the random numbers.", typed("parse_seed"), default="0")
-plot = partial(file, "--plot", "Draw to .png, .svg or .pdf.")
+what_if = partial(flag, "Model what the engine's version refuses.")
+seed = partial(option, "N", "Of the random numbers.", readers.parse_seed, default="0")
+plot = partial(file, "Draw to .png, .svg or .pdf.")
 
 
 def as_json(schema: str) -> Any:
     """Return ``--json``, which prints a document of that schema."""
-    return flag("--json", f"Print {schema} only.")
+    return flag(f"Print {schema} only.", names="--json")
 
 
 # --- groups of several commands
@@ -243,33 +189,24 @@ class Drafting:
     """One setting by its numbers, under SGLang's names too."""
 
     topk: int | None = option(
-        "--topk --speculative-eagle-topk", "K", "Branches per step; 1 is a chain.", whole()
+        "K", "Branches per step; 1 is a chain.", whole(), names="--topk --speculative-eagle-topk"
     )
-    steps: int | None = option(
-        "--steps --speculative-num-steps", "S", "Depth of the draft.", whole()
+    num_steps: int | None = option(
+        "S", "Depth of the draft.", whole(), names="--steps --speculative-num-steps"
     )
-    draft_tokens: int | None = option(
-        "--draft-tokens --speculative-num-draft-tokens",
+    num_draft_tokens: int | None = option(
         "N",
         "Tokens verified per round, root included. Default: all that the tree can offer.",
         whole(),
+        names="--draft-tokens --speculative-num-draft-tokens",
     )
     algorithm: Algorithm | None = option(
-        "--algorithm --speculative-algorithm",
         "A",
         "EAGLE, EAGLE3, MTP, STANDALONE, NGRAM or none. Default: the profile's.",
-        library("specsim.setting", "parse_algorithm"),
+        readers.read_algorithm,
         named("specsim.setting", "Algorithm"),
+        names="--algorithm --speculative-algorithm",
     )
-
-    @property
-    def setting(self) -> SpecSetting | None:
-        """The one setting of these numbers; None if there are none."""
-        from specsim.setting import SpecSetting
-
-        if self.steps is None:
-            return None
-        return SpecSetting.of(self.topk, self.steps, self.draft_tokens, self.algorithm or "EAGLE3")
 
 
 @dataclass(frozen=True)
@@ -277,26 +214,27 @@ class Asked(Drafting):
     """The settings that are asked about, by options."""
 
     config_list: tuple[str, ...] = option(
-        "--config-list",
-        "S,K,N ...",
-        "Several settings: steps, topk, draft tokens.",
-        multiple=True,
+        "S,K,N ...", "Several settings: steps, topk, draft tokens.", multiple=True
     )
-    files: tuple[str, ...] = file("--settings", "JSON file of settings.", multiple=True)
+    files: tuple[str, ...] = file("JSON file of settings.", multiple=True, names="--settings")
     scheduler: Scheduler = option(
-        "--scheduler",
         "auto|sequential|overlap",
         "auto is what the engine's version does by itself.",
-        one_of("scheduler", "specsim.setting", "Scheduler"),
+        readers.read_scheduler,
         named("specsim.setting", "Scheduler"),
         default="auto",
     )
 
-    def settings(self, default: Algorithm | None, words: tuple[str, ...] = ()) -> Settings:
+    def settings(self, default: Algorithm | None, words: tuple[str, ...] = ()) -> readers.Settings:
         """Collect the settings; `default` drafts those that do not say how, EAGLE3 for None."""
-        from specsim.cli.settings import asked_settings
-
-        return asked_settings(self, self.algorithm or default or "EAGLE3", words)
+        defaults = readers.Defaults(self.algorithm or default or "EAGLE3", self.scheduler)
+        texts = [word for word in words if readers.NUMBERS.fullmatch(word)]
+        return readers.asked_settings(
+            (self.topk, self.num_steps, self.num_draft_tokens),
+            (*self.config_list, *texts),
+            (*self.files, *(word for word in words if word not in texts)),
+            defaults,
+        )
 
 
 @dataclass(frozen=True)
@@ -304,10 +242,10 @@ class Lengths:
     """Lengths of the requests."""
 
     input_len: float | None = option(
-        "--input-len --isl", "N", "Prompt tokens. Default: profile's.", number()
+        "N", "Prompt tokens. Default: profile's.", number(), names="--input-len --isl"
     )
     output_len: float | None = option(
-        "--output-len --osl", "N", "Answer tokens. Default: profile's.", number()
+        "N", "Answer tokens. Default: profile's.", number(), names="--output-len --osl"
     )
 
     def workload(self, base: Workload) -> Workload:
@@ -321,8 +259,8 @@ class Lengths:
 class Requests(Lengths):
     """Lengths of the requests, and whose acceptance they have."""
 
-    dataset: str | None = option("--dataset", "D", "Whose acceptance. Default: first.")
-    temperature: float | None = option("--temperature", "T", "Whose acceptance.", number())
+    dataset: str | None = option("D", "Whose acceptance. Default: first.")
+    temperature: float | None = option("T", "Whose acceptance.", number())
 
 
 # --- the server that a command is about
@@ -333,10 +271,10 @@ class Measured:
     """A server with a profile."""
 
     profile: str | None = option(
-        "--profile -p",
         "NAME|FILE",
         "Shipped profile, profile.toml or scenario.toml.",
         complete=profiles,
+        names="--profile -p",
     )
 
 
@@ -345,10 +283,10 @@ class Changes:
     """What is supposed to be different about a server."""
 
     overrides: tuple[str, ...] = option(
-        "--set",
         "KEY=VALUE",
         "What if: allreduce.latency=*0.5, gpu=h200-sxm, accept_length=2.4, ... Repeatable.",
         multiple=True,
+        names="--set",
     )
 
 
@@ -365,24 +303,21 @@ class Server(Changes, Measured):
 class Described:
     """A server without a profile, in the user's words."""
 
-    model: str | None = file(
-        "--model", "Without a profile: library id, config.json or TOML file.", "ID|FILE"
-    )
-    gpu: str | None = file("--gpu", "Its GPUs: library id or TOML file.", "ID|FILE")
-    gpu_count: int | None = option("--gpu-count", "N", "GPUs. Default: --tp.", whole(1))
-    tp: int | None = option("--tp", "N", "Tensor-parallel GPUs.", whole(1))
-    link: str | None = file("--link", "Link between the GPUs: library id or TOML file.", "ID|FILE")
-    allreduce: str | None = option("--allreduce", "A", "nccl, custom, fused or symmetric.")
-    quantisation: str | None = option("--quantisation", "Q", "Weight format, e.g. fp8.")
-    draft: str | None = file("--draft", "Drafter: library id or TOML file.", "ID|FILE")
-    setup: str | None = file("--setup", "Instead of all these: a setup.toml.")
+    model: str | None = file("Without a profile: library id, config.json or TOML file.", "ID|FILE")
+    gpu: str | None = file("Its GPUs: library id or TOML file.", "ID|FILE")
+    gpu_count: int | None = option("N", "GPUs. Default: --tp.", whole(1))
+    tp: int | None = option("N", "Tensor-parallel GPUs.", whole(1))
+    link: str | None = file("Link between the GPUs: library id or TOML file.", "ID|FILE")
+    allreduce: str | None = option("A", "nccl, custom, fused or symmetric.")
+    quantisation: str | None = option("Q", "Weight format, e.g. fp8.")
+    draft: str | None = file("Drafter: library id or TOML file.", "ID|FILE")
+    setup: str | None = file("Instead of all these: a setup.toml.")
     engine: str | None = option(
-        "--engine",
         "E",
         "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
         complete=named("specsim.engine", "engine_names"),
     )
-    engine_version: str | None = option("--engine-version", "V", "Default: the profile's.")
+    engine_version: str | None = option("V", "Default: the profile's.")
 
 
 @dataclass(frozen=True)
@@ -390,22 +325,16 @@ class AnyServer(Described, Server):
     """A server with or without a profile."""
 
     accept_length: float | None = option(
-        "--assume-accept-length",
         "TAU",
         "Without a profile: tokens per round of the asked setting, bonus included.",
         number(),
+        names="--assume-accept-length",
     )
 
     def load(self, asked: Drafting | None = None) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it.
 
-        Of a server without a profile, `asked` says how it drafts, and whose accept length is
-        assumed.
-
-        Raises
-        ------
-        InputError
-            If the server is described twice or not enough.
+        Without a profile `asked` says how the server drafts, and whose accept length is assumed.
         """
         if self.model is None and self.setup is None:
             self._refuse_stray()
@@ -430,17 +359,10 @@ class AnyServer(Described, Server):
             profile, notes = changed.profile, (*notes, *changed.notes)
         return profile, notes
 
-    def named(self) -> AnyServer:
-        """Return the same server, the default profile by its name."""
-        from specsim.profile import DEFAULT_PROFILE
-
-        unsaid = self.profile is None and self.model is None and self.setup is None
-        return replace(self, profile=DEFAULT_PROFILE) if unsaid else self
-
     def _refuse_stray(self) -> None:
         """Refuse options that mean nothing beside a measured profile."""
         for part in (*fields(Described), *fields(AnyServer)[-1:]):
-            value, flag = getattr(self, part.name), part.metadata["names"][0]
+            value, flag = getattr(self, part.name), names_of(part)[0]
             if value is not None and flag not in ("--engine", "--engine-version"):
                 raise InputError(
                     f"{flag} {value}",

@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specsim.errors import InputError
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specsim.uncertainty import Interval
+
+Row = TypeVar("Row")
+
+Columns = Sequence[tuple[str, Callable[[Row], str]]]
+"""Of a table: heading, and what a cell says of a row."""
 
 PIPED_WIDTH = 160
 
@@ -35,12 +41,7 @@ PATIENCE_S = 1.0
 def console(piped_width: int | None = None, stderr: bool = False) -> Console:
     """Return a console on stdout or stderr; wide and without colour when piped.
 
-    Parameters
-    ----------
-    piped_width
-        Wrap at this width when piped (COLUMNS overrides); None wraps nothing there.
-    stderr
-        Instead of stdout.
+    Piped, it wraps at `piped_width`, which COLUMNS overrides; for None it wraps nothing.
     """
     from rich.console import Console
 
@@ -61,22 +62,34 @@ def console(piped_width: int | None = None, stderr: bool = False) -> Console:
     return result
 
 
+def titled(title: str, piped_width: int) -> Console:
+    """Return a console on stdout that has printed a title."""
+    out = console(piped_width)
+    out.print(title, style="bold")
+    return out
+
+
 def table(
-    *columns: str,
-    rows: Iterable[Sequence[str]] = (),
-    left: Iterable[int] = (0,),
-    wrap: bool = False,
+    columns: Columns[Row], rows: Iterable[Row], left: Iterable[int] = (0,), wrap: bool = False
 ) -> Table:
-    """Return a table; columns are flush right but for those numbered in `left`."""
+    """Return a table of what each column says of each row.
+
+    Columns are flush right but for those numbered in `left`.
+    """
     from rich import box
     from rich.table import Table
 
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(columns):
-        grid.add_column(column, justify="left" if i in left else "right", no_wrap=not wrap)
+    for i, (heading, _) in enumerate(columns):
+        grid.add_column(heading, justify="left" if i in left else "right", no_wrap=not wrap)
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*(text(row) for _, text in columns))
     return grid
+
+
+def headed(*headings: str) -> Columns[Sequence[str]]:
+    """Return columns of rows that are texts already."""
+    return [(heading, itemgetter(i)) for i, heading in enumerate(headings)]
 
 
 def print_sentences(out: Console, sentences: Iterable[str]) -> None:
@@ -147,13 +160,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def check_file(flag: str, name: str | None, *endings: str) -> None:
-    """Refuse the name of a file that cannot be written, before anything is computed.
-
-    Raises
-    ------
-    InputError
-        If its folder does not exist, something else has that name, or it ends in no `endings`.
-    """
+    """Refuse the name of a file that cannot be written, before anything is computed."""
     if name is None:
         return
     path, said = Path(name), f"{flag} {name}"
@@ -168,13 +175,7 @@ def check_file(flag: str, name: str | None, *endings: str) -> None:
 
 
 def check_plot(plot: str | None) -> None:
-    """Refuse a picture that cannot be drawn or written, before anything is computed.
-
-    Raises
-    ------
-    InputError
-        If the name has no format, or no file can have it.
-    """
+    """Refuse a picture that cannot be drawn or written, before anything is computed."""
     if plot is not None:
         from specsim.report.figure import plot_format
 

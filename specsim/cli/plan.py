@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command
+from specsim.cli.options import AnyServer, command, filled
 
 if TYPE_CHECKING:
-    from specsim.decide.plan import MeasurementPlan
+    from specsim.cli.output import Columns
+    from specsim.decide.plan import Measurement, MeasurementPlan
     from specsim.setting import SpecSetting
 
 WIDTH = 110
 
 SHOWN = 8
+
+COLUMNS: Columns[Measurement] = (
+    ("measurement", lambda m: m.label),
+    ("regret cut by", lambda m: f"{100 * m.regret_cut:.2f} %"),
+    ("GPU minutes", lambda m: f"{m.gpu_minutes:.0f}"),
+    ("cells", lambda m: str(m.cells or "")),
+)
 
 
 @dataclass(frozen=True)
@@ -39,17 +47,7 @@ def plan_command(server: AnyServer, how: Options) -> None:
     from specsim.decide.wish import Wish
 
     profile, notes = server.load()
-    wish = Wish(
-        concurrency=how.concurrency or LOADS,
-        engine_version=server.engine_version,
-        input_len=how.input_len,
-        output_len=how.output_len,
-        dataset=how.dataset,
-        temperature=how.temperature,
-        mix=how.mix or (),
-        measured=how.measured or (),
-        seed=how.seed,
-    )
+    wish = filled(Wish, server, how, concurrency=how.concurrency or LOADS)
     with output.status("weighing measurements"):
         result = plan_measurements(profile, wish)
     if how.as_json:
@@ -59,18 +57,13 @@ def plan_command(server: AnyServer, how: Options) -> None:
 
 
 def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
-    out = output.console(WIDTH)
     loads = ", ".join(map(str, result.concurrency))
-    out.print(f"{result.profile}: what to measure next, for {loads} clients", style="bold")
+    out = output.titled(f"{result.profile}: what to measure next, for {loads} clients", WIDTH)
     out.print(
         f"Choosing now is expected to lose {100 * result.regret:.1f} % of the throughput "
         "against the fastest setting."
     )
-    rows = [
-        (m.label, f"{100 * m.regret_cut:.2f} %", f"{m.gpu_minutes:.0f}", str(m.cells or ""))
-        for m in result.measurements[:SHOWN]
-    ]
-    out.print(output.table("measurement", "regret cut by", "GPU minutes", "cells", rows=rows))
+    out.print(output.table(COLUMNS, result.measurements[:SHOWN]))
     if not result.worthwhile:
         out.print(
             "No measurement would change the choice: none is expected to bring "

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, file, option
+from specsim.cli.options import AnyServer, command, file, filled, option
+from specsim.cli.readers import number
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from specsim.question import Question
 
 WIDTH = 100
-"""Columns when piped and COLUMNS is not set."""
 
 MOST_SIMULATED = {"concurrency": 20_000, "request rate": 300, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""
@@ -34,18 +34,18 @@ class Options(opt.Requests):
     max_running_requests: int | None = opt.max_running_requests()
     concurrency: tuple[int, ...] | None = opt.concurrency()
     request_rate: float | None = option(
-        "--request-rate", "R", "Poisson arrivals per second instead of clients.", opt.number()
+        "R", "Poisson arrivals per second instead of clients.", number()
     )
     context_len: float | None = option(
-        "--context-len", "N", "Steady decode at this many KV tokens per request.", opt.number()
+        "N", "Steady decode at this many KV tokens per request.", number()
     )
     solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.curve/1")
-    csv: str | None = file("--csv", "Write the rows; - is stdout.")
+    csv: str | None = file("Write the rows; - is stdout.")
     plot: str | None = opt.plot()
-    observations: str | None = file("--observations", "Measured cells to draw with --plot.")
+    observations: str | None = file("Measured cells to draw with --plot.")
 
     def check(self) -> None:
         """Refuse what contradicts itself, of which one part would silently win, and bad files."""
@@ -82,7 +82,7 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
 
     Example: specsim predict --topk 2 --steps 2
     """
-    from specsim.question import CONCURRENCY, Question
+    from specsim.question import Question
 
     how.check()
     profile, notes = server.load(asked)
@@ -99,19 +99,7 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         from specsim.observations import read_observations
 
         cells = read_observations(how.observations).rows
-    question = Question(
-        settings=settings.asked,
-        concurrency=how.concurrency or CONCURRENCY,
-        request_rate=how.request_rate,
-        input_len=how.input_len,
-        output_len=how.output_len,
-        context_len=how.context_len,
-        engine_version=server.engine_version,
-        max_running_requests=how.max_running_requests,
-        dataset=how.dataset,
-        temperature=how.temperature,
-        what_if=how.what_if,
-    )
+    question = filled(Question, server, how, settings=settings.asked)
     curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
     if how.plot is not None:
         _draw(curve, how.request_rate, how.plot, cells)
@@ -128,13 +116,7 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
 def predicted(
     profile: Profile, question: Question, solver: Solver, seed: int, notes: tuple[str, ...]
 ) -> Curve:
-    """Answer a question under a progress bar; the notes come before the answer's own.
-
-    Raises
-    ------
-    InputError
-        If the loads would take minutes and gigabytes to simulate.
-    """
+    """Answer a question under a progress bar; the notes come before the answer's own."""
     from dataclasses import replace
 
     from specsim.predict import predict

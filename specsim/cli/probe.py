@@ -9,49 +9,55 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, flag, option
+from specsim.cli.options import command, file, filled, flag, option
+from specsim.cli.readers import number, parse_concurrency, whole
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-    from specsim.probe.document import ProbeDocument
+    from specsim.cli.output import Columns
+    from specsim.probe.document import AllReducePoint, ProbeDocument, StepPoint
     from specsim.probe.run import Request
+
+STEPS: Columns[tuple[str, StepPoint]] = (
+    ("step", lambda row: row[0]),
+    ("batch", lambda row: str(row[1].batch)),
+    ("tokens each", lambda row: str(row[1].width)),
+    ("context", lambda row: str(row[1].context_len)),
+    ("ms", lambda row: f"{row[1].seconds * 1e3:.3f}"),
+    ("+-", lambda row: f"{row[1].error:.1%}"),
+)
+
+ALLREDUCE: Columns[AllReducePoint] = (
+    ("all-reduce bytes", lambda point: str(point.size_bytes)),
+    ("us", lambda point: f"{point.seconds * 1e6:.1f}"),
+)
 
 
 @dataclass(frozen=True)
 class Options:
     """Whose shapes are measured, on what, and how far."""
 
-    folder: str = file("--output -o", "Folder to write; a new one.", "FOLDER", required=True)
+    folder: str = file("Folder to write; a new one.", "FOLDER", required=True, names="--output -o")
     model: str = file(
-        "--model", "Whose shapes: library id, config.json or TOML file.", "ID|FILE", required=True
+        "Whose shapes: library id, config.json or TOML file.", "ID|FILE", required=True
     )
-    draft: str | None = file("--draft", "Drafter: e.g. eagle3, a library id or TOML file.", "ID")
-    gpu: str | None = file("--gpu", "GPU to check the device's name against.", "ID")
-    tp: int = option("--tp", "N", "Measure one GPU's share of so many.", opt.whole(1), default="1")
-    device: str = option("--device", "auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
-    dtype: str = option("--dtype", "bf16|fp16|fp32", "Of weights and cache.", default="bf16")
-    max_seconds: float = option(
-        "--max-seconds", "S", "Stop after so long.", opt.number(1), default="300"
-    )
-    max_memory_gb: float | None = option(
-        "--max-memory-gb", "GB", "Default: most of what is free.", opt.number(0.001)
-    )
-    layers: int = option(
-        "--layers", "N", "Layers to build and scale up from.", opt.whole(1, 256), default="4"
-    )
-    tokens: tuple[int, ...] | None = option(
-        "--tokens", "1,2,4,...", "Default: 1 to 1024.", opt.load_list
-    )
-    context_len: int = option(
-        "--context-len", "N", "KV tokens per request.", opt.whole(1, 1 << 20), default="1024"
-    )
+    draft: str | None = file("Drafter: e.g. eagle3, a library id or TOML file.", "ID")
+    gpu: str | None = file("GPU to check the device's name against.", "ID")
+    tp: int = option("N", "Measure one GPU's share of so many.", whole(1), default="1")
+    device: str = option("auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
+    dtype: str = option("bf16|fp16|fp32", "Of weights and cache.", default="bf16")
+    max_seconds: float = option("S", "Stop after so long.", number(1), default="300")
+    max_memory_gb: float | None = option("GB", "Default: most of what is free.", number(0.001))
+    layers: int = option("N", "Layers to build and scale up from.", whole(1, 256), default="4")
+    tokens: tuple[int, ...] | None = option("1,2,4,...", "Default: 1 to 1024.", parse_concurrency)
+    context_len: int = option("N", "KV tokens per request.", whole(1, 1 << 20), default="1024")
     contexts: tuple[int, ...] | None = option(
-        "--contexts", "N,...", "KV lengths. Default: 1024,4096,16384.", opt.load_list
+        "N,...", "KV lengths. Default: 1024,4096,16384.", parse_concurrency
     )
     seed: int = opt.seed()
-    as_json: bool = flag("--json", "Print specsim.probe/1 too.")
+    as_json: bool = flag("Print specsim.probe/1 too.", names="--json")
 
 
 @command("probe", Options)
@@ -108,19 +114,17 @@ def _request(how: Options) -> Request:
     for name, numbers, most in (("--tokens", tokens, 1 << 14), ("--contexts", contexts, 1 << 20)):
         if min(numbers) < 1 or max(numbers) > most:
             raise InputError(f"{name} {min(numbers)}..{max(numbers)}", f"leave 1..{most}", "fewer")
-    return Request(
+    return filled(
+        Request,
+        how,
         target=target_shape(model, how.tp),
         draft=shapes[0] if shapes else None,
         extend=shapes[1] if shapes else None,
-        tp=how.tp,
         dtype=parse_dtype(how.dtype),
         seconds=how.max_seconds,
         memory_bytes=None if how.max_memory_gb is None else how.max_memory_gb * 1e9,
-        layers=how.layers,
         tokens=tokens,
-        context_len=how.context_len,
         contexts=contexts,
-        seed=how.seed,
     )
 
 
@@ -153,18 +157,9 @@ def _show(document: ProbeDocument) -> None:
         f"timed, {'CUDA graphs' if target.graphs else 'no CUDA graphs'}"
     )
     stacks = {"target": target, "draft step": document.draft, "draft extend": document.extend}
-    steps = [
-        (
-            *(name, str(p.batch), str(p.width), str(p.context_len)),
-            *(f"{p.seconds * 1e3:.3f}", f"{p.error:.1%}"),
-        )
-        for name, stack in stacks.items()
-        for p in (() if stack is None else stack.points)
-    ]
-    out.print(output.table("step", "batch", "tokens each", "context", "ms", "+-", rows=steps))
+    steps = [(name, p) for name, stack in stacks.items() if stack for p in stack.points]
+    out.print(output.table(STEPS, steps))
     if document.allreduce is not None:
-        points = document.allreduce.points
-        times = [(str(p.size_bytes), f"{p.seconds * 1e6:.1f}") for p in points]
-        out.print(output.table("all-reduce bytes", "us", rows=times))
+        out.print(output.table(ALLREDUCE, document.allreduce.points))
     for note in document.notes:
         out.print(f"note: {note}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +16,8 @@ from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
+    from specsim.cli.output import Columns
     from specsim.logs import LogEntry, LogRow, Timing
 
 MAX_TIMINGS = 24
@@ -27,19 +25,7 @@ MAX_TIMINGS = 24
 
 HIDDEN_SETTINGS = ("label", "inferred", "tag", "backend")
 
-WIDTH = 80
-"""Columns when piped and COLUMNS is not set."""
-
-FILE_WIDTH = 100
-
-CSV_COLUMNS = (
-    *("kind", "algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler"),
-    *("engine_version", "concurrency", "request_rate", "batch_size", "max_running_requests"),
-    *("num_requests", "input_len", "output_len", "output_tps", "accept_length"),
-    *("accept_length_scope", *(f"survival_{d}" for d in range(1, 9))),
-    *("ttft_s", "tpot_s", "itl_s", "round_time_s", "dataset", "weight", "source"),
-)
-"""Columns of observations.csv that a log can fill."""
+WIDTH, FILE_WIDTH = 80, 100
 
 
 @dataclass(frozen=True)
@@ -48,8 +34,8 @@ class Options:
 
     files: tuple[str, ...] = argument("FILE...", nargs=-1, required=True)
     as_json: bool = opt.as_json("specsim.log/1")
-    as_csv: bool = flag("--csv", "Print rows in the columns of observations.csv.")
-    target: str | None = file("--output -o", "Write to this file instead.")
+    as_csv: bool = flag("Print rows in the columns of observations.csv.", names="--csv")
+    target: str | None = file("Write to this file instead.", names="--output -o")
 
 
 @command("read", Options)
@@ -59,7 +45,7 @@ def read_command(how: Options) -> None:
     The format is found by content: SGLang, vLLM, TensorRT-LLM, llama.cpp, Prometheus, benchmark
     JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst; - is standard input.
     """
-    from specsim.logs import log_json, read_file, require_usable
+    from specsim.logs import csv_text, log_json, read_file, require_usable
     from specsim.textfile import write_text
 
     if how.as_json and how.as_csv:
@@ -85,43 +71,6 @@ def read_command(how: Options) -> None:
         write_text(Path(how.target), text)
 
 
-def csv_text(entries: Sequence[LogEntry]) -> str:
-    """Return the rows of all entries in the columns of observations.csv.
-
-    What a log does not state is left empty: fill in the setting before fitting on it.
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for entry in entries:
-        for row in entry.rows:
-            writer.writerow(_csv_row(entry, row))
-    return text.getvalue()
-
-
-def _csv_row(entry: LogEntry, row: LogRow) -> dict[str, object]:
-    settings = entry.settings
-    cells: dict[str, object] = {
-        name: getattr(row, name) for name in CSV_COLUMNS if hasattr(row, name)
-    }
-    cells.update({name: settings[name] for name in CSV_COLUMNS if name in settings})
-    cells["engine_version"] = entry.engine_version
-    concurrency = row.batch_size if row.kind == "steady_decode" else row.concurrency
-    cells["concurrency"] = None if concurrency is None else round(concurrency)
-    cells["source"] = " ".join(filter(None, (os.path.basename(entry.path), entry.label)))
-    if row.accept_length is None:
-        cells["accept_length_scope"] = None
-    for depth, value in enumerate((row.survival or ())[:8], start=1):
-        cells[f"survival_{depth}"] = value
-    return {name: _cell(value) for name, value in cells.items()}
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bool) or value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else value
-
-
 def terminal_text(entries: Sequence[LogEntry]) -> str:
     """Return what the terminal shows, as plain text."""
     from rich.console import Console
@@ -143,9 +92,11 @@ def _show(entries: Sequence[LogEntry], out: Console) -> None:
         if settings := _settings_text(entry):
             out.print(Text(settings))
         if entry.rows:
-            out.print(_row_table(entry.rows))
+            filled = [column for column in COLUMNS if any(map(column[1], entry.rows))]
+            out.print(output.table(filled, entry.rows, left=(), wrap=True))
         if entry.timings:
-            out.print(_timing_table(entry.timings))
+            timings = entry.timings[:MAX_TIMINGS]
+            out.print(output.table(TIMINGS, timings, left=(0, 6), wrap=True))
             if len(entry.timings) > MAX_TIMINGS:
                 out.print(f"... and {len(entry.timings) - MAX_TIMINGS} more (--json)")
         out.print(Text(_account(entry)))
@@ -183,38 +134,34 @@ def _survival(values: Sequence[float] | None) -> str:
     return shown + (" ..." if len(values) > 4 else "")
 
 
-COLUMNS: dict[str, Callable[[LogRow], str]] = {
-    "running": lambda r: _number(r.batch_size, 1),
-    "clients": lambda r: _number(r.concurrency, 0),
-    "req/s": lambda r: _number(r.request_rate, 2),
-    "tok/s": lambda r: _with_error(r.output_tps, r.output_tps_sem, 1),
-    "accept length": lambda r: _with_error(r.accept_length, r.accept_length_sem, 2),
-    "survival": lambda r: _survival(r.survival),
-    "round ms": lambda r: _number(r.round_time_s, 2, 1e3),
-    "TPOT ms": lambda r: _number(r.tpot_s, 2, 1e3),
-    "TTFT ms": lambda r: _number(r.ttft_s, 0, 1e3),
-    "graph": lambda r: "" if r.cuda_graph is None else ("yes" if r.cuda_graph else "no"),
-    "windows": lambda r: f"{r.windows}" + (" with prefill" if r.mixed else ""),
-}
+COLUMNS: Columns[LogRow] = (
+    ("running", lambda r: _number(r.batch_size, 1)),
+    ("clients", lambda r: _number(r.concurrency, 0)),
+    ("req/s", lambda r: _number(r.request_rate, 2)),
+    ("tok/s", lambda r: _with_error(r.output_tps, r.output_tps_sem, 1)),
+    ("accept length", lambda r: _with_error(r.accept_length, r.accept_length_sem, 2)),
+    ("survival", lambda r: _survival(r.survival)),
+    ("round ms", lambda r: _number(r.round_time_s, 2, 1e3)),
+    ("TPOT ms", lambda r: _number(r.tpot_s, 2, 1e3)),
+    ("TTFT ms", lambda r: _number(r.ttft_s, 0, 1e3)),
+    ("graph", lambda r: "" if r.cuda_graph is None else ("yes" if r.cuda_graph else "no")),
+    ("windows", lambda r: f"{r.windows}" + (" with prefill" if r.mixed else "")),
+)
 
 
-def _row_table(rows: Sequence[LogRow]) -> Table:
-    """Lay out the rows; what no row states has no column."""
-    filled = {name: text for name, text in COLUMNS.items() if any(map(text, rows))}
-    cells = [[text(row) for text in filled.values()] for row in rows]
-    return output.table(*filled, rows=cells, left=(), wrap=True)
+def _size(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
-def _timing_table(timings: Sequence[Timing]) -> Table:
-    headings = ("phase", "batch", "bytes", "us", "count", "ranks", "name")
-    numbers = [
-        (t.batch_size, t.size_bytes, f"{1e6 * t.seconds:.1f}", t.count, t.ranks) for t in timings
-    ]
-    rows = [
-        (t.phase, *("" if n is None else str(n) for n in cells), t.name[:60])
-        for t, cells in zip(timings, numbers, strict=True)
-    ]
-    return output.table(*headings, rows=rows[:MAX_TIMINGS], left=(0, 6), wrap=True)
+TIMINGS: Columns[Timing] = (
+    ("phase", lambda t: t.phase),
+    ("batch", lambda t: _size(t.batch_size)),
+    ("bytes", lambda t: _size(t.size_bytes)),
+    ("us", lambda t: f"{1e6 * t.seconds:.1f}"),
+    ("count", lambda t: _size(t.count)),
+    ("ranks", lambda t: _size(t.ranks)),
+    ("name", lambda t: t.name[:60]),
+)
 
 
 def _account(entry: LogEntry) -> str:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, flag, option
+from specsim.cli.options import AnyServer, command, filled, flag, option
+from specsim.cli.readers import number, whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from specsim.cli.output import Columns
     from specsim.decide.recommendation import LoadChoice, Option, Recommendation
     from specsim.decide.slo import Target
     from specsim.setting import SpecSetting
+    from specsim.uncertainty import Interval
 
 WIDTH = 120
-"""Columns when piped and COLUMNS is not set."""
 
 FULL_WIDTH = 110
 """A narrower terminal gets gains without their intervals."""
@@ -32,18 +34,16 @@ class Options(opt.Requests):
     concurrency: tuple[int, ...] | None = opt.concurrency()
     max_draft_tokens: int = opt.max_draft_tokens()
     max_steps: int = opt.max_steps()
-    max_topk: int = option("--max-topk", "K", "Widest tree.", opt.whole(), default="8")
+    max_topk: int = option("K", "Widest tree.", whole(), default="8")
     targets: tuple[Target, ...] | None = opt.slo(
         "tpot=20ms,ttft=2s@p99", "Latency targets: mean, @p50 or @p99."
     )
-    any_engine: bool = flag("--any-engine", "Later releases of the engine count too.")
+    any_engine: bool = flag("Later releases of the engine count too.")
     max_running_requests: int | None = opt.max_running_requests()
     mix: tuple[tuple[int, float], ...] | None = opt.mix()
-    schedule: bool = flag("--schedule", "Also the best number of steps by running batch.")
-    gpu_hour_price: float | None = option(
-        "--gpu-hour-price", "M", "Money per GPU and hour.", opt.number()
-    )
-    draft_model: str | None = option("--draft-model", "PATH", "For the launch flags.")
+    schedule: bool = flag("Also the best number of steps by running batch.")
+    gpu_hour_price: float | None = option("M", "Money per GPU and hour.", number())
+    draft_model: str | None = option("PATH", "For the launch flags.")
     measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.recommendation/1")
@@ -61,34 +61,17 @@ def recommend_command(server: AnyServer, how: Options) -> None:
     from specsim.decide.recommend import recommend
     from specsim.decide.recommendation import SCHEMA
     from specsim.decide.wish import Wish
-    from specsim.question import CONCURRENCY
 
     profile, notes = server.load()
-    wish = Wish(
-        concurrency=how.concurrency or CONCURRENCY,
-        limits=Limits(how.max_draft_tokens, how.max_steps, how.max_topk),
-        targets=how.targets or (),
-        engine_version=server.engine_version,
-        any_engine=how.any_engine,
-        max_running_requests=how.max_running_requests,
-        input_len=how.input_len,
-        output_len=how.output_len,
-        dataset=how.dataset,
-        temperature=how.temperature,
-        mix=how.mix or (),
-        measured=how.measured or (),
-        gpu_hour_price=how.gpu_hour_price,
-        draft_model=how.draft_model,
-        seed=how.seed,
-    )
+    limits = Limits(how.max_draft_tokens, how.max_steps, how.max_topk)
+    wish = filled(Wish, server, how, limits=limits)
     with output.status("comparing settings"):
         answer = recommend(profile, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.as_json:
         output.print_document(SCHEMA, answer)
         return
-    out = output.console(WIDTH)
-    _show(answer, out)
+    out = _show(answer)
     if how.schedule:
         from specsim.decide.schedule import best_schedule, schedule_lines
 
@@ -96,14 +79,12 @@ def recommend_command(server: AnyServer, how: Options) -> None:
             out.print(line, soft_wrap=True)
 
 
-def _show(answer: Recommendation, out: Console) -> None:
+def _show(answer: Recommendation) -> Console:
     """Print the table, sentences, flags and what they rest on."""
     from shlex import quote
 
-    out.print(f"{answer.profile}: the best setting by load", style="bold")
-    headings = ("clients", "choose", "tok/s (90 %)", "vs none", "vs today", "fastest", "regret")
-    rows = [_row(choice, out.width >= FULL_WIDTH) for choice in answer.loads]
-    out.print(output.table(*headings, rows=rows))
+    out = output.titled(f"{answer.profile}: the best setting by load", WIDTH)
+    out.print(output.table(_columns(out.width >= FULL_WIDTH), answer.loads))
     if any(choice.tied for choice in answer.loads):
         out.print("~ tied: another setting is not surely slower")
     output.print_sentences(out, _sentences(answer))
@@ -114,21 +95,32 @@ def _show(answer: Recommendation, out: Console) -> None:
         out.print(f"  {words or 'no flags'}", soft_wrap=True)
     out.print()
     output.print_notes(out, answer.notes)
+    return out
 
 
-def _row(choice: LoadChoice, wide: bool) -> tuple[str, ...]:
-    option = choice.choice
-    today = option.gain_against_current
-    same = choice.current is not None and choice.current.plan == option.plan
-    tps = option.output_tps
+def _columns(wide: bool) -> Columns[LoadChoice]:
+    """Return the columns, with intervals if there is room."""
+
+    def rate(tps: Interval) -> str:
+        return f"{tps.value:.0f}" + (f" ({tps.low:.0f}..{tps.high:.0f})" if wide else "")
+
+    def gain(option: Option) -> str:
+        return output.percent(option.gain, wide) if option.plan.setting.speculates else ""
+
+    def today(load: LoadChoice) -> str:
+        if load.current is not None and load.current.plan == load.choice.plan:
+            return "today's"
+        gain = load.choice.gain_against_current
+        return "" if gain is None else output.percent(gain, wide)
+
     return (
-        str(choice.concurrency),
-        option.label + (" ~" if choice.tied else "  "),
-        f"{tps.value:.0f}" + (f" ({tps.low:.0f}..{tps.high:.0f})" if wide else ""),
-        output.percent(option.gain, wide) if option.plan.setting.speculates else "",
-        "today's" if same else "" if today is None else output.percent(today, wide),
-        f"{100 * option.probability_fastest:.0f} %",
-        f"{100 * option.regret:.1f} %",
+        ("clients", lambda load: str(load.concurrency)),
+        ("choose", lambda load: load.choice.label + (" ~" if load.tied else "  ")),
+        ("tok/s (90 %)", lambda load: rate(load.choice.output_tps)),
+        ("vs none", lambda load: gain(load.choice)),
+        ("vs today", today),
+        ("fastest", lambda load: f"{100 * load.choice.probability_fastest:.0f} %"),
+        ("regret", lambda load: f"{100 * load.choice.regret:.1f} %"),
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, command, file, words_of
+from specsim.cli.options import AnyServer, Server, command, file, filled, names_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -22,9 +23,9 @@ class Options(opt.Lengths):
     """At which loads, how it is computed, and where it goes."""
 
     words: tuple[str, ...] = opt.words()
-    page: str = file("--output -o", "HTML file to write.", default="report.html")
+    page: str = file("HTML file to write.", default="report.html", names="--output -o")
     concurrency: tuple[int, ...] | None = opt.concurrency()
-    observations: str | None = file("--observations", "Measured cells, to show the errors.")
+    observations: str | None = file("Measured cells, to show the errors.")
     solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
@@ -39,44 +40,51 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
     from specsim.observations import read_observations
-    from specsim.question import CONCURRENCY, Question
+    from specsim.question import Question
     from specsim.report.html import report_html
     from specsim.textfile import write_text
 
     output.check_file("--output", how.page, ".html", ".htm")
     profile, notes = server.load(asked)
     settings = asked.settings(profile.default_algorithm, how.words)
-    question = Question(
-        settings=settings.asked,
-        concurrency=how.concurrency or CONCURRENCY,
-        input_len=how.input_len,
-        output_len=how.output_len,
-        engine_version=server.engine_version,
-        what_if=how.what_if,
-    )
+    question = filled(Question, server, how, settings=settings.asked)
     cells = None if how.observations is None else read_observations(how.observations)
     curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
     validation = None
     if cells is not None:  # measured on the server as it is, whatever --set makes of it
         as_it_is, _ = replace(server, overrides=()).load(asked)
         validation = validate(as_it_is, cells.rows)
-    again = _command_lines(server.named(), question, how)
+    again = _command_lines(server, question, how)
     workload = how.workload(profile.setup.workload)
     write_text(Path(how.page), report_html(profile, curve, again, validation, workload))
     sys.stdout.write(f"wrote {how.page}\n")
 
 
 def _command_lines(server: AnyServer, question: Question, how: Options) -> list[str]:
-    """Return the command lines that give the same numbers."""
+    """Return the command lines that give the same numbers; they name the default profile."""
+    from specsim.profile import DEFAULT_PROFILE
+
+    if (server.profile, server.model, server.setup) == (None, None, None):
+        server = replace(server, profile=DEFAULT_PROFILE)
     settings = [s for s in question.settings if s.speculates]
     triples = [f"{s.num_steps},{s.topk},{s.num_draft_tokens}" for s in settings]
-    lengths = list(words_of(opt.Lengths(how.input_len, how.output_len)))
+    lengths = list(_words(opt.Lengths(how.input_len, how.output_len)))
     loads = ["--concurrency", ",".join(map(str, question.concurrency)), *lengths]
     run = ["--what-if"] * how.what_if + ["--solver", how.solver, "--seed", str(how.seed)]
-    line = join([*words_of(server), *triples, *loads, *run])
+    line = join([*_words(server), *triples, *loads, *run])
     result = [f"specsim predict {line} --json", f"specsim report {line} -o report.html"]
     if triples and server.profile is not None:
-        measured = words_of(Server(server.profile, server.overrides))
+        measured = _words(Server(server.profile, server.overrides))
         result.append(f"specsim timeline {join([*measured, *triples[:1], *lengths])}")
-    any_setting = words_of(replace(server, accept_length=None))
+    any_setting = _words(replace(server, accept_length=None))
     return [*result, f"specsim recommend {join([*any_setting, *lengths])}"]
+
+
+def _words(group: Any) -> Iterator[str]:
+    """Yield the command line that fills a group so: option, value, option, value."""
+    for part in fields(group):
+        said = getattr(group, part.name)
+        for value in said if isinstance(said, tuple) else (said,):
+            if value is not None:
+                yield names_of(part)[0]
+                yield f"{value:g}" if isinstance(value, float) else str(value)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, option
+from specsim.cli.options import AnyServer, command, filled, option
+from specsim.cli.readers import library, whole
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from specsim.cli.output import Columns
     from specsim.decide.load_answer import LoadAnswer, Outcome
     from specsim.decide.slo import Target
     from specsim.simulate import Trace
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 WIDTH = 120
 
 FULL_WIDTH = 105
-"""A narrower terminal gets fewer columns."""
+WIDE = ("TTFT", "request", "switches")
+"""A narrower terminal does without these columns."""
 
 SCORES = {
     "goodput": "requests per second that meet the targets",
@@ -34,10 +36,9 @@ class Options(opt.Requests):
     """Under which load, among which depths, by which measure."""
 
     load: VaryingLoad | Trace = option(
-        "--load",
         "ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
         "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
-        opt.library("specsim.simulate", "parse_load"),
+        library("specsim.simulate", "parse_load"),
         default="ramp:1..64@600s",
     )
     max_draft_tokens: int = opt.max_draft_tokens()
@@ -46,9 +47,7 @@ class Options(opt.Requests):
         "tpot=40ms,ttft=2s", "Latency targets of a request: goodput."
     )
     max_running_requests: int | None = opt.max_running_requests()
-    repeats: int = option(
-        "--repeats", "R", "Runs with other random numbers.", opt.whole(), default="4"
-    )
+    repeats: int = option("R", "Runs with other random numbers.", whole(), default="4")
     seed: int = opt.seed()
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.schedule/1")
@@ -72,17 +71,8 @@ def schedule_command(server: AnyServer, how: Options) -> None:
 
     output.check_plot(how.plot)
     profile, notes = server.load()
-    wish = Wish(
-        limits=Limits(how.max_draft_tokens, how.max_steps),
-        targets=how.targets or (),
-        engine_version=server.engine_version,
-        max_running_requests=how.max_running_requests,
-        input_len=how.input_len,
-        output_len=how.output_len,
-        dataset=how.dataset,
-        temperature=how.temperature,
-        seed=how.seed,
-    )
+    limits = Limits(how.max_draft_tokens, how.max_steps)
+    wish = filled(Wish, server, how, limits=limits)
     with output.progress_bar("simulating") as progress:
         answer = schedule_under_load(
             profile, how.load, wish, repeats=how.repeats, progress=progress
@@ -95,18 +85,13 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     if how.as_json:
         output.print_document(SCHEMA, answer)
         return
-    _show(answer, output.console(WIDTH))
+    _show(answer)
 
 
-def _show(answer: LoadAnswer, out: Console) -> None:
+def _show(answer: LoadAnswer) -> None:
     times = f"{answer.repeats} time{'s' * (answer.repeats > 1)}"
-    out.print(f"{answer.profile}: {answer.load}, simulated {times}", style="bold")
-    good = "good/s" if answer.targets else "requests/s"
-    names = ("", "tok/s", "TPOT", "TTFT", "request", good, "switches", "vs best fixed")
-    shown = [i for i in range(len(names)) if out.width >= FULL_WIDTH or i not in (3, 4, 6)]
-    rows = [_row(answer, outcome) for outcome in answer.outcomes]
-    cells = [[row[i] for i in shown] for row in rows]
-    out.print(output.table(*(names[i] for i in shown), rows=cells))
+    out = output.titled(f"{answer.profile}: {answer.load}, simulated {times}", WIDTH)
+    out.print(output.table(_columns(answer, out.width >= FULL_WIDTH), answer.outcomes))
     out.print(f"compared by {SCORES[answer.score]}; ± is one standard error")
     output.print_sentences(out, _sentences(answer))
     out.print(f"\nBest table ({answer.engine} {answer.engine_version}, by running requests):")
@@ -119,20 +104,25 @@ def _show(answer: LoadAnswer, out: Console) -> None:
     output.print_notes(out, answer.notes)
 
 
-def _row(answer: LoadAnswer, outcome: Outcome) -> tuple[str, ...]:
-    tps, error = outcome.output_tps, outcome.output_tps_se
-    return (
-        outcome.name,
-        f"{tps:.0f}" + ("" if error != error else f" ± {error:.0f}"),
-        f"{1e3 * outcome.tpot_s:.1f} ms",
-        f"{outcome.ttft_s:.2f} s",
-        f"{outcome.request_time_s:.1f} s",
-        f"{outcome.goodput_rps:.3g}",
-        f"{outcome.switches:.0f}" if outcome.policy is not None else "",
-        "best fixed"
-        if outcome.name == answer.best_static
-        else _gain(outcome.gain, outcome.gain_se),
+def _columns(answer: LoadAnswer, wide: bool) -> Columns[Outcome]:
+    def rate(o: Outcome) -> str:
+        error = "" if math.isnan(o.output_tps_se) else f" ± {o.output_tps_se:.0f}"
+        return f"{o.output_tps:.0f}{error}"
+
+    def gain(o: Outcome) -> str:
+        return "best fixed" if o.name == answer.best_static else _gain(o.gain, o.gain_se)
+
+    columns: Columns[Outcome] = (
+        ("", lambda o: o.name),
+        ("tok/s", rate),
+        ("TPOT", lambda o: f"{1e3 * o.tpot_s:.1f} ms"),
+        ("TTFT", lambda o: f"{o.ttft_s:.2f} s"),
+        ("request", lambda o: f"{o.request_time_s:.1f} s"),
+        ("good/s" if answer.targets else "requests/s", lambda o: f"{o.goodput_rps:.3g}"),
+        ("switches", lambda o: "" if o.policy is None else f"{o.switches:.0f}"),
+        ("vs best fixed", gain),
     )
+    return [column for column in columns if wide or column[0] not in WIDE]
 
 
 def _gain(gain: float, error: float) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Server, command, file, option
-from specsim.errors import InputError, UnknownNameError
+from specsim.cli.options import Server, command, file, filled, option
+from specsim.cli.readers import whole
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
-    from specsim.setting import Algorithm, SpecSetting
-
-AXES = ("topk", "steps", "tokens")
 
 
 @dataclass(frozen=True)
@@ -24,15 +21,13 @@ class Options:
     """The grid, how it is computed, and where it goes."""
 
     words: tuple[str, ...] = opt.words()
-    target: str = file("--output -o", ".csv or .parquet; resumed.", default="sweep.csv")
+    target: str = file(".csv or .parquet; resumed.", default="sweep.csv", names="--output -o")
     grid: tuple[str, ...] = option(
-        "--grid",
         "AXIS=V,...",
         "topk=1,2,4 steps=1-8 tokens=8,16,all: every combination. Repeatable.",
         multiple=True,
     )
     vary: tuple[str, ...] = option(
-        "--vary",
         "KEY=V,...",
         "What-ifs: allreduce.latency=*0.5,*1,*2; several: every combination.",
         multiple=True,
@@ -40,8 +35,8 @@ class Options:
     concurrency: tuple[int, ...] | None = opt.concurrency()
     solver: Solver = opt.solver(default="analytic")
     what_if: bool = opt.what_if()
-    jobs: int | None = option("--jobs", "N", "Processes. Default: as it pays.", opt.whole(1))
-    dask: str | None = option("--dask", "ADDRESS", "A Dask scheduler; needs specsim-llm[dask].")
+    jobs: int | None = option("N", "Processes. Default: as it pays.", whole(1))
+    dask: str | None = option("ADDRESS", "A Dask scheduler; needs specsim-llm[dask].")
     seed: int = opt.seed()
 
 
@@ -52,7 +47,7 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
     Example: specsim sweep --grid topk=1,2,4 --grid steps=1-6 -o sweep.csv
     """
     from specsim.decide.candidates import algorithm_of
-    from specsim.decide.sweep import Sweep, product_of
+    from specsim.decide.sweep import Sweep, grid_settings, scenarios
     from specsim.decide.sweep_run import append_rows, read_done, run_sweep
     from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
@@ -61,19 +56,18 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
     profile, notes = server.load()
     algorithm = algorithm_of(profile) or "EAGLE3"
     settings = asked.settings(algorithm, how.words)
-    wanted = (*settings.asked, *_grid(how.grid, algorithm))
+    wanted = (*settings.asked, *grid_settings(how.grid, algorithm))
     if not wanted:
         raise InputError(
             "no setting", "is asked for", "add S,K,N or --grid topk=1,2 --grid steps=1-4"
         )
-    sweep = Sweep(
-        profile,
-        tuple(dict.fromkeys((SpecSetting.none(), *wanted))),
-        how.concurrency or CONCURRENCY,
-        product_of([_overrides(text) for text in how.vary]),
-        how.solver,
-        how.seed,
-        how.what_if,
+    sweep = filled(
+        Sweep,
+        how,
+        profile=profile,
+        settings=tuple(dict.fromkeys((SpecSetting.none(), *wanted))),
+        concurrency=how.concurrency or CONCURRENCY,
+        scenarios=scenarios(how.vary),
     )
     table = path if path.suffix == ".csv" else path.with_suffix(".partial.csv")
     done = read_done(table)
@@ -106,57 +100,3 @@ def _path(target: str) -> Path:
             f"--output {target}", "needs pyarrow, which is not installed", "write .csv instead"
         )
     return Path(target)
-
-
-def _overrides(text: str) -> list[str]:
-    """Return the overrides of one axis: ``tp=4,8`` is ``tp=4`` and ``tp=8``."""
-    from specsim.scenario import parse_override
-
-    key, equals, said = text.partition("=")
-    parts = [v.strip() for v in said.split(",") if v.strip()]
-    if not equals or not parts:
-        raise InputError(f"--vary {text}", "is not KEY=VALUE,...", "write e.g. tp=4,8")
-    return [parse_override(f"{key}={value}").label for value in parts]
-
-
-def _grid(texts: tuple[str, ...], algorithm: Algorithm) -> list[SpecSetting]:
-    """Return every setting of the grid that a tree can have; a chain verifies S + 1."""
-    from specsim.decide.candidates import TREE_TOKENS
-    from specsim.setting import SpecSetting
-    from specsim.tree import tree_capacity
-
-    if not texts:
-        return []
-    axes: dict[str, list[int | None]] = {}
-    for part in " ".join(texts).split():
-        axis, equals, said = part.partition("=")
-        if axis not in AXES:
-            raise UnknownNameError("--grid axis", axis, AXES)
-        numbers = [n for v in said.split(",") for n in _numbers(f"{axis}={v}", v)]
-        if not equals or not numbers:
-            raise InputError(f"--grid {part}", "has no values", "write e.g. topk=1,2,4")
-        axes[axis] = numbers
-    if "steps" not in axes:
-        raise InputError("--grid", "has no steps", "add --grid steps=1-6")
-    result = []
-    for k in axes.get("topk", [1]):
-        for s in axes["steps"]:
-            if k is None or s is None or k < 1 or s < 1:
-                raise InputError("--grid topk, steps", "must be at least 1", "write e.g. 1-6")
-            whole = tree_capacity(k, s)
-            budgets = axes.get("tokens", [*TREE_TOKENS, None])
-            sizes = {whole if n is None else n for n in budgets} if k > 1 else {whole}
-            chosen = sorted(n for n in sizes if s < n <= min(whole, 512))
-            result += [SpecSetting(algorithm, k, s, n) for n in chosen]
-    return result
-
-
-def _numbers(where: str, text: str) -> list[int | None]:
-    """Return the numbers of ``4``, ``1-6`` or ``all`` (None: the whole tree)."""
-    if text.strip() == "all":
-        return [None]
-    match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text.strip())
-    if match is None:
-        raise InputError(f"--grid {where}", "is not a number or a range", "write e.g. 1-6")
-    first, last = int(match[1]), int(match[2] or match[1])
-    return list(range(first, last + 1))

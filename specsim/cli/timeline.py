@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import Server, command, file, option
+from specsim.cli.readers import whole
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from specsim.setting import SpecSetting
 
 WIDTH = 110
-"""Columns when piped and COLUMNS is not set."""
 
 SKETCHED = 4
 """Rounds of the sketch; files hold all."""
@@ -29,15 +29,11 @@ class Options(opt.Lengths):
     """How many rounds of how many clients, and what to write."""
 
     words: tuple[str, ...] = opt.words()
-    concurrency: int = option(
-        "--concurrency", "C", "Clients in flight.", opt.whole(1, 20_000), default="30"
-    )
-    rounds: int = option(
-        "--rounds", "N", "Rounds in the files; 4 are sketched.", opt.whole(), default="4"
-    )
+    concurrency: int = option("C", "Clients in flight.", whole(1, 20000), default="30")
+    rounds: int = option("N", "Rounds in the files; 4 are sketched.", whole(), default="4")
     seed: int = opt.seed()
-    plot: str | None = file("--plot --png", "Draw to .png, .svg or .pdf.")
-    trace: str | None = file("--trace", "Write a Chrome trace for Perfetto.")
+    plot: str | None = file("Draw to .png, .svg or .pdf.", names="--plot --png")
+    trace: str | None = file("Write a Chrome trace for Perfetto.")
 
 
 @command("timeline", Server, opt.Asked, Options)
@@ -76,13 +72,7 @@ def timeline_command(server: Server, asked: opt.Asked, how: Options) -> None:
 
 
 def _setting(profile: Profile, asked: opt.Asked, words: tuple[str, ...]) -> SpecSetting:
-    """Return the one setting that is asked about, or what runs today.
-
-    Raises
-    ------
-    InputError
-        If there are several, or none.
-    """
+    """Return the one setting that is asked about, or what runs today."""
     from specsim.setting import SpecSetting
 
     if asked.algorithm == "none":
@@ -105,21 +95,23 @@ def _show(
     from specsim.report.sketch import sketch
     from specsim.report.timeline import PHASES
 
-    out = output.console(WIDTH)
-    out.print(f"{name}: simulated rounds", style="bold")
+    out = output.titled(f"{name}: simulated rounds", WIDTH)
     out.print()
     out.print(sketch(sketched, out.width), soft_wrap=True)
-    count = len(shown[0].rounds)
-    grid = output.table(f"ms per round, {count} rounds", *(t.title.split(", ")[1] for t in shown))
     means = [t.mean_ms() for t in shown]
-    for phase, (_, words) in PHASES.items():
-        if any(phase in m for m in means):
-            grid.add_row(words, *(f"{m.get(phase, 0.0):.2f}" for m in means))
+    rows = {
+        words: [m.get(phase, 0.0) for m in means]
+        for phase, (_, words) in PHASES.items()
+        if any(phase in m for m in means)
+    }
     whole = [t.rounds for t in shown]
-    lengths = [float((r["end_ns"] - r["start_ns"]).mean()) / 1e6 for r in whole]
-    grid.add_row("a round, start to end", *(f"{x:.2f}" for x in lengths))
-    accepted = [float(1 + r["accepted"].sum() / max(1, r["batch"].sum())) for r in whole]
-    grid.add_row("tokens per request and round", *(f"{x:.2f}" for x in accepted))
+    rows["a round, start to end"] = [(r["end_ns"] - r["start_ns"]).mean() / 1e6 for r in whole]
+    rows["tokens per request and round"] = [
+        1 + r["accepted"].sum() / max(1, r["batch"].sum()) for r in whole
+    ]
+    cells = [(words, *(f"{value:.2f}" for value in values)) for words, values in rows.items()]
+    schedulers = [t.title.split(", ")[1] for t in shown]
+    columns = output.headed(f"ms per round, {len(whole[0])} rounds", *schedulers)
     out.print()
-    out.print(grid)
+    out.print(output.table(columns, cells))
     output.print_notes(out, notes)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specsim.calibrate.log_setup import Known, Stated, build_setup
-from specsim.cli.options import AnyServer, Described, Drafting
+from specsim.cli.options import AnyServer, Drafting, filled
 from specsim.engine import engine_named
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import read_setup
+from specsim.setting import SpecSetting
 
 if TYPE_CHECKING:
     from specsim.cli.options import Loaded
-
-
-def stated(server: Described, **more: Any) -> Stated:
-    """Return what a setup is built from, with further words of the user."""
-    said = {part.name: getattr(server, part.name) for part in fields(Described)}
-    del said["setup"]
-    return Stated(**said, **more)
 
 
 def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
@@ -35,10 +28,13 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
             notes.append(f"{assumed}; --engine and --engine-version say")
         algorithm = None if asked is None else asked.algorithm
         known = Known(engine=engine.name, version=version)
-        setup = build_setup(known, stated(server, algorithm=algorithm), (), drafts=True)
+        setup = build_setup(known, filled(Stated, server, algorithm=algorithm), (), drafts=True)
         notes += known.notes
     if server.accept_length is None:
         notes.append("accept length is the prior of such drafters; --assume-accept-length says")
     name = server.setup or f"{server.model} on {setup.hardware.gpu_count}x {server.gpu}"
-    setting = None if asked is None else asked.setting
+    setting = None
+    if asked is not None and asked.num_steps is not None:
+        numbers = (asked.topk, asked.num_steps, asked.num_draft_tokens)
+        setting = SpecSetting.of(*numbers, asked.algorithm or "EAGLE3")
     return uncalibrated_profile(setup, name, server.accept_length, setting), tuple(notes)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import Measured, argument, command, option
+from specsim.cli.readers import one_of
 
 if TYPE_CHECKING:
-    from specsim.calibrate.validate import LeaveOut, Validation
+    from specsim.calibrate.validate import LeaveOut, ValidatedRow, Validation
+    from specsim.cli.output import Columns
     from specsim.profile import Profile
 
 UNITS = {"output_tps": 1.0, "tpot_s": 1e3, "round_time_s": 1e3}
@@ -24,10 +26,9 @@ class Options:
 
     observations: str = argument("OBSERVATIONS.CSV")
     leave_out: LeaveOut | None = option(
-        "--leave-out",
         "setting|concurrency",
         "Refit without each in turn.",
-        opt.one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
+        one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
     )
     plot: str | None = opt.plot()
     as_json: bool = opt.as_json("specsim.validation/1")
@@ -69,18 +70,23 @@ def draw_residuals(plot: str, profile: Profile, validation: Validation, *notes: 
     output.write_plot(plot, figure)
 
 
+def _number(row: ValidatedRow, value: float) -> str:
+    return f"{UNITS[row.quantity] * value:.1f}"
+
+
 def _show(result: Validation, notes: tuple[str, ...]) -> None:
     from specsim.calibrate.report import cell_name
 
     out = output.console()
-    grid = output.table("cell", "measured", "predicted", "90 % interval", "error", "inside")
-    for row in result.rows:
-        numbers = (row.measured, row.predicted, row.low, row.high)
-        measured, predicted, low, high = (f"{UNITS[row.quantity] * x:.1f}" for x in numbers)
-        error, inside = f"{row.error:+.1%}", "yes" if row.inside else "no"
-        cell = cell_name(row.observation)
-        grid.add_row(cell, measured, predicted, f"{low} .. {high}", error, inside)
-    out.print(grid)
+    columns: Columns[ValidatedRow] = (
+        ("cell", lambda row: cell_name(row.observation)),
+        ("measured", lambda row: _number(row, row.measured)),
+        ("predicted", lambda row: _number(row, row.predicted)),
+        ("90 % interval", lambda row: f"{_number(row, row.low)} .. {_number(row, row.high)}"),
+        ("error", lambda row: f"{row.error:+.1%}"),
+        ("inside", lambda row: "yes" if row.inside else "no"),
+    )
+    out.print(output.table(columns, result.rows))
     worst = result.rows[result.worst]
     sign = result.sign_accuracy
     out.print(

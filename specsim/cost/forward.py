@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.cost.model import (
-    DENSE_LAYER_S,
     EAGER_LAYER_S,
-    MOE_LAYER_S,
     CostModel,
     active_experts,
     correction_factor,
@@ -140,9 +138,7 @@ def target_time(
         several,
     )
     layers = target.model.layers
-    moe = target.moe_layers
-    floor = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p["target_fixed"]
-    fixed = floor + PER_REQUEST_S * p["per_request"] * b
+    fixed = cost.layers_s + PER_REQUEST_S * p["per_request"] * b
     attention = attention_s(cost, b, n, context_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
     allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.cost.allreduce import AllReduce
+from specsim.errors import InputError, UnknownNameError
 from specsim.hardware import Gpu
-from specsim.parameters import CORRECTION_KNOTS, CostParameters, cost_values, stacked
+from specsim.parameters import CORRECTION_KNOTS, COST, KNOT
 from specsim.sharding import ShardedDraft, ShardedModel
+from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -45,6 +47,59 @@ is made. A decode step of eight sequences of SmolLM2-135M takes 74.7 ms with it 
 110 tokens of context, 141 and 92 at 460 (llama-batched-bench on two cores)."""
 
 
+CostParameters = Mapping[str, "float | Floats"]
+"""Values of all rows of `COST`, numbers or arrays with an entry per point, and ``correction``: no
+knots, a row of them, or a row per point."""
+
+
+def cost_values(correction: Iterable[float] = (), **values: float) -> CostParameters:
+    """Return the defaults but for the knots and for the parameters that are named.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        If a number cannot be used, or there is no such parameter.
+
+    Examples
+    --------
+    >>> cost_values(host=2.0)["host"], cost_values()["expert_sharing"]
+    (2.0, 0.75)
+    """
+    for name, value in values.items():
+        _check(name, value)
+    knots = np.array([*correction])
+    if not np.isfinite(knots).all():
+        raise InputError(f"correction {knots.tolist()}", "must be finite", "fit it again")
+    if len(knots) not in (0, CORRECTION_KNOTS):
+        raise InputError(
+            f"correction of {len(knots)} knots",
+            f"must have {CORRECTION_KNOTS} or none",
+            "fit the profile again",
+        )
+    return {name: row.default for name, row in COST.items()} | {"correction": knots} | values
+
+
+def _check(name: str, value: float) -> None:
+    if name not in COST:
+        raise UnknownNameError("cost parameter", name, COST)
+    if COST[name].scale == "log" and not 1e-4 < value < 1e4:
+        raise InputError(
+            f"cost parameter {name} = {value}",
+            "must be positive and finite",
+            "it is a multiplier around 1",
+        )
+    if COST[name].scale == "linear" and not 0 <= value <= 1.5:
+        raise InputError(f"cost parameter {name} = {value}", "must lie in 0..1", "check it")
+
+
+def cost_parameters(parameters: Sequence[Parameter], coordinates: Floats) -> CostParameters:
+    """Cost parameters at one vector of coordinates."""
+    values = {p.name: p.at(z) for p, z in zip(parameters, coordinates.tolist(), strict=True)}
+    corrected = any(name.startswith(KNOT) for name in values)
+    knots = [values.get(f"{KNOT}{j}", 0.0) for j in range(CORRECTION_KNOTS)] if corrected else []
+    return cost_values(knots, **{name: values[name] for name in COST if name in values})
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Everything that prices a round, and nothing about acceptance."""
@@ -57,16 +112,14 @@ class CostModel:
     draft_eager: bool = False  # the drafter's kernels are launched one by one, not as a graph
     kv_unified: bool = False  # every row walks over one cache of all sequences; matters on a CPU
 
-    def with_parameters(
-        self, correction: Iterable[float] | None = None, **changes: float
-    ) -> CostModel:
-        """Return the same model with some parameters replaced, see `cost_values`."""
-        changed = cost_values(self.parameters, correction, **changes)
-        return replace(self, parameters=changed)
-
     def stacked(self, sets: Sequence[CostParameters], points: int) -> CostModel:
-        """Return a model for `points` points under each of several parameter sets in turn."""
-        return replace(self, parameters=stacked(sets, points))
+        """Return a model for `points` points under each of several parameter sets in turn.
+
+        One evaluation over stacked points is worth as many single ones as there are sets, which is
+        what makes derivatives cheap.
+        """
+        stacked = {name: np.repeat([s[name] for s in sets], points, axis=0) for name in sets[0]}
+        return replace(self, parameters=stacked)
 
     @property
     def bandwidth(self) -> float | Floats:
@@ -76,6 +129,13 @@ class CostModel:
     def flops(self, dtype: str) -> float | Floats:
         """Rate of matrix products, FLOP/s."""
         return self.gpu.compute(dtype) * self.parameters["compute"]
+
+    @property
+    def layers_s(self) -> float | Floats:
+        """What the target's layers cost besides bytes and tokens, seconds."""
+        layers, moe = self.target.model.layers, self.target.moe_layers
+        floor = (layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S
+        return floor * self.parameters["target_fixed"]
 
     @property
     def launch_share(self) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.cost.forward import TargetTime, draft_forward_s, draft_time, target_time
-from specsim.cost.model import DENSE_LAYER_S, MOE_LAYER_S, CostModel, active_experts, more_than_one
+from specsim.cost.model import CostModel, active_experts, more_than_one
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -154,7 +154,7 @@ def prefill_s(
     mixed
         Whether the tokens join a decode step that reads the weights anyway: only what they add.
     """
-    target, p = cost.target, cost.parameters
+    target = cost.target
     t = np.asarray(tokens, np.float64)
     rate = cost.flops(target.dense_dtype) * PREFILL_EFFICIENCY
     expert_rate = cost.flops(target.expert_dtype) * PREFILL_EFFICIENCY
@@ -165,15 +165,13 @@ def prefill_s(
     flops = target.flops_per_token * t / rate + target.expert_flops_per_token * t / expert_rate
     pairs = t * np.asarray(context, np.float64)
     attention = target.attention_flops_per_pair * pairs / rate
-    layers, moe = target.model.layers, target.moe_layers
-    fixed = ((layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S) * p["target_fixed"]
     seconds = (
         cost.product_s(weights, flops, more_than_one(t))
         + attention
-        + cost.allreduce_s(t, target.model.hidden, layers)
+        + cost.allreduce_s(t, target.model.hidden, target.model.layers)
     )
     if not mixed:
-        seconds = seconds + fixed + host_s(cost, 1.0)
+        seconds = seconds + cost.layers_s + host_s(cost, 1.0)
     extend = draft_forward_s(cost, t, 0.0, 1.0, extend=True)
-    total: Floats = np.where(t > 0, seconds + np.where(speculates, extend, 0.0), 0.0) * p["prefill"]
-    return total
+    total = np.where(t > 0, seconds + np.where(speculates, extend, 0.0), 0.0)
+    return total * cost.parameters["prefill"]

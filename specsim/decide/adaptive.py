@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -176,7 +177,7 @@ class _Lab:
         adaptation, plan = None, contender.plan
         if contender.policy is not None:
             acceptance = self.profile.acceptance(self.wish.dataset, self.wish.temperature)
-            adaptation = Adaptation.of(contender.policy, self._chain_like(plan), acceptance)
+            adaptation = Adaptation.of(contender.policy, partial(self._chain, plan), acceptance)
             plan = adaptation.head
         one = Grid.of(self.profile, self.wish, (plan,), (Load(concurrency=1),))
         cost, cases = one.cases(self.profile)
@@ -190,24 +191,18 @@ class _Lab:
         )
         return self._measured(result, contender.policy or fixed(plan.setting.num_steps))
 
-    def _chain_like(self, plan: RunPlan) -> Callable[[int], RunPlan]:
-        """Return what plans a chain of so many steps under the scheduler of a plan."""
-        drafts = plan.setting
-
-        def plan_of(steps: int) -> RunPlan:
-            setting = SpecSetting.of(
-                1, steps, algorithm=drafts.algorithm, scheduler=drafts.scheduler
+    def _chain(self, like: RunPlan, steps: int) -> RunPlan:
+        """Plan a chain of so many steps under the scheduler of another plan."""
+        drafts = like.setting
+        setting = SpecSetting(drafts.algorithm, 1, steps, steps + 1, drafts.scheduler)
+        try:
+            return self.profile.system().plan(
+                setting,
+                engine_version=like.version,
+                max_running_requests=self.wish.max_running_requests,
             )
-            try:
-                return self.profile.system().plan(
-                    setting,
-                    engine_version=plan.version,
-                    max_running_requests=self.wish.max_running_requests,
-                )
-            except EngineRefusal:  # a rule on depth would hold for the engine's table too
-                return replace(plan, setting=setting)
-
-        return plan_of
+        except EngineRefusal:  # a rule on depth would hold for the engine's table too
+            return replace(like, setting=setting)
 
     def _measured(self, result: SimulationResult, policy: Policy) -> Run:
         rounds = result.rounds
@@ -248,12 +243,11 @@ class _Lab:
         outcomes = [outcome_of(c, runs[c], runs[static]) for c in ways]
         table = next(o for o in outcomes if o.role == "table")
         noise = 0.0 if math.isnan(table.gain_se) else 2.0 * table.gain_se
-        label = self.load.label if isinstance(self.load, VaryingLoad) else _trace_label(self.load)
         return LoadAnswer(
             profile=self.profile.name,
             seed=self.wish.seed,
             repeats=len(table.runs),
-            load=label,
+            load=self.load.label,
             score=self.score,
             targets=self.wish.targets,
             engine=schedule.engine,
@@ -285,11 +279,6 @@ class _Lab:
                 f"only {today.num_steps} steps ran on this server as far as its profile tells: "
                 "other depths are the model's word, measure one before you rely on a table"
             )
-
-
-def _trace_label(trace: Trace) -> str:
-    span = float(trace.arrival_s[-1] - trace.arrival_s[0])
-    return f"trace of {len(trace.arrival_s)} requests over {span:.0f} s"
 
 
 def _always(setting: SpecSetting) -> str:

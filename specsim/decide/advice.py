@@ -126,10 +126,7 @@ def notes_of(contest: Contest) -> tuple[str, ...]:
     own = profile.setup.engine.version
     versions = ", ".join(sorted({p.version for p in contest.plans} - {own}))
     notes = {
-        f"prompt and answer lengths are assumed: {workload.input_len.mean:g} "
-        f"({workload.input_cached:g} cached) and {workload.output_len.mean:g} tokens": (
-            workload.evidence == "assumed"
-        ),
+        workload.assumed_lengths: workload.evidence == "assumed",
         "nothing was measured on this server: library physics with wide priors": (
             not profile.fit.observations
         ),

@@ -45,12 +45,7 @@ class Belief:
     def foreseen(self, rows: Floats, noise: Floats) -> Floats:
         """Return F: the cells' posterior mean moves by F u with u standard normal, (cells, m).
 
-        Parameters
-        ----------
-        rows
-            (m, state): what each number that is measured sees of the state.
-        noise
-            (m,): their standard deviations.
+        Measured are m numbers that see the state by `rows` (m, state), with errors `noise` (m,).
         """
         gain = self.covariance @ rows.T
         total = rows @ gain + np.diag(noise**2)
@@ -65,12 +60,7 @@ class Belief:
     def regret(self, normal: Floats, weights: Floats) -> float:
         """Return the expected regret of choosing the best mean at every load, in ln X.
 
-        Parameters
-        ----------
-        normal
-            (draws, state): standard normal numbers.
-        weights
-            (loads,): adding up to 1.
+        `normal` (draws, state) are standard normal numbers; `weights` (loads,) add up to 1.
         """
         drawn = normal @ (self.view @ root(self.covariance)).T
         return float((_excess(self.cells, drawn) * weights).sum())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from specsim.engine import RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal, InputError
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.setting import Algorithm, SpecSetting, parse_algorithm
 from specsim.tree import tree_capacity
 
@@ -68,10 +69,9 @@ def candidate_settings(algorithm: Algorithm, limits: Limits) -> Iterator[SpecSet
 def candidate_plans(
     profile: Profile,
     settings: Sequence[SpecSetting],
+    asked: Question | None = None,
     *,
-    engine_version: str | None = None,
     any_engine: bool = False,
-    max_running_requests: int | None = None,
 ) -> tuple[RunPlan, ...]:
     """Plan no speculation and the settings under every scheduler that the engine has for them.
 
@@ -84,15 +84,13 @@ def candidate_plans(
         The server.
     settings
         Candidates; chains whose scheduler is ``auto`` are tried under both.
-    engine_version
-        Instead of the profile's.
+    asked
+        Its release and cap, if it names any, stand instead of the setup's.
     any_engine
         Whether later releases of the engine count too.
-    max_running_requests
-        Instead of the setup's.
     """
-    system = profile.system()
-    own = engine_version or system.engine.version
+    asked, system = asked or Question(), profile.system()
+    own = asked.engine_version or system.engine.version
     versions = [own]
     if any_engine:
         later = engine_named(system.engine.name).other_rules
@@ -105,7 +103,7 @@ def candidate_plans(
                     plan = system.plan(
                         scheduled,
                         engine_version=version,
-                        max_running_requests=max_running_requests,
+                        max_running_requests=asked.max_running_requests,
                     )
                     if plan.setting.key == setting.key:  # else the engine runs another in its place
                         plans.setdefault(replace(plan, version="", notes=()), plan)

@@ -43,7 +43,7 @@ class Pair:
 
     @property
     def setting(self) -> SpecSetting:
-        """The setting of this row."""
+        """What is compared."""
         return SpecSetting(self.algorithm, self.topk, self.num_steps, self.num_draft_tokens)
 
 
@@ -114,16 +114,13 @@ class _Side:
         view = outlook(profile, Grid.of(profile, question, tuple(plans.values())))
         return cls(profile, view, {setting: i for i, setting in enumerate(plans)})
 
-    def output_tps(self, setting: SpecSetting, j: int) -> Interval | None:
-        """Return the throughput of a setting at load j."""
+    def cell(self, setting: SpecSetting, j: int) -> tuple[Interval | None, str | None]:
+        """Return the throughput of a setting at load j, and what binds it; None if refused."""
         if setting not in self.place:
-            return None
-        i = self.place[setting]
-        return Interval.of_log(float(self.view.cells.output_tps[i, j]), float(self.view.sd()[i, j]))
-
-    def limit(self, setting: SpecSetting, j: int) -> str | None:
-        """Return what binds a setting at load j."""
-        return self.view.cells.limit(self.place[setting], j) if setting in self.place else None
+            return None, None
+        i, cells = self.place[setting], self.view.cells
+        tps = Interval.of_log(float(cells.output_tps[i, j]), float(self.view.sd()[i, j]))
+        return tps, cells.limit(i, j)
 
     def errors(self) -> dict[str, float]:
         """Return the errors of the parameters by name, in the order of the covariance."""
@@ -132,7 +129,7 @@ class _Side:
 
 
 def _pair(first: _Side, second: _Side, setting: SpecSetting, j: int) -> Pair:
-    a, b = first.output_tps(setting, j), second.output_tps(setting, j)
+    (a, limit), (b, other_limit) = first.cell(setting, j), second.cell(setting, j)
     change = None
     if a is not None and b is not None:
         log_ratio = float(np.log(b.value / a.value))
@@ -146,8 +143,8 @@ def _pair(first: _Side, second: _Side, setting: SpecSetting, j: int) -> Pair:
         a,
         b,
         change,
-        first.limit(setting, j),
-        second.limit(setting, j),
+        limit,
+        other_limit,
     )
 
 
@@ -161,15 +158,12 @@ def _change_sd(first: _Side, second: _Side, setting: SpecSetting, j: int) -> flo
     if shared:
         a, b = (np.array([list(e).index(name) for name in shared]) for e in (one, other))
         variance -= 2.0 * rows[0][a] @ first.view.covariance[np.ix_(a, a)] @ rows[1][b]
-    own = 0.0 if _same_server(first.profile, second.profile) else 1.0
-    own *= first.view.specific_sd**2 + second.view.specific_sd**2
+    setups = [side.profile.setup for side in sides]
+    this, that = ((s.hardware, s.model, s.engine.tp) for s in setups)
+    own = first.view.specific_sd**2 + second.view.specific_sd**2
+    if this == that:  # on the same server the model misses the same
+        own = 0.0
     return float(np.sqrt(max(variance, 0.0) + own))
-
-
-def _same_server(first: Profile, second: Profile) -> bool:
-    """Whether the hardware and the model are the same, and so what the model misses on them."""
-    a, b = first.setup, second.setup
-    return (a.hardware, a.model, a.engine.tp) == (b.hardware, b.model, b.engine.tp)
 
 
 def _fastest(profile: Profile, question: Question) -> list[Fastest]:

@@ -46,11 +46,6 @@ class Contest:
         """Settings as the engine runs them."""
         return self.outlook.grid.plans
 
-    @property
-    def version(self) -> str:
-        """Release of the engine that is asked about."""
-        return self.wish.engine_version or self.profile.setup.engine.version
-
     def measured(self, i: int) -> bool:
         """Whether the profile rests on measurements of a setting, as far as is known."""
         named = self.plans[i].setting.key in {s.key for s in self.wish.measured}
@@ -58,14 +53,14 @@ class Contest:
 
     def rank(self, i: int) -> tuple[int, int]:
         """Return how simple a setting is: smaller is simpler."""
-        plan = self.plans[i]
+        plan, asked = self.plans[i], self.wish.engine_version or self.profile.setup.engine.version
         if not plan.setting.speculates:
             kind = 0
         elif i == self.current:
             kind = 1
         else:
             kind = 2 if plan.setting.topk == 1 else 3
-        return (int(plan.version != self.version), kind)
+        return (int(plan.version != asked), kind)
 
     def choose(self, j: int) -> LoadChoice:
         """Choose at load j; among all settings if none meets the targets."""

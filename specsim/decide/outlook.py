@@ -33,7 +33,8 @@ import numpy as np
 from specsim.acceptance import accept_tables
 from specsim.analytic import solve
 from specsim.case import Case
-from specsim.cost import CostModel, RoundTime
+from specsim.cost.model import CostModel
+from specsim.cost.rounds import RoundTime
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.question import Question
@@ -187,14 +188,7 @@ class Outlook:
 def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) -> Outlook:
     """Return the joint Gaussian of all cells under a profile.
 
-    Parameters
-    ----------
-    profile
-        The server.
-    grid
-        Cells.
-    measured
-        Settings that the profile was fitted to, besides what runs today, as far as is known.
+    `measured` are settings that the profile was fitted to, besides what runs today.
     """
 
     def log_output(coordinates: Floats) -> Floats:

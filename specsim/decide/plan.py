@@ -131,7 +131,9 @@ class _Bench:
         plans, loads = self.view.grid.plans, self.view.grid.shape[1]
         noise = np.full(loads, max(self.profile.fit.noise, 1e-3))
         length, sigma = self._accept_length_rows(), np.array([ACCEPT_SIGMA["run"]])
-        blind = self._without_acceptance()
+        blind = np.ones(len(self.now.mean))  # to the parameters of acceptance
+        accepting = [p.name.startswith(ACCEPTANCE) for p in self.profile.parameters]
+        blind[np.flatnonzero(accepting)] = 0.0
         looked_at = self._worth_a_look()
         for i in looked_at:
             plan, restart = plans[i], 0.0 if i == self.current else RESTART_MIN
@@ -176,14 +178,6 @@ class _Bench:
             if plans[i].setting.key not in keys and len(chosen) < CANDIDATES:
                 chosen.append(i)
         return chosen
-
-    def _without_acceptance(self) -> Floats:
-        """Return a mask over the state without the parameters of acceptance."""
-        mask = np.ones(len(self.now.mean))
-        for k, parameter in enumerate(self.profile.parameters):
-            if parameter.name.startswith(ACCEPTANCE):
-                mask[k] = 0.0
-        return mask
 
     def _accept_length_rows(self) -> Floats:
         """Differentiate ln of every setting's accept length by the state, (settings, state)."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel
 from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.outlook import Grid
 from specsim.decide.wish import Wish
@@ -139,12 +139,8 @@ def chain_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
     if algorithm is None:
         raise InputError("schedule", "needs a drafter", "add [draft] to the setup")
     deepest = min(wish.limits.max_steps, wish.limits.max_draft_tokens - 1)
-    plain, *drafts = candidate_plans(
-        profile,
-        [SpecSetting(algorithm, 1, s, s + 1) for s in range(1, deepest + 1)],
-        engine_version=wish.engine_version,
-        max_running_requests=wish.max_running_requests,
-    )
+    chains = [SpecSetting(algorithm, 1, s, s + 1) for s in range(1, deepest + 1)]
+    plain, *drafts = candidate_plans(profile, chains, wish)
     overlapped = [plan for plan in drafts if plan.setting.scheduler == "overlap"]
     if not drafts:
         raise InputError("schedule", "has no chain that the engine runs", "use another release")

@@ -6,25 +6,40 @@ A cell that fails is a row with its error, and costs no other cell.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 
 from specsim.curve import Solver
-from specsim.decide.outlook import Cells, Grid
+from specsim.decide.candidates import TREE_TOKENS
+from specsim.decide.outlook import Grid
 from specsim.engine import RunPlan
-from specsim.errors import InputError, SpecsimError
+from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.profile import Profile
 from specsim.question import Question
-from specsim.scenario import apply_overrides, parse_overrides
-from specsim.setting import SpecSetting
+from specsim.scenario import apply_overrides, parse_override, parse_overrides
+from specsim.setting import Algorithm, SpecSetting
+from specsim.tree import tree_capacity
 
 CHUNK = 250
 """Settings per task of a closed-form sweep; a simulated task is one setting."""
 
+AXES = ("topk", "steps", "tokens")
+"""Of a grid of settings."""
+
+MOST_TOKENS = 512
+"""No engine verifies a larger tree."""
+
 FAILURES = (SpecsimError, ArithmeticError, ValueError)
+
+NUMBERS = {
+    **{name: name for name in ("output_tps", "accept_length", "batch_size", "tpot_s", "ttft_s")},
+    "round_s": "round_time_s",
+}
+"""Column of each number that both solvers give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +155,7 @@ def _solved(task: Sweep, profile: Profile, plans: dict[SpecSetting, RunPlan]) ->
     """Solve all at once; if that fails, setting by setting."""
     if not plans:
         return []
-    grid = _grid(task, profile, tuple(plans.values()))
+    grid = Grid.of(profile, Question(concurrency=task.concurrency), tuple(plans.values()))
     try:
         cells = grid.solve(profile, with_limit=True)
     except FAILURES as error:
@@ -148,7 +163,7 @@ def _solved(task: Sweep, profile: Profile, plans: dict[SpecSetting, RunPlan]) ->
             return task.failed(next(iter(plans)), error)
         return [row for s, plan in plans.items() for row in _solved(task, profile, {s: plan})]
     return [
-        _filled(row, plan, partial(_of_cell, cells, i, j), cells.limit(i, j))
+        _filled(row, plan, {n: float(getattr(cells, n)[i, j]) for n in NUMBERS}, cells.limit(i, j))
         for i, (setting, plan) in enumerate(plans.items())
         for j, row in enumerate(task.blank(setting))
     ]
@@ -162,49 +177,93 @@ def _simulated(
     rows = []
     for j, blank in enumerate(task.blank(setting)):
         try:
-            cost, cases = _grid(task, profile, (plan,)).cases(profile)
+            grid = Grid.of(profile, Question(concurrency=task.concurrency), (plan,))
+            cost, cases = grid.cases(profile)
             rng = np.random.default_rng(task.seed)
             result = simulate(cost, cases[j], rng=rng, record_rounds=False)
-            rows.append(_filled(blank, plan, partial(getattr, result)))
+            rows.append(_filled(blank, plan, {n: getattr(result, n) for n in NUMBERS}))
         except FAILURES as error:
             rows.append(task.failed(setting, error)[j])
     return rows
 
 
-def _of_cell(cells: Cells, i: int, j: int, name: str) -> float:
-    return float(getattr(cells, name)[i, j])
-
-
-def _filled(
-    row: SweepRow, plan: RunPlan, number: Callable[[str], float], limit: str = ""
-) -> SweepRow:
-    """Fill in what runs, and what a solver says of it by name."""
+def _filled(row: SweepRow, plan: RunPlan, numbers: Mapping[str, Any], limit: str = "") -> SweepRow:
+    """Fill in what runs, and what a solver says of it."""
     return replace(
         row,
         scheduler=plan.setting.scheduler,
         engine=plan.engine,
         engine_version=plan.version,
-        output_tps=number("output_tps"),
-        accept_length=number("accept_length"),
-        batch_size=number("batch_size"),
-        round_time_s=number("round_s"),
-        tpot_s=number("tpot_s"),
-        ttft_s=number("ttft_s"),
         limit=limit,
+        **{NUMBERS[name]: number for name, number in numbers.items()},
     )
 
 
-def _grid(task: Sweep, profile: Profile, plans: tuple[RunPlan, ...]) -> Grid:
-    return Grid.of(profile, Question(concurrency=task.concurrency), plans)
-
-
-def product_of(axes: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Return every combination of one override per axis; one empty combination for no axis.
 
-    >>> product_of([["tp=4", "tp=8"], ["link=nvlink4"]])
-    (('tp=4', 'link=nvlink4'), ('tp=8', 'link=nvlink4'))
+    >>> scenarios(["tp=4,8", "allreduce.latency=*0.5"])
+    (('tp=4', 'allreduce.latency=*0.5'), ('tp=8', 'allreduce.latency=*0.5'))
     """
-    return tuple(itertools.product(*axes))
+    return tuple(itertools.product(*map(_overrides, axes)))
+
+
+def _overrides(text: str) -> list[str]:
+    """Return the overrides of one axis: ``tp=4,8`` is ``tp=4`` and ``tp=8``."""
+    key, equals, said = text.partition("=")
+    parts = [v.strip() for v in said.split(",") if v.strip()]
+    if not equals or not parts:
+        raise InputError(f"--vary {text}", "is not KEY=VALUE,...", "write e.g. tp=4,8")
+    return [parse_override(f"{key}={value}").label for value in parts]
+
+
+def grid_settings(texts: Sequence[str], algorithm: Algorithm) -> list[SpecSetting]:
+    """Return every setting of axes like ``topk=1,2 steps=1-6 tokens=8,all`` that a tree can have.
+
+    A chain verifies S + 1 tokens.
+
+    Raises
+    ------
+    InputError
+        If an axis is unknown or empty, or there are no steps.
+
+    Examples
+    --------
+    >>> [s.label for s in grid_settings(["topk=1,2 steps=2"], "EAGLE3")][:2]
+    ['topk=1 steps=2 tokens=3', 'topk=2 steps=2 tokens=4']
+    """
+    axes: dict[str, list[int | None]] = {}
+    for part in " ".join(texts).split():
+        axis, equals, said = part.partition("=")
+        if axis not in AXES:
+            raise UnknownNameError("--grid axis", axis, AXES)
+        numbers = [n for v in said.split(",") for n in _numbers(f"{axis}={v}", v)]
+        if not equals or not numbers:
+            raise InputError(f"--grid {part}", "has no values", "write e.g. topk=1,2,4")
+        axes[axis] = numbers
+    if texts and "steps" not in axes:
+        raise InputError("--grid", "has no steps", "add --grid steps=1-6")
+    result = []
+    for k, s in itertools.product(axes.get("topk", [1]), axes.get("steps", ())):
+        if k is None or s is None or k < 1 or s < 1:
+            raise InputError("--grid topk, steps", "must be at least 1", "write e.g. 1-6")
+        whole = tree_capacity(k, s)
+        budgets = axes.get("tokens", [*TREE_TOKENS, None]) if k > 1 else [None]
+        sizes = {whole if n is None else n for n in budgets}
+        chosen = sorted(n for n in sizes if s < n <= min(whole, MOST_TOKENS))
+        result += [SpecSetting(algorithm, k, s, n) for n in chosen]
+    return result
+
+
+def _numbers(where: str, text: str) -> list[int | None]:
+    """Return the numbers of ``4``, ``1-6`` or ``all`` (None: the whole tree)."""
+    if text.strip() == "all":
+        return [None]
+    match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text.strip())
+    if match is None:
+        raise InputError(f"--grid {where}", "is not a number or a range", "write e.g. 1-6")
+    first, last = int(match[1]), int(match[2] or match[1])
+    return list(range(first, last + 1))
 
 
 def _text(value: object) -> str:

@@ -69,13 +69,7 @@ def possible_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
     settings = wish.settings
     if not settings and algorithm is not None:
         settings = tuple(candidate_settings(algorithm, wish.limits))
-    return candidate_plans(
-        profile,
-        settings,
-        engine_version=wish.engine_version,
-        any_engine=wish.any_engine,
-        max_running_requests=wish.max_running_requests,
-    )
+    return candidate_plans(profile, settings, wish, any_engine=wish.any_engine)
 
 
 def promising(log_tps: Floats, must: Sequence[int], most: int = KEEP) -> list[int]:

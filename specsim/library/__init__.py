@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specsim.errors import FormatError, InputError, UnknownNameError
-from specsim.evidence import ORDER, Evidence
 from specsim.textfile import read_toml, shown
+from specsim.uncertainty import ORDER, Evidence
 
 Table = Mapping[str, object]
 LibraryName = Literal["gpus", "links", "models", "drafts"]

@@ -6,7 +6,7 @@ streams: memory does not grow with the file.
 
 from __future__ import annotations
 
-from specsim.logs.document import log_json
+from specsim.logs.document import csv_text, log_json
 from specsim.logs.entry import (
     CODES,
     Diagnosis,
@@ -30,6 +30,7 @@ __all__ = [
     "Source",
     "Timing",
     "WindowCount",
+    "csv_text",
     "detect",
     "detect_text",
     "known_formats",

@@ -1,13 +1,17 @@
-"""The JSON document of log entries: ``specsim read --json``."""
+"""What was read as a document: JSON of all that is known, or rows of observations.csv."""
 
 from __future__ import annotations
 
+import csv
+import io
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from specsim import documents
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
+from specsim.observations import COLUMNS, SURVIVAL
 
 SCHEMA = "specsim.log/1"
 
@@ -16,6 +20,11 @@ DIGITS = 6
 
 SPECULATION_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens")
 """Keys of ``settings`` that are always there, null where the file does not say."""
+
+
+UNSTATED = ("input_cached", "context_len", "window_s", "draft_time_s", "temperature")
+CSV_COLUMNS = tuple(name for name in COLUMNS if name not in UNSTATED)
+"""Columns of observations.csv that a log can fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,3 +137,37 @@ def _timing(timing: Timing) -> dict[str, object]:
     shown = ("phase", "batch_size", "size_bytes", "seconds", "count", "rank", "ranks", "name")
     prompt = {"prompt_tokens": timing.prompt_tokens} if timing.prompt_tokens else {}
     return {name: getattr(timing, name) for name in shown} | prompt
+
+
+def csv_text(entries: Iterable[LogEntry]) -> str:
+    """Return the rows of all entries in the columns of observations.csv.
+
+    What a log does not state is left empty: fill in the setting before fitting on it.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for entry in entries:
+        for row in entry.rows:
+            writer.writerow({name: _cell(value) for name, value in _observed(entry, row).items()})
+    return text.getvalue()
+
+
+def _observed(entry: LogEntry, row: LogRow) -> dict[str, object]:
+    cells: dict[str, object] = {
+        name: getattr(row, name) for name in CSV_COLUMNS if hasattr(row, name)
+    }
+    cells |= {name: entry.settings[name] for name in CSV_COLUMNS if name in entry.settings}
+    cells["engine_version"] = entry.engine_version
+    concurrency = row.batch_size if row.kind == "steady_decode" else row.concurrency
+    cells["concurrency"] = None if concurrency is None else round(concurrency)
+    cells["source"] = " ".join(filter(None, (os.path.basename(entry.path), entry.label)))
+    if row.accept_length is None:
+        cells["accept_length_scope"] = None
+    return cells | dict(zip(SURVIVAL, row.survival or (), strict=False))
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool) or value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else value

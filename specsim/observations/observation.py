@@ -12,6 +12,7 @@ from specsim.observations.schema import (
     COLUMNS,
     PERCENTILE,
     SCHEMA,
+    SETTING,
     SURVIVAL,
     Column,
     Scope,
@@ -73,19 +74,12 @@ class Observation:
 
     def to_row(self) -> dict[str, float | int | str]:
         """Return what is stated, by column, in the order of the format."""
-        setting = self.setting
-        parts: dict[str, float | int | str | None] = {
-            "algorithm": setting.algorithm,
-            "topk": setting.topk,
-            "num_steps": setting.num_steps,
-            "num_draft_tokens": setting.num_draft_tokens,
-            "scheduler": None if setting.scheduler == "auto" else setting.scheduler,
-            **dict.fromkeys(SURVIVAL),
-            **dict(zip(SURVIVAL, self.survival, strict=False)),
-        }
-        cells = {
-            name: parts[name] if name in parts else getattr(self, name) for name in COLUMNS
-        } | dict(self.extra)
+        parts = {name: getattr(self.setting, name) for name in SETTING}
+        parts |= dict(zip(SURVIVAL, self.survival, strict=False))
+        if self.setting.scheduler == "auto":
+            del parts["scheduler"]
+        cells = {name: parts.get(name, getattr(self, name, None)) for name in COLUMNS}
+        cells |= self.extra
         return {column: cell for column, cell in cells.items() if cell not in (None, "")}
 
 

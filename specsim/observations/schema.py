@@ -68,6 +68,9 @@ SCHEMA = (
 
 COLUMNS = tuple(column.name for column in SCHEMA)
 
+SETTING = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler")
+"""Columns that are parts of the setting."""
+
 BY_NAME = {column.name: column for column in SCHEMA}
 
 PERCENTILE = re.compile(r"(ttft|tpot|itl|round_time)_p[0-9]{1,3}_s")

@@ -20,6 +20,7 @@ from specsim.observations.schema import (
     COLUMNS,
     PERCENTILE,
     SCHEMA,
+    SETTING,
     SURVIVAL,
     Column,
     cell_text,
@@ -41,8 +42,6 @@ _REQUIRED = {
     "algorithm": "write none for no speculation",
 }
 _WRITTEN_NONE = {"topk": (None, 0, 1), "num_steps": (None, 0), "num_draft_tokens": (None, 0, 1)}
-_SETTING = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler")
-_DEFAULTS = {"weight": 1.0}
 _ALWAYS = (*COLUMNS[:6], "concurrency", "output_tps", "accept_length", "source")
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -138,9 +137,7 @@ def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
         If the file cannot be written.
     """
     cells = [row.to_row() for row in rows]
-    stated = {
-        column for row in cells for column, cell in row.items() if cell != _DEFAULTS.get(column)
-    }
+    stated = {name for row in cells for name, cell in row.items() if (name, cell) != ("weight", 1)}
     columns = [column for column in COLUMNS if column in stated or column in _ALWAYS]
     columns += dict.fromkeys(column for row in cells for column in row if column not in COLUMNS)
     text = io.StringIO()
@@ -203,7 +200,7 @@ def _notes(columns: Iterable[str]) -> tuple[str, ...]:
 
 def _observation(cells: Mapping[str, object], where: str, row: int) -> Observation:
     """Type the cells of one row, and check them."""
-    stated = {name: _one_line(value) for name, value in cells.items()}
+    stated = {n: " ".join(v.split()) if isinstance(v, str) else v for n, v in cells.items()}
     stated = {name: value for name, value in stated.items() if value not in (None, "")}
     for name, hint in _REQUIRED.items():
         if name not in stated:
@@ -214,7 +211,7 @@ def _observation(cells: Mapping[str, object], where: str, row: int) -> Observati
         for name, value in stated.items()
         if name not in COLUMNS
     }
-    setting = _setting({name: typed.pop(name, None) for name in _SETTING}, where)
+    setting = _setting({name: typed.pop(name, None) for name in SETTING}, where)
     survival = [typed.pop(name, None) for name in SURVIVAL]
     depth = survival.index(None) if None in survival else len(survival)
     for name, value in zip(SURVIVAL[depth:], survival[depth:], strict=True):
@@ -222,10 +219,6 @@ def _observation(cells: Mapping[str, object], where: str, row: int) -> Observati
             raise refusal(where, name, value, "follows a depth that is not stated", "fill the gap")
     typed |= {"setting": setting, "survival": tuple(survival[:depth]), "extra": extra, "row": row}
     return checked(Observation(**typed), where)
-
-
-def _one_line(value: object) -> object:
-    return " ".join(value.split()) if isinstance(value, str) else value
 
 
 def _typed(column: Column, value: object, where: str) -> Any:

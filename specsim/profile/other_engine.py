@@ -11,22 +11,11 @@ from specsim.profile.profile import Profile
 def under_engine(
     profile: Profile, engine: str, version: str | None = None
 ) -> tuple[Profile, tuple[str, ...]]:
-    """Return the profile as another engine would run it.
+    """Return the profile as another engine would run it, and notes; its own one unchanged.
 
     Parallelism, KV format and attention backend stay; caps, graph sizes, chunks and memory
-    fraction, which mean other things there, become that engine's defaults.
-
-    Parameters
-    ----------
-    profile
-        What was fitted under its own engine.
-    engine, version
-        What to model; the newest version that is known for None.
-
-    Returns
-    -------
-    profile, notes
-        Unchanged and without notes if the engine is the profile's own.
+    fraction, which mean other things there, become that engine's defaults. None stands for the
+    newest version that is known.
 
     Raises
     ------

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specsim.acceptance import Acceptance
+from specsim.cost.model import CostParameters, cost_parameters
 from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
-from specsim.evidence import Evidence, weakest
-from specsim.parameters import KNOT, CostParameters, cost_parameters
+from specsim.parameters import KNOT
 from specsim.predict import predict
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
-from specsim.uncertainty import Parameter, Spread, spread
+from specsim.uncertainty import Evidence, Parameter, Spread, spread, weakest
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -91,7 +91,8 @@ class Profile:
 
     def system(self, coordinates: Floats | None = None) -> System:
         """Return the server with its fitted (or the given) cost parameters."""
-        return assembled(self.setup, cost_parameters(self.parameters, self._at(coordinates)))
+        at = self.coordinates if coordinates is None else coordinates
+        return assembled(self.setup, cost_parameters(self.parameters, at))
 
     def acceptance(
         self,
@@ -111,11 +112,11 @@ class Profile:
                 continue
             if temperature is not None and acceptance.temperature != temperature:
                 continue
-            return moved_acceptance(acceptance, self.parameters, self._at(coordinates))
-        wanted = f"{'any' if dataset is None else dataset}"
+            at = self.coordinates if coordinates is None else coordinates
+            return moved_acceptance(acceptance, self.parameters, at)
+        wanted = "any" if dataset is None else dataset
         wanted += "" if temperature is None else f"@{temperature:g}"
-        known = [acceptance_name(a) for a in self.acceptances]
-        raise UnknownNameError("acceptance", wanted, known)
+        raise UnknownNameError("acceptance", wanted, map(acceptance_name, self.acceptances))
 
     @property
     def measured(self) -> bool:
@@ -185,17 +186,13 @@ class Profile:
         return predict(self, asked, solver=solver, seed=seed)
 
     def _repr_html_(self) -> str:
-        """Show a table in notebooks; every text is escaped.
-
-        Numbers that the fit left at their priors are counted, and so are the knots of the smooth
-        correction.
-        """
+        """Show a table in notebooks; what stands at its prior, and knots, are only counted."""
         fitted = [p for p in self.parameters if p.fitted]
         shown = [p for p in fitted if not p.name.startswith(KNOT)]
         held, knots = len(self.parameters) - len(fitted), len(fitted) - len(shown)
-        error = 100 * self.fit.model_error
         sentences = [
-            f"Fitted to {self.fit.observations} measured cells; model error {error:.1f} %."
+            f"Fitted to {self.fit.observations} measured cells; "
+            f"model error {100 * self.fit.model_error:.1f} %."
             if self.measured
             else "Nothing was measured on this server.",
             f"Weakest evidence: {self.evidence}.",
@@ -212,9 +209,6 @@ class Profile:
             f"<p><b>{escape(self.name)}</b>: {escape(server_line(self.setup))}</p>"
             f"<table>{table}</table><p>{escape(' '.join(sentences))}</p>"
         )
-
-    def _at(self, coordinates: Floats | None) -> Floats:
-        return self.coordinates if coordinates is None else coordinates
 
 
 def acceptance_of(profile: Profile, dataset: str, temperature: float) -> Acceptance:
@@ -249,8 +243,7 @@ def moved_acceptance(
     acceptance: Acceptance, parameters: Sequence[Parameter], coordinates: Floats
 ) -> Acceptance:
     """Move an acceptance to given coordinates."""
-    places = zip(parameters, coordinates.tolist(), strict=True)
-    values = {p.name: p.at(z) for p, z in places}
+    values = {p.name: p.at(z) for p, z in zip(parameters, coordinates.tolist(), strict=True)}
     return replace(
         acceptance,
         level=acceptance.level + values.get(level_name(acceptance), 0.0),

@@ -12,7 +12,6 @@ from specsim.profile.profile import FitRecord, Profile, acceptance_name
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Parameter
 
 MODEL_ERROR = 0.15
 """Error of ln(throughput) beyond the priors: median error of 884 public cells was 13 %."""
@@ -83,8 +82,8 @@ def uncalibrated_profile(
     acceptance = default_acceptance(
         system, algorithm, setup.workload.dataset, setup.workload.temperature
     )
-    parameters = [*cost_priors(system.facts)]
-    levels = acceptance_priors((acceptance_name(acceptance),), standalone=algorithm == "STANDALONE")
+    names = (acceptance_name(acceptance),)
+    bought = acceptance_priors(names, standalone=algorithm == "STANDALONE")
     if accept_length is not None:
         wanted = setting or current
         if wanted is None or not wanted.speculates:
@@ -94,15 +93,9 @@ def uncalibrated_profile(
                 "name the setting with --steps (and --topk, --draft-tokens)",
             )
         acceptance = at_accept_length(acceptance, wanted, accept_length)
-        levels = tuple(_known_level(p) for p in levels)
-    parameters += levels
-    size = len(parameters)
-    identity = tuple(tuple(float(i == j) for j in range(size)) for i in range(size))
+        level = replace(bought[0], prior_sd=ASSUMED_LEVEL_SD, sd=ASSUMED_LEVEL_SD)
+        bought = (level, *bought[1:])
+    parameters = (*cost_priors(system.facts), *bought)
+    independent = tuple(tuple(float(p is q) for q in parameters) for p in parameters)
     record = FitRecord(model_error=MODEL_ERROR, source="library and priors, nothing measured")
-    return Profile(name, setup, tuple(parameters), identity, (acceptance,), record)
-
-
-def _known_level(parameter: Parameter) -> Parameter:
-    if not parameter.name.startswith("accept_level"):
-        return parameter
-    return replace(parameter, prior_sd=ASSUMED_LEVEL_SD, sd=ASSUMED_LEVEL_SD)
+    return Profile(name, setup, parameters, independent, (acceptance,), record)

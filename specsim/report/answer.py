@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specsim.curve import Curve, CurvePoint, Role, Series
-from specsim.evidence import weakest
 from specsim.report.words import (
     LoadAxis,
     amount,
@@ -24,6 +23,7 @@ from specsim.report.words import (
     sure,
     sureness,
 )
+from specsim.uncertainty import weakest
 
 EVEN_GAIN = 0.005  # a gain that rounds to nothing is even
 EVEN_SURENESS = 0.65  # and so is one whose sign is less sure than this
@@ -52,6 +52,8 @@ VERBS = {
 }
 """An outcome with its opponent, and without."""
 
+STILL = {"wins": "gain", "loses": "loss", "even": "tie"}
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -74,19 +76,9 @@ class View:
 def answer(curve: Curve, request_rate: float | None = None) -> tuple[str, ...]:
     """Answer the question of a curve in a few sentences.
 
-    Parameters
-    ----------
-    curve
-        Its first series is the baseline; others are the current, asked and alternative settings.
-    request_rate
-        Of an open loop, 1/s: the curve does not carry it.
-
-    Returns
-    -------
-    tuple of str
-        Where each asked setting (without one: the current) wins and loses, by how much and how
-        surely; the same against what runs today and on the alternative version; what binds;
-        the best setting of each load.
+    Where each asked setting (without one: the current) wins and loses, by how much and how surely;
+    the same against what runs today and on the alternative version; what binds; the best setting
+    of each load. The curve does not carry the `request_rate` of an open loop, 1/s.
     """
     view = View(curve.series, series_names(curve), load_axis(curve, request_rate))
     subjects = view.having("asked") or view.having("current")
@@ -199,15 +191,15 @@ def _against_today(view: View, i: int) -> list[str]:
 def _alternatives(view: View, i: int) -> list[str]:
     """Say what another version of the engine would make of the same setting."""
     asked = view.series[i]
-    others = [(j, view.series[j]) for j in view.having("alternative")]
     return [
-        f"On {engine_of(other.points[0])} {_alternative(view, asked, other, j)}."
-        for j, other in others
-        if _same_setting(other, asked)
+        f"On {engine_of(view.series[j].points[0])} {_alternative(view, asked, j)}."
+        for j in view.having("alternative")
+        if _same_setting(view.series[j], asked)
     ]
 
 
-def _alternative(view: View, asked: Series, other: Series, j: int) -> str:
+def _alternative(view: View, asked: Series, j: int) -> str:
+    other = view.series[j]
     head = other.points[0]
     if not head.allowed and head.reason:
         return f"it is refused: {head.reason}"
@@ -217,9 +209,7 @@ def _alternative(view: View, asked: Series, other: Series, j: int) -> str:
     if before != after:
         end = f"; there, {_course(view, j)}"
     elif len(set(after)) == 1:
-        end = {"wins": ", still a gain", "loses": ", still a loss", "even": ", still a tie"}[
-            after[0]
-        ]
+        end = f", still a {STILL[after[0]]}"
     else:
         end = ", which turns nothing round"
     return f"it would run under the {head.scheduler} scheduler: {listed(rates)}{end}"
@@ -282,17 +272,14 @@ def _praised(view: View, i: int, first: int, last: int, where: str = "") -> str:
     series = view.series[i]
     if series.role == "baseline":
         return view.names[i] + where
-    today = ""
-    if series.role == "current":
-        today = ", what runs today," if where else ", what runs today"
+    today = (", what runs today" + "," * bool(where)) if series.role == "current" else ""
     won = series.points[first : last + 1]
     gains, sures = [point.gain for point in won], [sureness(point) for point in won]
     gain = " to ".join(dict.fromkeys([percent(min(gains)), percent(max(gains))]))
     low, high = sure(min(sures)), sure(max(sures))
     how = low if low == high else f"{low.removesuffix(' sure')} to {high}"
-    close = ""
-    if min(sures) < CLOSE_SURENESS:
-        close = ": close to a tie" if max(sures) < CLOSE_SURENESS else ": in places close to a tie"
+    places = "" if max(sures) < CLOSE_SURENESS else "in places "
+    close = f": {places}close to a tie" if min(sures) < CLOSE_SURENESS else ""
     return f"{view.names[i]}{today}{where} ({gain}, {how}{close})"
 
 

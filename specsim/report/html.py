@@ -29,15 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINT = (
-    "output_tps",
-    "output_tps_low",
-    "output_tps_high",
-    "tpot_s",
-    "accept_length",
-    "batch_size",
-    "gain",
-    "gain_low",
-    "gain_high",
+    *("output_tps", "output_tps_low", "output_tps_high", "tpot_s", "accept_length", "batch_size"),
+    *("gain", "gain_low", "gain_high"),
 )
 """What the script draws of a point of the curve."""
 
@@ -51,19 +44,11 @@ def report_html(
     validation: Validation | None = None,
     workload: Workload | None = None,
 ) -> str:
-    """Return the report.
+    """Return the report of a curve: closed loops over one load or more, on the profile's server.
 
-    Parameters
-    ----------
-    profile, curve
-        The server, and closed loops over one load or more; the numbers of the curve stand in the
-        file as its document has them.
-    commands
-        Command lines that make it again.
-    validation
-        Predictions beside measurements, if there are any.
-    workload
-        Requests of the curve, if they are not the profile's.
+    The numbers of the curve stand in the file as its document has them. `commands` make it again;
+    `validation` is predictions beside measurements; `workload` are the requests of the curve, if
+    they are not the profile's.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -130,9 +115,8 @@ def _rounds(profile: Profile, curve: Curve, requests: Workload) -> list[list[lis
         system.plan(head.setting, engine_version=head.engine_version, what_if=True)
         for head in heads
     ]
-    rounds = [
-        rounds_at(profile, plans, point.concurrency, requests) for point in curve.series[0].points
-    ]
+    loads = [point.concurrency for point in curve.series[0].points]
+    rounds = (rounds_at(profile, plans, load, requests) for load in loads)
     return [np.round(1e3 * parts_of(at_load), 4).tolist() for at_load in rounds]
 
 

@@ -12,7 +12,7 @@ from specsim.acceptance import accept_table
 from specsim.analytic import solve
 from specsim.calibrate.validate import Validation
 from specsim.case import Case
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel
 from specsim.decide.breakeven import blended
 from specsim.engine import RunPlan
 from specsim.errors import InputError
@@ -53,22 +53,9 @@ def gain_map(
     dataset: str | None = None,
     temperature: float | None = None,
 ) -> GainMap:
-    """Solve a plan for drafters from useless to perfect.
+    """Solve a plan at two loads or more, for `rows` drafters from useless to perfect.
 
-    Parameters
-    ----------
-    profile
-        The server.
-    plan
-        A speculating setting as the engine runs it.
-    concurrency
-        Loads.
-    workload
-        Instead of the profile's.
-    rows
-        Drafters between nothing and all accepted.
-    dataset, temperature
-        Whose acceptance; None is the profile's first.
+    A workload is taken instead of the profile's; dataset and temperature say whose acceptance.
 
     Raises
     ------
@@ -131,14 +118,7 @@ def plot_allreduce(
 ) -> Axes:
     """Draw the time of one all-reduce over the message, with its protocol switches.
 
-    Parameters
-    ----------
-    axes, cost
-        Where, and of which server, with its fitted multipliers.
-    measured
-        (bytes, seconds) of a table, drawn as circles.
-    sizes
-        Bounds, bytes.
+    Fitted multipliers count; `measured` (bytes, seconds) are circles; `sizes` are bounds in bytes.
     """
     p, allreduce, (low, high) = cost.parameters, cost.allreduce, sizes
     switches = [piece.max_bytes for piece in allreduce.pieces[:-1] if low < piece.max_bytes < high]
@@ -172,13 +152,8 @@ def _tokens_above(axes: Axes, token_bytes: float, sizes: tuple[float, float]) ->
     """Show at the top how many tokens a message is the activations of."""
     from matplotlib.ticker import NullLocator
 
-    tokens = axes.secondary_xaxis(
-        "top",
-        functions=(
-            lambda size: np.divide(size, token_bytes),
-            lambda n: np.multiply(n, token_bytes),
-        ),
-    )
+    there_and_back = (lambda b: np.divide(b, token_bytes), lambda n: np.multiply(n, token_bytes))
+    tokens = axes.secondary_xaxis("top", functions=there_and_back)
     shown = [t for t in (1, 4, 16, 64, 256, 1024) if sizes[0] <= t * token_bytes <= sizes[1]]
     tokens.set_xticks(shown, [str(t) for t in shown])
     tokens.xaxis.set_minor_locator(NullLocator())
@@ -211,13 +186,9 @@ def plot_residuals(axes: Axes, validation: Validation) -> Axes:
             100 * (x / row.measured - 1) for x in (row.predicted, row.low, row.high)
         )
         bars = [[error - low], [high - error]]
-        looks: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "markersize": 5,
-            "linestyle": "none",
-        }
-        axes.errorbar(row.measured, error, bars, capsize=3, linewidth=0.9, label=label, **looks)
+        looks: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": "none"}
+        looks |= {"capsize": 3, "linewidth": 0.9, "markersize": 5}
+        axes.errorbar(row.measured, error, bars, label=label, **looks)
     axes.axhline(0.0, color="black", linewidth=1.0)
     what = " or ".join(UNITS[q] for q in sorted({row.quantity for row in validation.rows}))
     title = (

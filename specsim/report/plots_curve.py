@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from specsim.curve import Curve, CurvePoint
-from specsim.evidence import weakest
 from specsim.report import figure as fig
 from specsim.report.words import described_requests, engine_of, load_axis, series_labels
+from specsim.uncertainty import weakest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

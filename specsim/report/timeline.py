@@ -48,17 +48,9 @@ PHASES = {
 }
 """Phases in the order of a round: letter of the sketch, and what they are called."""
 
+WHOLE = ("round", "start_ns", "end_ns", "batch", "accepted")
 SPAN_DTYPE = np.dtype(
-    [
-        ("phase", "U9"),
-        ("lane", "U7"),
-        ("round", np.int64),
-        ("start_ns", np.int64),
-        ("end_ns", np.int64),
-        ("batch", np.int64),
-        ("tokens", np.float64),
-        ("accepted", np.int64),
-    ]
+    [("phase", "U9"), ("lane", "U7"), ("tokens", "f8"), *((name, "i8") for name in WHOLE)]
 )
 """A row per span: phase, lane, round (-1: none), bounds, requests, tokens that go in, drafts
 accepted in its round. On lane ``clients`` the batch is the number that wait; on lane ``step``
@@ -116,18 +108,8 @@ def timelines(
 ) -> tuple[Timeline, ...]:
     """Simulate a setting under its scheduler, or under both if it says ``auto``.
 
-    Parameters
-    ----------
-    profile, setting
-        The server and what runs.
-    concurrency
-        Clients in flight.
-    rounds
-        Rounds that are shown, from one that a prefill follows.
-    workload
-        Instead of the profile's.
-    seed
-        Of the simulation; both timelines see the same random numbers.
+    So many clients are in flight, and so many rounds are shown, from one that a prefill follows.
+    A workload is taken instead of the profile's; both timelines see the same random numbers.
 
     Raises
     ------

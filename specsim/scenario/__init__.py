@@ -1,7 +1,7 @@
 """What-if: overrides of a profile, one by one or as a named scenario in TOML."""
 
 from specsim.scenario.apply import Applied, apply_overrides
-from specsim.scenario.file import Scenario, load_server, read_scenario, scenario_from_toml
+from specsim.scenario.file import Scenario, load_server, read_scenario
 from specsim.scenario.override import Override, override_keys, parse_override, parse_overrides
 
 __all__ = [
@@ -14,5 +14,4 @@ __all__ = [
     "parse_override",
     "parse_overrides",
     "read_scenario",
-    "scenario_from_toml",
 ]

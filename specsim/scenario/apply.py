@@ -47,10 +47,8 @@ PARTS: dict[str, Callable[[Setup], object]] = {
 }
 """Parts of a setup, as the rows of the parameters name what resets them."""
 
-NEW_SERVER = {"gpu", "model"}
-CHANGED_SERVER = {"link", "count", "quantisation", "allreduce"}
-NEW_MODEL_ERROR, CHANGED_MODEL_ERROR = 0.10, 0.05
-"""Assumed: model error of a server that nobody has measured, and of one that was rebuilt."""
+UNMEASURED = (({"gpu", "model"}, 0.10), ({"link", "count", "quantisation", "allreduce"}, 0.05))
+"""Assumed: least model error of a server that nobody has measured, and of one that was rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,8 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     system = assemble(setup)
     system.kv_pool_tokens(system.plan(SpecSetting.none()))  # says if the weights do not fit
     if profile.setup.engine.version != setup.engine.version:
-        notes.append(f"times were fitted under {_release(profile.setup)}, not {_release(setup)}")
+        old, new = (f"{s.engine.name} {s.engine.version}" for s in (profile.setup, setup))
+        notes.append(f"times were fitted under {old}, not {new}")
     if not groups:
         return replace(profile, setup=setup)
     acceptances = profile.acceptances
@@ -159,12 +158,12 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
         names = tuple(acceptance_name(a) for a in acceptances)
         by_depth = frozenset(acceptance_name(a) for a in acceptances if len(a.accept_prob) > 1)
         wanted += acceptance_priors(names, by_depth, profile.default_algorithm == "STANDALONE")
-    old = {p.name: (i, p) for i, p in enumerate(profile.parameters)}
+    places = {p.name: (i, p) for i, p in enumerate(profile.parameters)}
     chosen: list[Parameter] = []
     kept: list[int | None] = []
     reset = []
     for prior in wanted:
-        index, known = old.get(prior.name, (None, None))
+        index, known = places.get(prior.name, (None, None))
         if known is None or not groups & row_of(prior.name).reset_by:
             chosen.append(known or prior)
             kept.append(index)
@@ -180,7 +179,7 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
         parameters=tuple(chosen),
         correlation=_correlation(profile, kept),
         acceptances=acceptances,
-        fit=_fit_record(profile.fit, groups),
+        fit=_unmeasured(profile.fit, groups),
     )
 
 
@@ -198,12 +197,8 @@ def _back_to(prior: Parameter, known: Parameter) -> Parameter:
     )
 
 
-def _release(setup: Setup) -> str:
-    return f"{setup.engine.name} {setup.engine.version}"
-
-
 def _correlation(profile: Profile, kept: Sequence[int | None]) -> tuple[tuple[float, ...], ...]:
-    """Return the correlation of the kept parameters; the others stand alone."""
+    """Of the parameters with the places that they had; those without stand alone."""
     places = [i for i, old in enumerate(kept) if old is not None]
     known = [old for old in kept if old is not None]
     result = np.eye(len(kept))
@@ -211,27 +206,25 @@ def _correlation(profile: Profile, kept: Sequence[int | None]) -> tuple[tuple[fl
     return tuple(map(tuple, result.tolist()))
 
 
-def _fit_record(fit: FitRecord, groups: set[str]) -> FitRecord:
+def _unmeasured(fit: FitRecord, groups: set[str]) -> FitRecord:
     """Return how well the changed server is known: nobody has measured it."""
-    if groups & NEW_SERVER:
-        return replace(fit, observations=0, model_error=max(fit.model_error, NEW_MODEL_ERROR))
-    if groups & CHANGED_SERVER:
-        return replace(fit, observations=0, model_error=max(fit.model_error, CHANGED_MODEL_ERROR))
+    for parts, error in UNMEASURED:
+        if groups & parts:
+            return replace(fit, observations=0, model_error=max(fit.model_error, error))
     return fit
 
 
 def _with_parameter(profile: Profile, change: Override) -> Profile:
     """Set or multiply a parameter; its error stays."""
     name = parameter_keys()[change.key]
-    names = [p.name for p in profile.parameters]
-    if name not in names:
+    old = next((p for p in profile.parameters if p.name == name), None)
+    if old is None:
+        names = [p.name for p in profile.parameters if "[" not in p.name]
         raise InputError(
             f"--set {change.label}",
             f"changes {name}, which this server does not have",
-            f"change one of {', '.join(n for n in names if '[' not in n)}",
+            f"change one of {', '.join(names)}",
         )
-    i = names.index(name)
-    old = profile.parameters[i]
     value = change.changed(old.value)
     if old.scale == "log" and value <= 0:
         raise InputError(f"--set {change.label}", "must be positive", "give a factor above 0")
@@ -244,7 +237,8 @@ def _with_parameter(profile: Profile, change: Override) -> Profile:
         high=max(old.high * shift, value),
         source=f"--set {change.label}",
     )
-    return replace(profile, parameters=(*profile.parameters[:i], new, *profile.parameters[i + 1 :]))
+    parameters = tuple(new if p is old else p for p in profile.parameters)
+    return replace(profile, parameters=parameters)
 
 
 def _with_accept_length(profile: Profile, change: Override, notes: list[str]) -> Profile:

@@ -11,7 +11,7 @@ from specsim.errors import FormatError, UnknownNameError
 from specsim.profile import load_profile
 from specsim.scenario.apply import Applied, apply_overrides
 from specsim.scenario.override import Override, parse_overrides
-from specsim.textfile import read_text
+from specsim.textfile import read_toml
 
 SCHEMA = "specsim.scenario/1"
 TEXTS = ("name", "description", "profile")
@@ -27,11 +27,6 @@ class Scenario:
     overrides: tuple[Override, ...]  # in order
     description: str = ""  # for people
 
-    def applied(self) -> Applied:
-        """Return the changed profile under the scenario's name."""
-        result = apply_overrides(load_profile(self.profile), self.overrides)
-        return Applied(replace(result.profile, name=self.name), result.notes)
-
 
 def read_scenario(path: str | Path) -> Scenario:
     """Read a scenario.toml; a relative profile file counts from its folder.
@@ -44,35 +39,27 @@ def read_scenario(path: str | Path) -> Scenario:
         If it cannot be read.
     """
     path = Path(path)
-    return scenario_from_toml(read_text(path, "a scenario.toml"), path)
-
-
-def scenario_from_toml(text: str, origin: str | Path) -> Scenario:
-    """Parse a scenario; `origin` names it in messages, and is its name where it has none."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(origin, f"is not TOML ({error})", "correct that line") from None
+    document = read_toml(path, "a scenario.toml")
     if document.get("schema") != SCHEMA:
         raise FormatError(
-            f"{origin}: schema {document.get('schema')!r}",
+            f"{path}: schema {document.get('schema')!r}",
             "is not that of a scenario",
             f'write schema = "{SCHEMA}"',
         )
     for key, value in document.items():
         if key not in KEYS:
-            raise UnknownNameError(f"{origin}: key", key, KEYS)
+            raise UnknownNameError(f"{path}: key", key, KEYS)
         if key in TEXTS and not isinstance(value, str):
-            raise FormatError(f"{origin}: {key} = {value!r}", "must be a text", "put it in quotes")
+            raise FormatError(f"{path}: {key} = {value!r}", "must be a text", "put it in quotes")
     overrides = document.get("set", [])
     if not isinstance(overrides, list) or not all(isinstance(o, str) for o in overrides):
         raise FormatError(
-            f"{origin}: set", "must be a list of texts", 'write set = ["allreduce.latency=*0.5"]'
+            f"{path}: set", "must be a list of texts", 'write set = ["allreduce.latency=*0.5"]'
         )
     profile = document.get("profile") or None
-    if profile is not None and profile.endswith(".toml") and isinstance(origin, Path):
-        profile = str(origin.parent / profile)
-    name = document.get("name") or Path(origin).stem
+    if profile is not None and profile.endswith(".toml"):
+        profile = str(path.parent / profile)
+    name = document.get("name") or path.stem
     return Scenario(name, profile, parse_overrides(overrides), document.get("description", ""))
 
 
@@ -84,15 +71,14 @@ def load_server(source: str | None, overrides: Sequence[str] = ()) -> Applied:
     UnknownNameError, FormatError, InputError
         If it is none of these, or an override is wrong.
     """
-    if source is not None and _is_scenario(source):
-        scenario = read_scenario(source)
-        base = scenario.applied()
-        if scenario.description:
-            base = replace(base, notes=(f"{scenario.name}: {scenario.description}", *base.notes))
-    else:
-        base = Applied(load_profile(source))
-    more = apply_overrides(base.profile, parse_overrides(overrides))
-    return Applied(more.profile, (*base.notes, *more.notes))
+    if source is None or not _is_scenario(source):
+        return apply_overrides(load_profile(source), parse_overrides(overrides))
+    scenario = read_scenario(source)
+    base = apply_overrides(load_profile(scenario.profile), scenario.overrides)
+    named = replace(base.profile, name=scenario.name)
+    changed = apply_overrides(named, parse_overrides(overrides))
+    about = (f"{scenario.name}: {scenario.description}",) if scenario.description else ()
+    return Applied(changed.profile, (*about, *base.notes, *changed.notes))
 
 
 def _is_scenario(source: str) -> bool:

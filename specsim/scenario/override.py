@@ -94,40 +94,27 @@ class Override:
         """As it is typed."""
         return f"{self.key}={'*' if self.factor else ''}{self.text}"
 
-    @property
-    def number(self) -> float:
-        """The value as a number.
-
-        Raises
-        ------
-        InputError
-            If it is none, or not finite, or negative.
-        """
-        try:
-            value = float(self.text)
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf:
-            raise InputError(
-                f"--set {self.label}", "needs a number that is not negative", f"{self.key}=*0.5"
-            )
-        return value
-
     def changed(self, old: float | None) -> float:
         """Return the new value of a number.
 
         Raises
         ------
         InputError
-            If a number that is not set is to be multiplied.
+            If it is none, not finite or negative, or what is multiplied is not set.
         """
-        if not self.factor:
-            return self.number
-        if old is None:
+        if self.factor and old is None:
             raise InputError(
                 f"--set {self.label}", "multiplies a number that is not set", "give a value instead"
             )
-        return old * self.number
+        try:
+            number = float(self.text)
+        except ValueError:
+            number = math.nan
+        if not 0 <= number < math.inf:
+            raise InputError(
+                f"--set {self.label}", "needs a number that is not negative", f"{self.key}=*0.5"
+            )
+        return old * number if self.factor and old is not None else number
 
 
 def parse_override(text: str) -> Override:

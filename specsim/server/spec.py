@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from specsim.engine import EngineSpec, at_least
 from specsim.errors import InputError
-from specsim.evidence import Evidence
 from specsim.hardware import Gpu
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
+from specsim.uncertainty import Evidence
 from specsim.workload import Lengths, Workload
 
 AllReduce = Literal["nccl", "custom", "fused", "symmetric"]

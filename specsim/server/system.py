@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from specsim.architecture import load_draft, load_model
-from specsim.cost import AllReduce, CostModel, fit_allreduce
+from specsim.cost.allreduce import AllReduce, fit_allreduce
+from specsim.cost.model import CostModel, CostParameters, cost_values
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
 from specsim.errors import InputError
-from specsim.evidence import Evidence
 from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
-from specsim.parameters import CostParameters, Facts, cost_values
+from specsim.parameters import Facts
 from specsim.server import HardwareSpec, Setup
 from specsim.setting import SpecSetting
 from specsim.sharding import shard, shard_draft
+from specsim.uncertainty import Evidence
 
 CUSTOM_PCIE_BYTES = 56 * 1024
 """vLLM's custom all-reduce over PCIe hands over to NCCL at this size (Kimi-K2.6 page, 2026)."""

@@ -51,16 +51,8 @@ class Adaptation:
     ) -> Adaptation:
         """Plan every number of steps of a policy.
 
-        Parameters
-        ----------
-        policy
-            What is run.
-        plan_of
-            Plan of a chain of so many steps, at least 1, all under one scheduler and cap.
-        acceptance
-            Of the drafter.
-        captured
-            Steps that have CUDA graphs; None is all of them.
+        `plan_of` plans a chain of so many steps, at least 1, all under one scheduler and cap;
+        `captured` are the steps that have CUDA graphs, None for all of them.
         """
         head = plan_of(max(1, *policy.steps))
         gears = []

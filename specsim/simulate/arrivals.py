@@ -83,6 +83,12 @@ class Trace:
             np.asarray(output_len, dtype=np.int64),
         )
 
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+        span = self.arrival_s[-1] - self.arrival_s[0]
+        return f"trace of {len(self.arrival_s)} requests over {span:.0f} s"
+
 
 # --- as people write them
 

@@ -145,7 +145,11 @@ class Demand:
         start = inputs + given
         if self._tables[-1].survival.shape[1] == 1:  # a token per round: all are views of two rows
             self.rounds += need.tolist()
-            self._lengthen(int((start + need).max(initial=0)), longest)
+            counting = int((start + need).max(initial=0))
+            if counting > len(self._counting):
+                self._counting = np.arange(2.0 * counting)
+            if longest > len(self._ones):
+                self._ones = np.ones(2 * longest, dtype=np.int8)
             self.tokens += [self._ones] * len(need)
             self.kv += [self._counting[first:] for first in start.tolist()]
             return
@@ -178,12 +182,6 @@ class Demand:
         self.kv[request] = np.concatenate([self.kv[request][:done], course])
         self.gear[request] = gear
         return left
-
-    def _lengthen(self, counting: int, ones: int) -> None:
-        if counting > len(self._counting):
-            self._counting = np.arange(2.0 * counting)
-        if ones > len(self._ones):
-            self._ones = np.ones(2 * ones, dtype=np.int8)
 
 
 def stratified(lengths: Lengths, rng: np.random.Generator, count: int, minimum: int = 1) -> Ints:

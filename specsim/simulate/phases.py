@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.cost import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
+from specsim.cost.rounds import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
 from specsim.metrics import Records
 from specsim.simulate.pricing import RoundPricer, extend_tokens
 
 if TYPE_CHECKING:
-    from specsim.arrays import Floats
+    from specsim.arrays import Floats, Ints
 
 PHASE_DTYPE = np.dtype(
     [
@@ -34,18 +34,15 @@ drawn as one share at its end."""
 def phase_records(
     rounds: Records, prefills: Records, pricers: tuple[RoundPricer, ...], first: int = 0
 ) -> Records:
-    """Put the phases of rounds on the engine's timeline.
+    """Put the phases of rounds, the first of which has number `first`, on the engine's timeline.
 
-    Parameters
-    ----------
-    rounds, prefills
-        Rows of `records.ROUND_DTYPE` and `records.PREFILL_DTYPE`.
-    pricers
-        What the rounds were priced with, by their gear.
-    first
-        Number of the first of these rounds.
+    Rows are of `records.ROUND_DTYPE` and `records.PREFILL_DTYPE`; `pricers` by the rounds' gear.
     """
-    parts = [_prefill_phases(rounds, prefills, first)]
+    times = prefills["start_s"], prefills["end_s"]
+    prompts = _table("prefill", "gpu", prefills["prompts"], *times, prefills["tokens"])
+    within = first + np.searchsorted(rounds["end_s"], prefills["end_s"])
+    prompts["round"] = np.where(prefills["mixed"], within, -1)
+    parts = [prompts]
     for gear, pricer in enumerate(pricers):
         where = np.flatnonzero(rounds["gear"] == gear)
         if len(where):
@@ -79,7 +76,9 @@ def _round_phases(rounds: Records, pricer: RoundPricer) -> list[Records]:
     for name, lane, seconds, tokens in chain:
         if name == "extend":
             verified_at = at
-        parts.append(_table(name, lane, rounds, at, at + seconds, tokens))
+        parts.append(_table(name, lane, batch, at, at + seconds, tokens))
+        if name == "target":
+            parts[-1]["accepted"] = rounds["accepted"]
         at = at + seconds
     emitted = rounds["accepted"] + rounds["active"]
     # Under overlap, the last round's results are processed at once, the next one is scheduled
@@ -94,29 +93,16 @@ def _round_phases(rounds: Records, pricer: RoundPricer) -> list[Records]:
     }.get(pricer.timeline, (("host", rounds["start_s"], 1.0),))
     for name, begin, share in shares:
         end = begin + share * time.host_s
-        parts.append(_table(name, "cpu", rounds, begin, end, emitted))
+        parts.append(_table(name, "cpu", batch, begin, end, emitted))
     return parts
 
 
 def _table(
-    name: str, lane: str, rounds: Records, start: Floats, end: Floats, tokens: Floats
+    name: str, lane: str, batch: Ints, start: Floats, end: Floats, tokens: Floats
 ) -> Records:
-    table = np.zeros(len(rounds), dtype=PHASE_DTYPE)
+    table = np.zeros(len(batch), dtype=PHASE_DTYPE)
     table["phase"], table["lane"] = name, lane
-    table["round"] = np.arange(len(rounds))
+    table["round"] = np.arange(len(batch))
     table["start_s"], table["end_s"] = start, end
-    table["batch"], table["tokens"] = rounds["batch"], tokens
-    if name == "target":
-        table["accepted"] = rounds["accepted"]
-    return table
-
-
-def _prefill_phases(rounds: Records, prefills: Records, first: int) -> Records:
-    table = np.zeros(len(prefills), dtype=PHASE_DTYPE)
-    table["phase"], table["lane"] = "prefill", "gpu"
-    for name in ("start_s", "end_s", "tokens"):
-        table[name] = prefills[name]
-    table["batch"] = prefills["prompts"]
-    within = first + np.searchsorted(rounds["end_s"], prefills["end_s"])
-    table["round"] = np.where(prefills["mixed"], within, -1)
+    table["batch"], table["tokens"] = batch, tokens
     return table

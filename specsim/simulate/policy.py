@@ -74,11 +74,6 @@ class Tier:
                 "leave it out for no hysteresis",
             )
 
-    @property
-    def left_below(self) -> int:
-        """Batch under which the tier is left downward."""
-        return self.first_batch if self.leave_below is None else self.leave_below
-
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -153,7 +148,10 @@ class Policy:
         If `padded`, the batch is the captured size that they are padded to.
         """
         wanted = self.tier_of(batch)
-        while wanted < standing.tier and batch >= self.tiers[wanted + 1].left_below:
+        while wanted < standing.tier:
+            above = self.tiers[wanted + 1]
+            if batch < (above.leave_below or above.first_batch):
+                break
             wanted += 1
         if wanted == standing.tier or now - standing.since < self.dwell_rounds:
             return standing

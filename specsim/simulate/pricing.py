@@ -23,18 +23,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.case import TIMELINES
-from specsim.cost import (
+from specsim.cost.forward import attention_s, draft_forward_s, overhead_s
+from specsim.cost.model import CostModel
+from specsim.cost.rounds import (
     OVERLAP,
     SCHEDULE_SHARE,
     SEQUENTIAL,
-    CostModel,
     RoundTime,
-    attention_s,
-    draft_forward_s,
     prefill_s,
     round_time,
 )
-from specsim.cost.forward import overhead_s
 from specsim.engine import RunPlan, padded_batch
 
 if TYPE_CHECKING:
@@ -71,16 +69,7 @@ def planned_time(
 ) -> RoundTime:
     """Price rounds of a plan: `cost.round_time`, or with an idle drafter (ZERO-STEPS).
 
-    Parameters
-    ----------
-    cost
-        The system.
-    plan
-        What runs.
-    accept_length
-        Mean tokens per request and round, bonus included.
-    batch, context_tokens
-        Running requests, and tokens in the KV cache, all requests together.
+    `accept_length` counts the bonus token; `context_tokens` those of all requests of the batch.
     """
     b = np.asarray(batch, dtype=np.float64)
     padded, eager = padded_batch(plan, b)

@@ -170,16 +170,10 @@ class Tables:
     def of(
         cls, log: Log, lives: Sequence[Life], demand: Demand, kv: Floats, waiting: Collection[int]
     ) -> Tables:
-        """Return the records of a run that has ended.
+        """Return the records of a run that has ended; `log.segments` holds all rounds of it.
 
-        Parameters
-        ----------
-        log, lives, demand
-            What was written down, and drawn; `log.segments` holds all rounds that were run.
-        kv
-            Tokens in the KV cache at the start of each round.
-        waiting
-            Requests whose prompt has yet to be computed, for the first time or again.
+        `kv` are the tokens in the KV cache at the start of each round, `waiting` the requests
+        whose prompt has yet to be computed, for the first time or again.
         """
         rounds = _round_bounds(log.stretches, kv)
         segments = [segment for segment in log.segments if segment.rounds > 0]
@@ -257,10 +251,8 @@ def _request_records(
     count = len(lives)
     table = np.zeros(count, dtype=REQUEST_DTYPE)
     table["request"] = np.arange(count)
-    for name in (
-        *("arrival_s", "admitted_s", "first_token_s", "last_token_s", "finished_s"),
-        "retractions",
-    ):
+    times = ("arrival_s", "admitted_s", "first_token_s", "last_token_s", "finished_s")
+    for name in (*times, "retractions"):
         table[name] = [getattr(life, name) for life in lives]
     table["input_len"] = demand.input_len[:count]
     table["output_len"] = demand.output_len[:count]
@@ -272,6 +264,5 @@ def _request_records(
         tokens = np.add.reduceat(deliveries.tokens, deliveries.starts)
         table["tokens"] += np.bincount(who, tokens, count).astype(np.int64)
         table["rounds"] = np.bincount(who, deliveries.rounds, count)
-        delivered_s = rounds["end_s"][deliveries.last_round]
-        np.fmax.at(table["last_token_s"], who, delivered_s)
+        np.fmax.at(table["last_token_s"], who, rounds["end_s"][deliveries.last_round])
     return table

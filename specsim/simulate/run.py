@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 import numpy as np
 import simpy
 
 from specsim.case import Case
-from specsim.cost import CostModel
+from specsim.cost.model import CostModel
 from specsim.errors import InputError
 from specsim.metrics import Records
 from specsim.simulate.adaptation import Adaptation, Gear, GearChoice
@@ -22,11 +21,8 @@ from specsim.simulate.demand import Demand, Streams, stratified
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
 from specsim.simulate.server import Server
 from specsim.simulate.steady import held_batch, steady_decode
-from specsim.simulate.summary import Course, SimulationResult, Window, summarise
+from specsim.simulate.summary import SimulationResult, Window, summarise
 from specsim.workload import VaryingLoad
-
-if TYPE_CHECKING:
-    from specsim.arrays import Flags
 
 LEAST_REQUESTS = 96
 """Requests measured by default beyond those in progress at the start."""
@@ -215,43 +211,41 @@ def _run_to_goal(server: Server) -> Server:
 
 
 def _measure(
-    server: Server, choose: Callable[[Records, Course], Window], record_rounds: bool
+    server: Server, choose: Callable[[Records], Window], record_rounds: bool
 ) -> SimulationResult:
-    tables = server.tables()
-    course = Course.of(tables, server.demand.mean_output)
-    window = choose(tables.requests, course)
-    return summarise(tables, window, course, server.pricers, server.switches, record_rounds)
+    tables, mean_output = server.tables(), server.demand.mean_output
+    window = choose(tables.requests)
+    return summarise(tables, window, mean_output, server.pricers, server.switches, record_rounds)
 
 
-def _whole_run(requests: Records, course: Course) -> Window:
+def _whole_run(requests: Records) -> Window:
     """From the first arrival until the last request is answered."""
     start, end = float(requests["arrival_s"].min()), float(requests["finished_s"].max())
     return Window(start, end, np.ones(len(requests), dtype=np.bool_), "whole")
 
 
-def _until(end: float, requests: Records, course: Course) -> Window:
+def _until(end: float, requests: Records) -> Window:
     """From time 0 until nothing more is sent, but the latencies of all requests."""
     return Window(0.0, end, np.ones(len(requests), dtype=np.bool_), "whole")
 
 
-def _completions(first: int, server: Server, requests: Records, course: Course) -> Window:
-    """From the `first`-th completion on to the last, but balanced; those in progress left out."""
+def _completions(first: int, server: Server, requests: Records) -> Window:
+    """From the `first`-th completion on to the last; those in progress left out.
+
+    Those in the queue at the start are taken to have come one by one, at the pace of completions.
+    """
     finished, completions = requests["finished_s"], server.log.completions
     begin = float(finished[completions[first - 1]]) if first else 0.0
     end = float(finished[completions[-1]])
     in_progress = np.array([life.in_progress for life in server.lives])
-    _date_back(requests, ~in_progress & (requests["arrival_s"] == 0), len(completions) / end)
-    measured = (finished > begin) & (finished <= end) & ~in_progress
-    return Window(*course.balanced(begin, end), measured, "balanced")
-
-
-def _date_back(requests: Records, queued: Flags, requests_per_s: float) -> None:
-    """Let those in the queue at the start have come one by one, at the pace of completions."""
+    queued = ~in_progress & (requests["arrival_s"] == 0)
     ahead = np.arange(queued.sum(), 0, -1) - 0.5
-    requests["arrival_s"][queued] = -ahead / requests_per_s
+    requests["arrival_s"][queued] = -ahead / (len(completions) / end)
+    measured = (finished > begin) & (finished <= end) & ~in_progress
+    return Window(begin, end, measured, "balanced")
 
 
-def _arrivals(first: int, count: int, requests: Records, course: Course) -> Window:
+def _arrivals(first: int, count: int, requests: Records) -> Window:
     """From one arrival to another, and the requests that arrived between."""
     arrived = requests["arrival_s"]
     measured = (requests["request"] >= first) & (requests["request"] < first + count)

@@ -81,36 +81,34 @@ def _result(
     context: float,
     record_rounds: bool,
 ) -> SimulationResult:
-    counts = [len(w[2]) for w in windows]
-    bounds = np.concatenate([[0.0], np.cumsum(np.concatenate([w[2] for w in windows]))])
+    tokens, kv, lengths = zip(*windows, strict=True)
+    counts = [len(length) for length in lengths]
+    bounds = np.concatenate([[0.0], np.cumsum(np.concatenate(lengths))])
     rounds = np.zeros(sum(counts), dtype=ROUND_DTYPE)
     rounds["start_s"], rounds["end_s"] = bounds[:-1], bounds[1:]
     rounds["batch"] = rounds["running"] = rounds["active"] = batch
-    rounds["kv_tokens"] = np.rint(np.concatenate([w[1] for w in windows]))
-    rounds["tokens"] = np.concatenate([w[0].sum(axis=0) for w in windows])
+    rounds["kv_tokens"] = np.rint(np.concatenate(kv))
+    rounds["tokens"] = np.concatenate([t.sum(axis=0) for t in tokens])
     rounds["accepted"] = rounds["tokens"] - batch
     edges = bounds[np.concatenate([[0], np.cumsum(counts)])]
     spans = np.diff(edges)
-    emitted = np.array([w[0].sum() for w in windows], dtype=np.float64)
+    emitted = np.array([t.sum() for t in tokens], dtype=np.float64)
     output_tps = float(emitted.sum() / edges[-1])
     residual = (emitted - output_tps * spans).reshape(-1, group).sum(axis=1)
     groups = len(residual)
     error = math.sqrt(float(residual @ residual) * groups / (groups - 1)) / float(edges[-1])
-    repeats = len(windows)
-    requests = np.zeros(repeats * batch, dtype=REQUEST_DTYPE)
+    requests = np.zeros(len(windows) * batch, dtype=REQUEST_DTYPE)
     requests["request"] = np.arange(len(requests))
     for name in ("arrival_s", "admitted_s", "first_token_s"):
         requests[name] = np.repeat(edges[:-1], batch)
     for name in ("last_token_s", "finished_s"):
         requests[name] = np.repeat(edges[1:], batch)
     requests["input_len"] = round(context)
-    requests["tokens"] = np.concatenate([w[0].sum(axis=1) for w in windows])
-    requests["output_len"] = requests["tokens"]
+    requests["tokens"] = requests["output_len"] = np.concatenate([t.sum(axis=1) for t in tokens])
     requests["rounds"] = np.repeat(counts, batch)
     requests["measured"] = True
     per_token = np.repeat(spans, batch) / requests["tokens"]
     p50, p99 = np.percentile(per_token, (50, 99)).tolist()
-    accept_length = float(emitted.sum() / (batch * sum(counts)))
     keep = slice(None) if record_rounds else slice(0)
     return SimulationResult(
         requests=requests,
@@ -122,7 +120,7 @@ def _result(
         output_tps_se=error,
         batch_size=float(batch),
         round_s=float(edges[-1]) / sum(counts),
-        accept_length=accept_length,
+        accept_length=float(emitted.sum() / (batch * sum(counts))),
         tpot_s=batch / output_tps,
         tpot_p50_s=p50,
         tpot_p99_s=p99,

@@ -108,8 +108,8 @@ class Window:
     start_s: float
     end_s: float
     measured: Flags  # per request
-    # balanced: bounds of one balance; sampled: not so; whole: ramp and drain, a single sample
-    # without a standard error
+    # balanced: measured between the nearest bounds of one balance; sampled: as it is; whole: ramp
+    # and drain, a single sample without a standard error
     kind: Literal["balanced", "sampled", "whole"]
 
 
@@ -191,13 +191,16 @@ class Course:
 def summarise(
     tables: Tables,
     window: Window,
-    course: Course,
+    mean_output: float,
     pricers: tuple[RoundPricer, ...],
     switches: int,
     record_rounds: bool,
 ) -> SimulationResult:
     """Measure a run over a window; without `record_rounds` its rounds and prefills are left out."""
+    course = Course.of(tables, mean_output)
     start_s, end_s = window.start_s, window.end_s
+    if window.kind == "balanced":
+        start_s, end_s = course.balanced(start_s, end_s)
     requests, rounds, prefills = tables.requests, tables.rounds, tables.prefills
     requests["measured"] = window.measured
     error = math.nan
@@ -206,7 +209,8 @@ def summarise(
     seen = rounds[(rounds["end_s"] > start_s) & (rounds["end_s"] <= end_s)]
     decode_s = seen["end_s"] - seen["start_s"] - seen["prefill_s"]
     active = int(seen["active"].sum())
-    slots = _slot_seconds(rounds, window) + _slot_seconds(prefills[~prefills["mixed"]], window)
+    alone = prefills[~prefills["mixed"]]
+    slots = sum(_slot_seconds(steps, start_s, end_s) for steps in (rounds, alone))
     ttft = Spread.of(ttft_s(requests)[window.measured])
     tpot = Spread.of(tpot_s(requests)[window.measured])
     keep = slice(None) if record_rounds else slice(0)
@@ -233,7 +237,7 @@ def summarise(
     )
 
 
-def _slot_seconds(steps: Records, window: Window) -> float:
-    start = np.maximum(steps["start_s"], window.start_s)
-    end = np.minimum(steps["end_s"], window.end_s)
+def _slot_seconds(steps: Records, start_s: float, end_s: float) -> float:
+    start = np.maximum(steps["start_s"], start_s)
+    end = np.minimum(steps["end_s"], end_s)
     return float((np.maximum(end - start, 0.0) * steps["running"]).sum())

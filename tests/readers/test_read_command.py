@@ -13,8 +13,9 @@ import result_samples as results
 from click.testing import CliRunner, Result
 from parsing import checked_document
 
-from specsim.cli.read import CSV_COLUMNS, read_command
+from specsim.cli.read import read_command
 from specsim.errors import FormatError, InputError
+from specsim.logs.document import CSV_COLUMNS, UNSTATED
 from specsim.observations import COLUMNS
 
 LOG = logs.STARTUP + logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
@@ -81,7 +82,7 @@ def test_csv(log: str) -> None:
     (row,) = rows
     assert (row["kind"], row["algorithm"], row["topk"]) == ("steady_decode", "EAGLE3", "1")
     assert (row["concurrency"], row["output_tps"], row["source"]) == ("24", "2880", "server.log")
-    assert set(CSV_COLUMNS) <= set(COLUMNS)
+    assert {*CSV_COLUMNS, *UNSTATED} == set(COLUMNS)
 
 
 def test_standard_input() -> None:

@@ -1,19 +1,21 @@
-"""What people type: settings as flags, S,K,N triples or a JSON file; loads, shares and seeds."""
+"""From what people type to values: numbers, names, loads; settings as flags, triples or JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
-from specsim.cli.options import one_of, whole
 from specsim.errors import FormatError, InputError, UnknownNameError
-from specsim.setting import Algorithm, Scheduler, SpecSetting, parse_algorithm
 
 if TYPE_CHECKING:
-    from specsim.cli.options import Asked
+    from specsim.setting import Algorithm, Scheduler, SpecSetting
+
+Read = Callable[[str], Any]
+"""From text to value: raises `InputError`, or `ValueError` with reason and remedy."""
 
 MOST_TOPK, MOST_STEPS, MOST_TOKENS, MOST_POOL = 64, 64, 512, 4096
 """Beyond these a tree takes gigabytes to price, and no engine verifies it."""
@@ -24,8 +26,7 @@ MOST_LOADS = 1000
 
 TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
-
-SCHEDULER = one_of("scheduler", "specsim.setting", "Scheduler")
+"""A setting as S,K,N, and a word that is meant as one: no file has such a name."""
 
 KEYS = ("topk", "num_steps", "num_draft_tokens", "algorithm", "scheduler")
 ALIASES = {
@@ -39,6 +40,116 @@ ALIASES = {
 }
 
 
+# --- numbers and names
+
+
+def whole(least: int | None = None, most: int | None = None) -> Read:
+    """Return what reads a whole number within bounds."""
+    return _numeric(int, "a whole number", least, most)
+
+
+def number(least: float | None = None) -> Read:
+    """Return what reads a number of at least so much."""
+    return _numeric(float, "a number", least, None)
+
+
+def _numeric(kind: type[int | float], noun: str, least: float | None, most: float | None) -> Read:
+    def read(text: str) -> int | float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise ValueError(f"is not {noun}", "give digits, e.g. 2") from None
+        if (least is not None and not value >= least) or (most is not None and value > most):
+            bounds = f"be at least {least}" if most is None else f"lie in {least}..{most}"
+            raise ValueError(f"must {bounds}", f"e.g. {least}")
+        return value
+
+    return read
+
+
+def library(home: str, function: str) -> Read:
+    """Return a function of the library that is imported when it is needed."""
+
+    def read(text: str) -> Any:
+        return getattr(import_module(home), function)(text)
+
+    return read
+
+
+def one_of(kind: str, home: str, names: str) -> Read:
+    """Return what takes one of the names of a `Literal` of a module and refuses others."""
+
+    def read(text: str) -> Any:
+        known = get_args(getattr(import_module(home), names))
+        if text not in known:
+            raise UnknownNameError(kind, text, known)
+        return text
+
+    return read
+
+
+read_algorithm = library("specsim.setting", "parse_algorithm")
+read_scheduler = one_of("scheduler", "specsim.setting", "Scheduler")
+
+
+# --- loads, shares, seeds, what was measured
+
+
+def parse_concurrency(text: str) -> tuple[int, ...]:
+    """Return the loads of ``1,2,5``, in rising order, each once.
+
+    >>> parse_concurrency("100, 1,30")
+    (1, 30, 100)
+    """
+    loads = set()
+    for word in re.split(r"[\s,]+", text.strip(" ,")):
+        if not re.fullmatch(r"[0-9]{1,9}", word):
+            shown = f"concurrency {word}" if word else "concurrency"
+            reason = "is not a whole number of clients" if word else "is empty"
+            raise InputError(shown, reason, "give clients in flight, e.g. --concurrency 1,10,100")
+        loads.add(int(word))
+    if len(loads) > MOST_LOADS:
+        raise InputError(
+            f"concurrency of {len(loads)} loads", f"is more than {MOST_LOADS}", "give fewer"
+        )
+    return tuple(sorted(loads))
+
+
+def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
+    """Return load and share of the time of each part of ``1:0.5,30:0.5``.
+
+    >>> parse_mix("1:0.5, 30:2")
+    ((1, 0.5), (30, 2.0))
+    """
+    parts = []
+    for word in re.split(r"[\s,]+", text.strip(" ,")):
+        match = re.fullmatch(r"([0-9]{1,7}):([0-9]*\.?[0-9]+)", word)
+        if match is not None:
+            parts.append((int(match[1]), float(match[2])))
+        elif word:
+            raise InputError(f"mix {word}", "is not LOAD:SHARE", "write e.g. --mix 1:0.5,30:0.5")
+    return tuple(parts)
+
+
+def parse_seed(text: str) -> int:
+    """Return the seed of the random numbers."""
+    value: int = whole()(text)
+    if not 0 <= value < 2**63:
+        raise InputError(f"seed {value}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
+    return value
+
+
+def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
+    """Return the settings of a file of observations, each once."""
+    from specsim.observations import read_observations
+
+    rows = read_observations(observations).rows
+    return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))
+
+
+# --- settings
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings that are asked for, each once, and what was changed in them."""
@@ -47,36 +158,27 @@ class Settings:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(NamedTuple):
     """What a setting has that does not say."""
 
     algorithm: Algorithm
     scheduler: Scheduler = "auto"
 
 
-Noted = tuple[SpecSetting, str | None]
+Numbers = tuple[int | None, int | None, int | None]
+"""Branches, steps and draft tokens of a setting, as far as they are said."""
+
+Noted: TypeAlias = "tuple[SpecSetting, str | None]"
 """A setting, and what was replaced in it."""
 
 
-def asked_settings(asked: Asked, algorithm: Algorithm, words: tuple[str, ...]) -> Settings:
-    """Collect the settings of the options, and of words that are S,K,N or name a JSON file.
-
-    Raises
-    ------
-    InputError
-        If a setting is impossible; FormatError if a file is not what it should be.
-    """
-    defaults = Defaults(algorithm, asked.scheduler)
-    numbers = (asked.topk, asked.steps, asked.draft_tokens)
-    found: list[Noted] = []
-    if numbers != (None, None, None):
-        found.append(make_setting(*numbers, defaults))
-    triples = [word for word in words if NUMBERS.fullmatch(word)]
-    for text in (*asked.config_list, *triples):
-        found += [triple(part, defaults) for part in text.split()]
-    for path in (*asked.files, *(word for word in words if word not in triples)):
-        found += read_settings(path, defaults)
+def asked_settings(
+    numbers: Numbers, texts: Iterable[str], files: Iterable[str], defaults: Defaults
+) -> Settings:
+    """Collect settings given by numbers, by texts of S,K,N and in JSON files."""
+    found = [] if numbers == (None, None, None) else [make_setting(numbers, defaults)]
+    found += [triple(part, defaults) for text in texts for part in text.split()]
+    found += [setting for path in files for setting in read_settings(path, defaults)]
     if len(found) > MOST_SETTINGS:
         raise InputError(f"{len(found)} settings", f"are more than {MOST_SETTINGS}", "ask for less")
     settings = dict.fromkeys(setting for setting, _ in found)
@@ -94,32 +196,29 @@ def triple(text: str, defaults: Defaults) -> Noted:
         raise InputError(
             f"setting {text!r}", "is not S,K,N", "write steps,topk,draft tokens: 2,2,7"
         )
-    steps, topk, tokens = (int(number) for number in text.split(","))
-    return make_setting(topk, steps, tokens, defaults)
+    steps, topk, tokens = map(int, text.split(","))
+    return make_setting((topk, steps, tokens), defaults)
 
 
-def make_setting(
-    topk: int | None, steps: int | None, tokens: int | None, defaults: Defaults
-) -> Noted:
+def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
     """Fill what was not said, and replace what the engine does: a chain verifies S + 1 tokens."""
-    algorithm, scheduler = defaults.algorithm, defaults.scheduler
-    given = (topk, steps, tokens)
-    if given in ((0, 0, 0), (1, 0, 1)):
+    from specsim.setting import SpecSetting
+
+    topk, steps, tokens = numbers
+    algorithm, scheduler = defaults
+    if numbers in ((0, 0, 0), (1, 0, 1)):
         return SpecSetting.none(scheduler), None
     if algorithm == "none":
-        if given != (None, None, None):
-            numbers = ", ".join(str(number) for number in given if number is not None)
+        if numbers != (None, None, None):
+            said = ", ".join(str(number) for number in numbers if number is not None)
             raise InputError(
-                f"algorithm none with {numbers}",
+                f"algorithm none with {said}",
                 "is a contradiction: nothing is drafted",
                 "drop the numbers or name an algorithm",
             )
         return SpecSetting.none(scheduler), None
-    for name, value, most in (
-        ("topk", topk, MOST_TOPK),
-        ("steps", steps, MOST_STEPS),
-        ("draft tokens", tokens, MOST_TOKENS),
-    ):
+    bounds = {"topk": MOST_TOPK, "steps": MOST_STEPS, "draft tokens": MOST_TOKENS}
+    for value, (name, most) in zip(numbers, bounds.items(), strict=True):
         if value is not None and value > most:
             raise InputError(f"{name} {value}", f"is more than {most}", f"use at most {most}")
     chain = topk in (None, 1) and algorithm != "NGRAM"
@@ -153,12 +252,7 @@ def _affordable(setting: SpecSetting) -> None:
 def read_settings(path: str, defaults: Defaults) -> list[Noted]:
     """Read a JSON file: a list of settings, each a table or a triple [S, K, N], or one of them.
 
-    Raises
-    ------
-    FormatError, UnknownNameError
-        If it is not that; the message names file, entry and key.
-    InputError
-        If it cannot be read, or a setting is impossible.
+    Errors name file, entry and key.
     """
     from specsim.textfile import read_text
 
@@ -195,16 +289,13 @@ def _from_entry(entry: Any, where: str, defaults: Defaults) -> Noted:
             where, "is neither a table nor [S, K, N]", 'write e.g. {"topk": 2, "num_steps": 2}'
         )
     said = {key: value for key, value in _named(entry, where).items() if value is not None}
+    topk, steps, tokens = (said.get(key) for key in KEYS[:3])
     for key in KEYS[:3]:
         if key in said and not _is_whole(said[key]):
             raise FormatError(f"{where}: {key} = {said[key]!r}", "is not a whole number", "e.g. 2")
-    if "algorithm" in said:
-        defaults = replace(defaults, algorithm=parse_algorithm(str(said["algorithm"])))
-    if "scheduler" in said:
-        scheduler = SCHEDULER(str(said["scheduler"]))
-        defaults = replace(defaults, scheduler=scheduler)
-    topk, steps, tokens = (said.get(key) for key in KEYS[:3])
-    return make_setting(topk, steps, tokens, defaults)
+    read = {"algorithm": read_algorithm, "scheduler": read_scheduler}
+    own = {key: read[key](str(said[key])) for key in KEYS[3:] if key in said}
+    return make_setting((topk, steps, tokens), defaults._replace(**own))
 
 
 def _named(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -227,72 +318,3 @@ def _is_triple(value: object) -> bool:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-# --- loads, shares, seeds, what was measured
-
-
-def parse_concurrency(text: str) -> tuple[int, ...]:
-    """Return the loads of ``1,2,5``, in rising order, each once.
-
-    Raises
-    ------
-    InputError
-        If there is none, or one is not a whole number.
-
-    Examples
-    --------
-    >>> parse_concurrency("100, 1,30")
-    (1, 30, 100)
-    """
-    loads = set()
-    for word in re.split(r"[\s,]+", text.strip(" ,")):
-        if not re.fullmatch(r"[0-9]{1,9}", word):
-            shown = f"concurrency {word}" if word else "concurrency"
-            reason = "is not a whole number of clients" if word else "is empty"
-            raise InputError(shown, reason, "give clients in flight, e.g. --concurrency 1,10,100")
-        loads.add(int(word))
-    if len(loads) > MOST_LOADS:
-        raise InputError(
-            f"concurrency of {len(loads)} loads", f"is more than {MOST_LOADS}", "give fewer"
-        )
-    return tuple(sorted(loads))
-
-
-def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
-    """Return load and share of the time of each part of ``1:0.5,30:0.5``.
-
-    Raises
-    ------
-    InputError
-        If a part is not LOAD:SHARE.
-
-    Examples
-    --------
-    >>> parse_mix("1:0.5, 30:2")
-    ((1, 0.5), (30, 2.0))
-    """
-    parts = []
-    for word in re.split(r"[\s,]+", text.strip(" ,")):
-        match = re.fullmatch(r"([0-9]{1,7}):([0-9]*\.?[0-9]+)", word)
-        if match is not None:
-            parts.append((int(match[1]), float(match[2])))
-        elif word:
-            raise InputError(f"mix {word}", "is not LOAD:SHARE", "write e.g. --mix 1:0.5,30:0.5")
-    return tuple(parts)
-
-
-def parse_seed(text: str) -> int:
-    """Return the seed of the random numbers."""
-    value: int = whole()(text)
-    if not 0 <= value < 2**63:
-        raise InputError(f"seed {value}", "must lie in 0..2^63 - 1", "give a whole number, e.g. 0")
-    return value
-
-
-def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
-    """Return the settings of a file of observations, each once."""
-    from specsim.observations import read_observations
-
-    rows = read_observations(observations).rows
-    return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))
