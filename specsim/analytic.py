@@ -28,7 +28,6 @@ from specsim.case import Case, Points, points_of
 from specsim.cost.model import CostModel
 from specsim.cost.rounds import RoundTime, compose_s, prefill_s, round_time
 from specsim.curve import Limit
-from specsim.drain import NODES, finite_run
 from specsim.engine import padded_batch
 
 if TYPE_CHECKING:
@@ -109,6 +108,8 @@ def _finite(
     All slots' first prompts come in one burst, step after step of the engine's chunk; later ones
     come one by one, unless all requests are alike and end together.
     """
+    from specsim.drain import NODES, finite_run  # few questions need it
+
     slots = np.maximum(np.floor(batch + 1e-9), 1.0)
     sizes, rounds = np.ones((NODES, batch.size)), np.zeros((NODES, batch.size))
     scale, in_step = np.ones(batch.size), np.zeros(batch.size, dtype=np.bool_)

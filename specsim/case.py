@@ -14,7 +14,6 @@ import numpy as np
 
 from specsim.acceptance import AcceptTable
 from specsim.cost.rounds import OVERLAP, RUN_AHEAD, SEQUENTIAL
-from specsim.drain import equally_likely
 from specsim.engine import RunPlan, with_draft_share
 from specsim.server.system import System
 from specsim.workload import Load, Workload
@@ -165,6 +164,10 @@ def points_of(cases: Sequence[Case]) -> Points:
 
 def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[float, ...], ...]:
     """Return the rounds that a request may take, where the number of requests matters."""
+    if not finite.any():
+        return ((),) * len(place)
+    from specsim.drain import equally_likely  # few questions need it
+
     known: dict[int, tuple[float, ...]] = {}
     for kind in set(place[finite].tolist()):
         case = unlike[kind]

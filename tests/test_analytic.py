@@ -142,7 +142,7 @@ def test_a_finite_run_drains() -> None:
 def test_a_finite_run_agrees_with_the_simulator(
     setting: SpecSetting, clients: int, more: tuple[int, int]
 ) -> None:
-    """DRAIN (`finite_run`) against a run played round by round.
+    """DRAIN (`FiniteRun`) against a run played round by round.
 
     Answers of one length: what a few requests of the chain's differ in is what they accept, which
     four runs average to about 1.5 %.
