@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
+from specsim.logs.diagnose import told
+from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.format import Format
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
@@ -117,7 +118,6 @@ def _entry(run: _Run, path: str) -> LogEntry:
     if abs(scale - 1) > 0.05:
         settings["size_over_algbw_times_time"] = round(scale, 3)
     cut = run.unread[TRUNCATED]
-    name = f"{run.test}_perf"
     phase = "allreduce" if run.test == "all_reduce" else run.test
     return LogEntry(
         path=path,
@@ -125,9 +125,10 @@ def _entry(run: _Run, path: str) -> LogEntry:
         settings={key: value for key, value in settings.items() if value},
         windows=WindowCount(len(kept), len(kept)),
         timings=tuple(
-            Timing(phase, row.seconds, size_bytes=row.size, ranks=ranks, name=name) for row in kept
+            Timing(phase, r.seconds, size_bytes=r.size, ranks=ranks, name=f"{run.test}_perf")
+            for r in kept
         ),
-        diagnoses=(Diagnosis("truncated", f"{cut} row(s) cut short"),) if cut else (),
+        diagnoses=tuple(told([("truncated", f"{cut} row(s) cut short" if cut else "")])),
         unread=dict(+run.unread),
     )
 
