@@ -142,18 +142,23 @@ class AcceptTable:
         return survival
 
     def mean_rounds(self, tokens: float) -> float:
-        """Mean rounds until a request has emitted `tokens`, the last round's surplus included.
+        """Mean rounds until a request has emitted `tokens`, the last round's surplus included."""
+        return float(np.mean(self.rounds_by_request(tokens)))
+
+    def rounds_by_request(self, tokens: float) -> Floats:
+        """Mean rounds of each request quantile until it has emitted `tokens`, surplus included.
 
         Renewal theory: (tokens + E[surplus]) / accept length, with the stationary surplus
         (E[A^2]/E[A] - 1) / 2; exact for large `tokens`. None are needed for no tokens.
         """
         if tokens <= 0:
-            return 0.0
+            return np.zeros(len(self.survival))
         per_round = self.per_round
         emitted = np.arange(1, self.survival.shape[1] + 1, dtype=np.float64)
         mean, square = per_round @ emitted, per_round @ emitted**2
         surplus = (square / mean - 1.0) / 2.0
-        return float(np.mean((tokens + surplus) / mean))
+        rounds: Floats = (tokens + surplus) / mean
+        return rounds
 
     def emitted(self, requests: Ints, uniform: Floats) -> Ints:
         """Return the tokens emitted in each round, bonus included, for given uniform numbers.

@@ -11,7 +11,8 @@ Poisson with mean B / (R + lag), K of them at once cost one step of K prompts; a
 up in a step finds the size-biased mean, one more than K's, in it. J is the rounds that a prompt
 sits in while its chunks join the decode steps of the others (mixed prefill), 0 where prefill comes
 first; the decoding batch is smaller by that share. In open loop B is the fixed point of
-B = rate * cycle(B) (Little's law). In steady decode there is no prefill and
+B = rate * cycle(B) (Little's law). A run of a known number of requests also fills and drains
+(:mod:`specsim.drain`). In steady decode there is no prefill and
 output = B * accept_length / T.
 """
 
@@ -30,7 +31,7 @@ from specsim.curve import Limit
 from specsim.engine import padded_batch
 
 if TYPE_CHECKING:
-    from specsim.arrays import Floats
+    from specsim.arrays import Floats, Ints
 
 TERMS: tuple[Limit, ...] = ("verify", "draft", "allreduce", "prefill", "host")
 """What can be halved; the caps come besides."""
@@ -48,6 +49,7 @@ class Solution:
     ttft_s: Floats
     limit: tuple[Limit, ...]  # the term whose halving would raise `output_tps` most
     time: RoundTime  # parts of the round
+    itl_s: Floats  # between a request's rounds, prompts of others included
     tpot_p50_s: Floats | None = None  # percentiles are known to simulations alone
     tpot_p99_s: Floats | None = None
     ttft_p50_s: Floats | None = None
@@ -89,7 +91,49 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
     decode = cycle - first - points.lag * time.round_s
     tokens = np.maximum(points.output - 1.0, 1.0)
     tpot = np.where(points.steady, time.round_s / points.accept, decode / tokens)
-    return Solution(output, batch, time.round_s, points.accept, tpot, ttft, limit, time)
+    finite = np.flatnonzero(np.isfinite(points.requests) & ~points.steady & ~is_open)
+    if finite.size:
+        whole = _finite(cost, points, batch, prefill, first, finite)
+        for steady_state, value in zip((output, tpot, ttft), whole, strict=True):
+            steady_state[finite] = value[finite]
+    itl = np.where(points.steady, time.round_s, tpot * tokens / np.maximum(points.rounds, 1.0))
+    return Solution(output, batch, time.round_s, points.accept, tpot, ttft, limit, time, itl)
+
+
+def _finite(
+    cost: CostModel, points: Points, batch: Floats, prefill: Floats, first: Floats, rows: Ints
+) -> tuple[Floats, Floats, Floats]:
+    """Throughput, TPOT and TTFT of runs of a known number of requests (DRAIN).
+
+    All slots' first prompts come in one burst, step after step of the engine's chunk; later ones
+    come one by one, unless all requests are alike and end together.
+    """
+    from specsim.drain import NODES, finite_run  # few questions need it
+
+    slots = np.maximum(np.floor(batch + 1e-9), 1.0)
+    sizes, rounds = np.ones((NODES, batch.size)), np.zeros((NODES, batch.size))
+    scale, in_step = np.ones(batch.size), np.zeros(batch.size, dtype=np.bool_)
+    for i in rows.tolist():
+        run = finite_run(points.lives[i], int(slots[i]), int(points.requests[i]))
+        sizes[:, i], rounds[:, i], in_step[i] = run.batch, run.rounds, run.in_step
+        scale[i] = run.drawn / points.rounds[i] if points.rounds[i] > 0 else 1.0
+    times = np.stack([_round(cost, points, size, decoding=size).round_s for size in sizes])
+    requests = np.where(np.isfinite(points.requests), points.requests, 1.0)
+    start = np.minimum(slots, requests)
+    burst = _prefill_step_s(cost, points, batch, start)
+    steps = np.maximum(1.0, start * points.input_new / points.chunk)
+    met = burst * (1.0 + 1.0 / steps) / 2.0  # what a prompt of the burst waits for on average
+    share = np.where(in_step, 1.0, start / requests)
+    each = share * burst / start + (1.0 - share) * prefill
+    rounds[-1] += points.lag * requests / start
+    total = (rounds * times).sum(axis=0) + requests * each
+    busy = (rounds * sizes * times).sum(axis=0) / np.maximum((rounds * sizes).sum(axis=0), 1e-12)
+    stalls = (1.0 - share) * slots * prefill + share * (burst - met)
+    tpot = (points.rounds * busy + stalls) / np.maximum(points.output - 1.0, 1.0)
+    generations = np.maximum(requests / start - 1.0, 0.0)
+    queue = np.maximum(points.clients - slots, 0.0) / requests * total / 2.0 * generations
+    ttft = share * np.maximum(met, first) + (1.0 - share) * first + queue
+    return points.output * requests * scale / np.maximum(total, 1e-12), tpot, ttft
 
 
 def _cap(points: Points) -> Floats:
@@ -97,15 +141,21 @@ def _cap(points: Points) -> Floats:
     return np.minimum(points.running_cap, points.pool_cap)
 
 
-def _round(cost: CostModel, points: Points, batch: Floats) -> RoundTime:
-    """Round at the mean context; steady decode at the middle of its window."""
+def _round(
+    cost: CostModel, points: Points, batch: Floats, decoding: Floats | None = None
+) -> RoundTime:
+    """Round at the mean context; steady decode at the middle of its window.
+
+    `decoding` are the requests in it, if not the share of the batch that is past its prompt.
+    """
     whole = np.where(np.isfinite(points.open_rate), batch, np.floor(batch + 1e-9))
     whole = np.maximum(whole, 1.0)
     padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
     for plan, rows in points.plans:
         padded[rows], eager[rows] = padded_batch(plan, whole[rows])
     # a round that runs has at least one request, however rarely it does
-    batch = np.maximum(batch * _decoding_share(points, batch), 1.0)
+    share = _decoding_share(points, batch) if decoding is None else 1.0
+    batch = np.maximum(batch * share, 1.0)
     context = points.context
     for _ in range(3 if points.window_s.any() else 1):
         time = round_time(
@@ -197,12 +247,6 @@ def _cycle(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> F
 def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
     cycle = _cycle(points, batch, round_s, prefill)
     closed = points.output * batch / cycle
-    finite = np.isfinite(points.requests)
-    if finite.any():  # the last batch drains: on average half of it runs for one more residence
-        total = points.requests / (batch / cycle) + np.where(
-            points.requests > batch, 0.5 * cycle, 0.0
-        )
-        closed = np.where(finite, points.output * points.requests / total, closed)
     output: Floats = np.where(points.steady, batch * points.accept / round_s, closed)
     return np.where(np.isfinite(points.open_rate), _open_output(points, closed), output)
 

@@ -59,6 +59,10 @@ class Case:
         return Case(self.plan, self.table, self.workload, load, need, pool)
 
 
+LENGTHS = 16
+"""Equally likely answer lengths that a run of a known number of requests is played with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Points:
     """Cases as arrays of one length, and their plans with the rows that each runs."""
@@ -87,6 +91,7 @@ class Points:
     open_rate: Floats
     window_s: Floats
     requests: Floats  # NaN: steady state
+    lives: tuple[tuple[float, ...], ...]  # rounds of a request, equally likely; () in steady state
     plans: tuple[tuple[RunPlan, Ints], ...]
 
 
@@ -152,7 +157,26 @@ def points_of(cases: Sequence[Case]) -> Points:
         ),
         window_s=np.array([load.window_s or 0.0 for load in loads]),
         requests=requests,
+        lives=_lives(unlike, place, np.isfinite(requests) & ~steady),
         plans=_rows_of_plans(unlike, place),
+    )
+
+
+def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[float, ...], ...]:
+    """Return the rounds that a request may take, where the number of requests matters."""
+    if not finite.any():
+        return ((),) * len(place)
+    from specsim.drain import equally_likely  # few questions need it
+
+    known: dict[int, tuple[float, ...]] = {}
+    for kind in set(place[finite].tolist()):
+        case = unlike[kind]
+        lengths = equally_likely(case.workload.output_len, LENGTHS)
+        rounds = [case.table.rounds_by_request(float(length) - 1.0) for length in lengths]
+        known[kind] = tuple(np.round(np.sort(np.concatenate(rounds)), 3).tolist())
+    return tuple(
+        known[kind] if counts else ()
+        for kind, counts in zip(place.tolist(), finite.tolist(), strict=True)
     )
 
 

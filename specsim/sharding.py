@@ -108,10 +108,7 @@ def shard(
     scale = _scale(model, scheme, total, weight_bytes)
     attention_tp = tp // dp
     attention = _attention_on_gpu(model, attention_tp)
-    ffn = (
-        model.dense_layers * model.dense_ffn_params_per_layer
-        + model.moe_layers * model.shared_expert_params_per_layer
-    ) / tp
+    ffn = model.ffn_params / tp
     router = model.moe_layers * model.router_params
     dense = scale * ((attention + ffn) * scheme.dense + (router + model.norm_params) * BF16_BYTES)
     expert = scale * model.expert_params * scheme.experts / tp

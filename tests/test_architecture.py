@@ -157,11 +157,11 @@ def test_the_founding_drafter() -> None:
     assert (draft.hidden, shape.ffn_inter) == (7168, 18432)
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (64, 64, 128)
     assert shape.attention == "gqa"
-    assert draft.evidence == "published"
+    assert draft.shape.evidence == "published"
     latent = load_draft("lightseekorg/kimi-k2.5-eagle3-mla", load_model("kimi-k2.5"))
     assert latent.shape is not None
     assert latent.shape.attention == "mla"
-    assert latent.evidence == "assumed"
+    assert latent.shape.evidence == "assumed"
     assert latent.shape is not None
     assert latent.shape.kv_bytes_per_token(2) == 576 * 2
 

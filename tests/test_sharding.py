@@ -124,7 +124,7 @@ def test_data_parallel_attention() -> None:
     assert whole.attention_tp == 1
     # attention is whole on every GPU, and each sees an eighth of the tokens
     attention = deepseek.layers * deepseek.attention_params.total
-    ffn = 3 * deepseek.dense_ffn_params_per_layer + 58 * deepseek.expert_params
+    ffn = 3 * 3 * deepseek.hidden * deepseek.ffn_inter + 58 * deepseek.expert_params
     router = 58 * deepseek.router_params
     small = router + deepseek.norm_params
     assert whole.dense_bytes == pytest.approx(attention + ffn / 8 + 2 * small)

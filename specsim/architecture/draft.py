@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from specsim.architecture.model import MLA, ModelArchitecture, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
 from specsim.library import Kind, Table, look_up, read_library, read_table
-from specsim.uncertainty import ORDER, Evidence
+from specsim.uncertainty import ORDER
 
 DraftKind = Literal["eagle3", "eagle", "mtp", "standalone", "ngram"]
 
@@ -32,8 +32,6 @@ class DraftArchitecture:
     input_params: int = 0  # projects (embedding, hidden state) in every forward (EAGLE, MTP)
     own_head: bool = False  # whether the LM head is its own rather than the target's
     follows_target: bool = False  # whether its weights are quantised like the target's (MTP)
-    evidence: Evidence = "assumed"
-    source: str = ""
 
     @property
     def hidden(self) -> int:
@@ -72,7 +70,8 @@ def load_draft(
     try:
         id, table = look_up("drafts", name, "name a model")
     except UnknownNameError:
-        return _standalone(_cut(_drafting_model(name), layers))
+        model = _cut(_drafting_model(name), layers)
+        return DraftArchitecture(id=model.id, kind="standalone", shape=model, own_head=True)
     if layers is not None:
         raise InputError(
             f"draft {id}: layers = {layers}",
@@ -108,17 +107,6 @@ def _cut(model: ModelArchitecture, layers: int | None) -> ModelArchitecture:
     )
 
 
-def _standalone(model: ModelArchitecture) -> DraftArchitecture:
-    return DraftArchitecture(
-        id=model.id,
-        kind="standalone",
-        shape=model,
-        own_head=True,
-        evidence=model.evidence,
-        source=model.source,
-    )
-
-
 _SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
 _KEYS: Mapping[str, Kind] = {
     **dict.fromkeys((*_SIZES, "target_vocab"), int),
@@ -136,7 +124,7 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
     values = read_table(where, table, _KEYS, ("kind",))
     kind: DraftKind = values["kind"]
     if kind == "ngram":
-        return DraftArchitecture(id=id, kind=kind, shape=None, evidence="published")
+        return DraftArchitecture(id=id, kind=kind, shape=None)
     fits = (values.get("hidden", target.hidden), values.get("target_vocab", target.vocab))
     if fits != (target.hidden, target.vocab):
         raise InputError(
@@ -147,17 +135,14 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
         )
     if kind == "mtp":
         return _mtp(id, target)
-    shape = _eagle_layer(id, target, values)
     square = target.hidden * target.hidden
     return DraftArchitecture(
         id=id,
         kind=kind,
-        shape=shape,
+        shape=_eagle_layer(id, target, values),
         fc_params=EAGLE3_FEATURES * square if kind == "eagle3" else 0,
         input_params=2 * square if kind == "eagle" else 0,
         own_head=kind == "eagle3",
-        evidence=shape.evidence,
-        source=shape.source,
     )
 
 
@@ -172,7 +157,6 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
             f"{target.id} comes without a multi-token-prediction layer",
             'use "eagle3", or a model whose config has num_nextn_predict_layers',
         )
-    source = f"one layer of {target.id}: {target.source}"
     layer = replace(
         target,
         id=id,
@@ -181,7 +165,7 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
         mtp_layers=0,
         sliding_layers=0,
         linear_layers=0,
-        source=source,
+        source=f"one layer of {target.id}: {target.source}",
     )
     return DraftArchitecture(
         id=id,
@@ -189,8 +173,6 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
         shape=layer,
         input_params=2 * target.hidden * target.hidden,
         follows_target=True,
-        evidence=target.evidence,
-        source=source,
     )
 
 

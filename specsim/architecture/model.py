@@ -119,19 +119,15 @@ class ModelArchitecture:
         return AttentionParams(query_inner * (self.q_lora_rank or width) + up_kv + out, 0, down)
 
     @property
-    def dense_ffn_params_per_layer(self) -> int:
-        """Parameters of the FFN of one dense layer: gate, up and down."""
-        return 3 * self.hidden * self.ffn_inter
-
-    @property
     def expert_params(self) -> int:
         """Parameters of one routed expert."""
         return 3 * self.hidden * self.moe_inter
 
     @property
-    def shared_expert_params_per_layer(self) -> int:
-        """Parameters of the shared experts of one MoE layer."""
-        return self.shared_experts * self.expert_params
+    def ffn_params(self) -> int:
+        """Parameters of the dense FFNs (gate, up and down) and the shared experts, all layers."""
+        shared = self.shared_experts * self.expert_params
+        return self.dense_layers * 3 * self.hidden * self.ffn_inter + self.moe_layers * shared
 
     @property
     def router_params(self) -> int:
@@ -155,8 +151,8 @@ class ModelArchitecture:
         return (
             full * self.attention_params.total
             + self.linear_layers * self.linear_params
-            + self.dense_layers * self.dense_ffn_params_per_layer
-            + self.moe_layers * (self.shared_expert_params_per_layer + self.router_params)
+            + self.ffn_params
+            + self.moe_layers * self.router_params
             + self.norm_params
         )
 
@@ -197,8 +193,7 @@ class ModelArchitecture:
         >>> load_model("kimi-k2.5").kv_bytes_per_token()
         70272.0
         """
-        cached = self.layers - self.linear_layers
-        return cached * self.kv_numbers_per_layer * float(kv_dtype_bytes)
+        return self.kv_bytes_of_context(1.0, kv_dtype_bytes)
 
     def kv_bytes_of_context(self, context_len: float, kv_dtype_bytes: float = 2.0) -> float:
         """KV bytes that attention reads for one request: windowed layers stop at their window."""

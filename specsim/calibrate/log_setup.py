@@ -96,10 +96,7 @@ def build_setup(
 ) -> Setup:
     """Build the setup, with a drafter if `drafts` or an entry speculates.
 
-    Raises
-    ------
-    InputError
-        Names every flag that is missing.
+    Raises InputError that names every flag that is missing.
     """
     settings = known.settings
     model = stated.model or library_id(settings.get("model"), model_names())
@@ -138,9 +135,8 @@ def build_setup(
         "engine": _engine_table(known, tp),
         "source": {"text": f"logs: {paths}" if entries else COMMAND_LINE},
     }
-    lengths = {"input_len": stated.input_len, "output_len": stated.output_len}
-    lengths = {key: float(value) for key, value in lengths.items() if value is not None}
-    if lengths:
+    stated_lengths = {"input_len": stated.input_len, "output_len": stated.output_len}
+    if lengths := {key: float(n) for key, n in stated_lengths.items() if n is not None}:
         mapping["workload"] = {**lengths, "evidence": "measured"}
     if drafts or any(speculates(e, r) for e in entries for r in e.rows):
         mapping["draft"] = {"id": stated.draft or _draft_id(known, stated)}
@@ -215,10 +211,7 @@ def speculates(entry: LogEntry, row: LogRow) -> bool:
 def setting_of(settings: Mapping[str, Any], stated: Stated, where: str) -> SpecSetting | None:
     """Return the setting of a speculating server; None where its numbers are nowhere said.
 
-    Raises
-    ------
-    InputError
-        If the numbers contradict each other; begins with `where`.
+    Raises InputError, which begins with `where`, if the numbers contradict each other.
     """
     said = stated_setting(settings, stated)
     if said is None or "num_draft_tokens" not in said:

@@ -147,7 +147,7 @@ def measured(observations: Sequence[Observation]) -> Measured:
         if row.round_time_s is not None:
             values.append((row.round_time_s, "round_s", i, spread, True))
         elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:
-            values.append((row.itl_s, "round_s", i, spread, True))
+            values.append((row.itl_s, "itl_s", i, spread, True))
         if row.ttft_s is not None and row.kind == "closed_loop":
             error = TTFT_SIGMA_ALONE if row.concurrency == 1 else TTFT_SIGMA
             values.append((row.ttft_s, "ttft_s", i, error * spread, False))

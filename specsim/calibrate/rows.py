@@ -21,7 +21,7 @@ from specsim.workload import Lengths, Load, Workload
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-FIELDS = ("output_tps", "tpot_s", "round_s", "ttft_s", "accept_length", "draft_s")
+FIELDS = ("output_tps", "tpot_s", "round_s", "itl_s", "ttft_s", "accept_length", "draft_s")
 """Fields of a solution that observations can be compared with."""
 
 

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import command, file, filled, flag, option
-from specsim.cli.readers import number, parse_concurrency, whole
+from specsim.cli.readers import number, one_of, parse_concurrency, whole
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
     from specsim.cli.output import Columns
-    from specsim.probe.document import AllReducePoint, ProbeDocument, StepPoint
+    from specsim.probe.document import AllReducePoint, Dtype, ProbeDocument, StepPoint
     from specsim.probe.run import Request
+
+read_dtype = one_of("dtype", "specsim.probe.document", "Dtype")
 
 STEPS: Columns[tuple[str, StepPoint]] = (
     ("step", lambda row: row[0]),
@@ -47,7 +49,7 @@ class Options:
     gpu: str | None = file("GPU to check the device's name against.", "ID")
     tp: int = option("N", "Measure one GPU's share of so many.", whole(1), default="1")
     device: str = option("auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
-    dtype: str = option("bf16|fp16|fp32", "Of weights and cache.", default="bf16")
+    dtype: Dtype = option("bf16|fp16|fp32", "Of weights and cache.", read_dtype, default="bf16")
     max_seconds: float = option("S", "Stop after so long.", number(1), default="300")
     max_memory_gb: float | None = option("GB", "Default: most of what is free.", number(0.001))
     layers: int = option("N", "Layers to build and scale up from.", whole(1, 256), default="4")
@@ -99,7 +101,6 @@ def probe_command(how: Options) -> None:
 def _request(how: Options) -> Request:
     """Resolve names and lists."""
     from specsim.architecture import load_draft, load_model
-    from specsim.probe.device import parse_dtype
     from specsim.probe.grid import CONTEXTS, TOKENS
     from specsim.probe.run import Request
     from specsim.probe.shapes import draft_shapes, target_shape
@@ -120,7 +121,6 @@ def _request(how: Options) -> Request:
         target=target_shape(model, how.tp),
         draft=shapes[0] if shapes else None,
         extend=shapes[1] if shapes else None,
-        dtype=parse_dtype(how.dtype),
         seconds=how.max_seconds,
         memory_bytes=None if how.max_memory_gb is None else how.max_memory_gb * 1e9,
         tokens=tokens,

@@ -287,14 +287,6 @@ class ScheduleSyntax:
     padded: bool = False  # whether a batch is looked up as the size that it is padded to
 
 
-def _no_env(plan: RunPlan) -> dict[str, str]:
-    return {}
-
-
-def _captured(version: EngineVersion, draft_kind: str) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """All that is known of an engine: what its file holds, as `specsim.engine.ENGINES` lists it."""
@@ -308,11 +300,12 @@ class Engine:
     plan: Callable[[SpecSetting, EngineSpec, float, bool], RunPlan]
     # engine, memory and weights of one GPU in bytes, algorithm -> bytes left for the KV cache
     kv_room_bytes: Callable[[EngineSpec, float, float, Algorithm], float]
-    # plan, engine, drafter -> flags that set the speculation, the scheduler and the caps
-    launch_flags: Callable[[RunPlan, EngineSpec, str | None], list[str]]
-    launch_env: Callable[[RunPlan], dict[str, str]] = _no_env
+    # plan, engine, drafter -> flags that set the speculation, the scheduler and the caps; none for
+    # an engine that is set by a file
+    launch_flags: Callable[[RunPlan, EngineSpec, str | None], list[str]] = lambda *_: []
+    launch_env: Callable[[RunPlan], dict[str, str]] = lambda _: {}
     # version, kind of drafter -> whether its kernels are launched one by one
-    drafts_eager: Callable[[EngineVersion, str], bool] = _captured
+    drafts_eager: Callable[[EngineVersion, str], bool] = lambda *_: False
     schedule: ScheduleSyntax | None = None  # None where no such table is known
     other_rules: tuple[str, ...] = ()  # releases that an older one may be compared with
     trees_overlap_from: str | None = None  # the first that overlaps trees, if one came later

@@ -42,16 +42,10 @@ def kv_room_bytes(
     return (gpu_mem_bytes - weight_bytes) * (engine.mem_fraction_static or FREE_FRACTION)
 
 
-def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
-    """Return no flags: it is set by a file."""
-    return []
-
-
 ENGINE = Engine(
     name="tensorrt-llm",
     newest="main",
     plan=plan_tensorrt_llm,
     kv_room_bytes=kv_room_bytes,
-    launch_flags=launch_flags,
     cap_flag="max_batch_size",
 )

@@ -24,14 +24,8 @@ def json_values(
     """Yield the top-level values of JSON, JSON lines or indented JSON.
 
     Lines that begin with ``#`` and text around the values are passed over. A value that is cut
-    short or damaged gives an :class:`Unread`.
-
-    Parameters
-    ----------
-    lines
-        Lines with their ends.
-    details
-        Where the tail of a long one-line object begins that nobody needs; it is cut off unread.
+    short or damaged gives an :class:`Unread`. Of a long one-line object the tail from `details` on
+    is cut off unread.
     """
     stream = iter(lines)
     for line in stream:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 TRUNCATED = "truncated"
 DAMAGED = "damaged field"
 DAMAGED_ROW = "damaged row"
@@ -18,6 +22,15 @@ class Unread(ValueError):
     def reason(self) -> str:
         """The reason, as the account tells it."""
         return str(self)
+
+
+@contextmanager
+def counted(unread: Counter[str]) -> Iterator[None]:
+    """Count what raises :class:`Unread` within, and go on."""
+    try:
+        yield
+    except Unread as error:
+        unread[error.reason] += 1
 
 
 def check(good: object, reason: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specsim.errors import InputError, UnknownNameError
+from specsim.errors import InputError
 from specsim.probe.document import Device, Dtype
 
 if TYPE_CHECKING:
@@ -61,14 +61,6 @@ def choose_device(name: str) -> torch.device:
         )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
-
-
-def parse_dtype(name: str) -> Dtype:
-    """Return the number type of that name."""
-    for known in DTYPES:
-        if name == known:
-            return known
-    raise UnknownNameError("dtype", name, DTYPES)
 
 
 def describe(device: torch.device) -> Device:

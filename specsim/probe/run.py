@@ -156,15 +156,13 @@ def probe(
 
 
 def _forwards(request: Request) -> list[_Forward]:
-    tokens, context = request.tokens, request.context_len
-    points = target_points(tokens, context, request.contexts)
-    found = [_Forward("target", request.target, points, TARGET_SHARE)]
-    if request.draft is not None:
-        points = draft_points(tokens, context)
-        found.append(_Forward("draft", request.draft, points, DRAFT_SHARE))
-    if request.extend is not None:
-        points = extend_points(tokens, context)
-        found.append(_Forward("extend", request.extend, points, DRAFT_SHARE))
+    of = (request.tokens, request.context_len)
+    rows = (
+        ("target", request.target, (target_points(*of, request.contexts), TARGET_SHARE)),
+        ("draft", request.draft, (draft_points(*of), DRAFT_SHARE)),
+        ("extend", request.extend, (extend_points(*of), DRAFT_SHARE)),
+    )
+    found = [_Forward(name, shape, *how) for name, shape, how in rows if shape is not None]
     return [*found[:-1], replace(found[-1], share=LAST_SHARE)]
 
 

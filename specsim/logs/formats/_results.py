@@ -119,19 +119,9 @@ def with_unread(
 
 
 def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
-    """Read a record of ``sglang.bench_serving`` or ``vllm bench serve``.
+    """Read a record of ``sglang.bench_serving`` or ``vllm bench serve``, by the keys of their JSON.
 
-    Parameters
-    ----------
-    record
-        By the keys of their JSON.
-    suffix
-        Goes to the name of the format.
-
-    Raises
-    ------
-    Unread
-        Why it makes no measurement.
+    `suffix` goes to the name of the format. Raises :class:`Unread` if it makes no measurement.
     """
     completed = whole(record, "completed")
     duration, tps = positive(record, "duration"), positive(record, "output_throughput")

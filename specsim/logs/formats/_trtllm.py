@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,22 +20,28 @@ MIXED_SHARE = 0.1
 """From this share of iterations with prefill on it is worth a word."""
 
 
+class Statistics(NamedTuple):
+    """What only the iteration statistics say."""
+
+    queue: int
+    kv_tokens: float  # size of the KV cache; 0 if not stated
+    accepted: int  # tokens of drafts, of as many requests as `drafting`
+    drafting: int
+    speculates: bool | None  # None if not stated
+
+
 class Iteration(NamedTuple):
     """One forward pass of a batch."""
 
-    seconds: float
+    number: int
+    rank: int
     requests: int | None  # that decode; None if not stated
+    usage: float | None  # share of the KV cache in use
+    seconds: float
     prefills: float  # prompts in the batch
     prompt_tokens: float
     decodes: bool
-    usage: float | None = None  # share of the KV cache in use
-    number: int = 0
-    rank: int = 0
-    queue: int = 0
-    kv_tokens: float = 0.0  # size of the KV cache; 0 if not stated
-    accepted: int = 0  # tokens of drafts, of as many requests as `drafting`
-    drafting: int = 0
-    speculates: bool | None = None  # None if not stated
+    stated: Statistics | None = None
 
 
 @dataclass(slots=True)
@@ -54,7 +60,7 @@ class Server:
     """What has been read of one server; the key None is an unknown batch."""
 
     format: str
-    levels: dict[int | None, _Level] = field(default_factory=dict)
+    levels: dict[int | None, _Level] = field(default_factory=lambda: defaultdict(_Level))
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
@@ -72,35 +78,35 @@ class Server:
 
     def take(self, it: Iteration) -> None:
         """Count one iteration."""
-        self.latest[it.rank], self.states_requests = it.number, it.requests is not None
+        number, rank, requests, usage, seconds, prefills, prompt_tokens, decodes, stated = it
+        self.latest[rank], self.states_requests = number, requests is not None
         self.read += 1
-        if len(self.latest) > 1 and it.rank != min(self.latest):
+        if len(self.latest) > 1 and rank != min(self.latest):
             self.dropped["duplicate_rank"] += 1
-        elif it.prefills:
+        elif prefills:
             self.dropped["prefill"] += 1
-            alone = it.prefills == 1 and not it.decodes
-            if alone and it.prompt_tokens >= 1 and it.seconds > 0:
-                self.prompts.add(it.seconds)
-                self.prompt_tokens += it.prompt_tokens
-        elif not it.decodes or it.seconds <= 0:
+            if prefills == 1 and not decodes and prompt_tokens >= 1 and seconds > 0:
+                self.prompts.add(seconds)
+                self.prompt_tokens += prompt_tokens
+        elif not decodes or seconds <= 0:
             self.dropped["idle"] += 1
         else:
-            self._decoding(it)
+            level = self.levels[requests or None]
+            level.rounds.add(seconds)
+            level.usage += usage or 0.0
+            if stated:
+                self._count(stated, level)
 
-    def _decoding(self, it: Iteration) -> None:
-        level = self.levels.get(it.requests or None)
-        if level is None:
-            level = self.levels[it.requests or None] = _Level()
-        level.rounds.add(it.seconds)
-        level.usage += it.usage or 0.0
-        level.queue += it.queue
-        level.accepted += it.accepted
-        level.drafting += it.drafting
-        if it.speculates is not None:
-            self.speculates = self.speculates or it.speculates
-        known = it.kv_tokens in self.pools or len(self.pools) < MOST_POOLS
-        if 1 <= it.kv_tokens <= MOST_KV_TOKENS and it.kv_tokens % 1 == 0 and known:
-            self.pools[int(it.kv_tokens)] += 1
+    def _count(self, stated: Statistics, level: _Level) -> None:
+        level.queue += stated.queue
+        level.accepted += stated.accepted
+        level.drafting += stated.drafting
+        if stated.speculates is not None:
+            self.speculates = self.speculates or stated.speculates
+        tokens = stated.kv_tokens
+        known = tokens in self.pools or len(self.pools) < MOST_POOLS
+        if 1 <= tokens <= MOST_KV_TOKENS and tokens % 1 == 0 and known:
+            self.pools[int(tokens)] += 1
 
     def entry(self, path: str) -> LogEntry:
         """Return the server as an entry."""
@@ -138,7 +144,6 @@ class Server:
         )
 
     def _timings(self) -> tuple[Timing, ...]:
-        """Return the time of a prompt alone: that of one client."""
         count = self.prompts.count
         if count < LEAST_PROMPTS:
             return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
@@ -24,7 +25,7 @@ from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, MISSING, OUT_OF_RANGE, Unread, check
+from specsim.logs.unread import CONTRADICTION, MISSING, OUT_OF_RANGE, Unread, check, counted
 
 _DETAILS = re.compile(
     rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
@@ -48,13 +49,11 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     histograms: list[list[int]] = []
     unread: Counter[str] = Counter()
     for record in _records(source):
-        try:
+        with counted(unread):
             found = list(_histograms(record))
             histograms += found
             if not found:
                 results.append(_result(record))
-        except Unread as error:
-            unread[error.reason] += 1
     entries = joined((result for result in results if result.rows), source.path)
     if histograms:
         entries.append(_histogram_entry(histograms, source.path))
@@ -62,7 +61,6 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
 
 
 def _records(source: Source) -> Iterator[Any]:
-    """Yield records, out of lists of records too."""
     for value in json_values(source.lines(), _DETAILS):
         if isinstance(value, list):
             yield from (v for v in value if isinstance(v, dict))
@@ -71,7 +69,6 @@ def _records(source: Source) -> Iterator[Any]:
 
 
 def _result(record: Any) -> LogEntry:
-    """Read a record by the keys that it has; raises :class:`Unread`."""
     if isinstance(record, Unread):
         raise record
     for keys, read in _KINDS:
@@ -226,8 +223,8 @@ def _is_histogram(value: Any) -> bool:
 
 def _histogram_entry(histograms: Sequence[Sequence[int]], path: str) -> LogEntry:
     """Return one entry for all requests: survival[d] = rounds with at least d over rounds."""
-    depth = max(map(len, histograms))
-    total = [sum(h[i] for h in histograms if i < len(h)) for i in range(depth)]
+    total = [sum(counts) for counts in zip_longest(*histograms, fillvalue=0)]
+    depth = len(total)
     rounds = sum(total)
     row = LogRow(
         kind="closed_loop",

@@ -226,7 +226,6 @@ def _phase(name: str) -> Phase | None:
 
 
 def _timings(trace: _Trace, rank: int | None) -> tuple[Timing, ...]:
-    """Return phases, all-reduces and host work."""
     for spans in (*trace.gpu.values(), *trace.host.values()):
         spans.sort(key=lambda s: s.start)
         _size_drafts(spans)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
+from specsim.logs.diagnose import told
+from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.format import Format
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
@@ -40,8 +41,6 @@ RATIO_SLACK = 0.02
 
 
 class _Row(NamedTuple):
-    """One message size."""
-
     size: int  # bytes per rank
     seconds: float  # out of place
     algbw: float  # GB/s
@@ -49,15 +48,13 @@ class _Row(NamedTuple):
     in_place: bool  # whether the other half is there
 
     @property
-    def scale(self) -> float:
-        """Bandwidth by size and time over the printed one."""
-        return self.size / self.seconds / 1e9 / self.algbw
+    def counted(self) -> float:
+        """Bandwidth by size and time, GB/s."""
+        return self.size / self.seconds / 1e9
 
 
 @dataclass(slots=True)
 class _Run:
-    """One test run."""
-
     ranks: int | None = None
     test: str = "all_reduce"
     device: str = ""
@@ -117,7 +114,6 @@ def _entry(run: _Run, path: str) -> LogEntry:
     if abs(scale - 1) > 0.05:
         settings["size_over_algbw_times_time"] = round(scale, 3)
     cut = run.unread[TRUNCATED]
-    name = f"{run.test}_perf"
     phase = "allreduce" if run.test == "all_reduce" else run.test
     return LogEntry(
         path=path,
@@ -125,16 +121,17 @@ def _entry(run: _Run, path: str) -> LogEntry:
         settings={key: value for key, value in settings.items() if value},
         windows=WindowCount(len(kept), len(kept)),
         timings=tuple(
-            Timing(phase, row.seconds, size_bytes=row.size, ranks=ranks, name=name) for row in kept
+            Timing(phase, r.seconds, size_bytes=r.size, ranks=ranks, name=f"{run.test}_perf")
+            for r in kept
         ),
-        diagnoses=(Diagnosis("truncated", f"{cut} row(s) cut short"),) if cut else (),
+        diagnoses=tuple(told([("truncated", f"{cut} row(s) cut short" if cut else "")])),
         unread=dict(+run.unread),
     )
 
 
 def _consistent(run: _Run) -> tuple[list[_Row], float]:
     """Rows whose size, time and algbw agree, up to one factor common to all rows of the run."""
-    scales = [row.scale for row in run.rows if row.algbw > 0.5]
+    scales = [row.counted / row.algbw for row in run.rows if row.algbw > 0.5]
     common = median(scales) if len(scales) >= MIN_ROWS else 1.0
     alike = sum(abs(s / common - 1) < 0.02 for s in scales)
     power = abs(math.log2(common) - round(math.log2(common))) < 0.03
@@ -142,12 +139,11 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
     both = any(row.in_place for row in run.rows)
     kept = []
     for row in run.rows:
-        expected = row.size / row.seconds / 1e9 / scale
+        expected = row.counted / scale
+        agree = abs(expected - row.algbw) <= 0.0051 + 0.006 * expected
         if both and not row.in_place:
             run.unread[DAMAGED_ROW] += 1
-        elif abs(expected - row.algbw) > 0.0051 + 0.006 * expected or (
-            row.busbw > 2 * row.algbw + 0.02
-        ):
+        elif not agree or row.busbw > 2 * row.algbw + 0.02:
             run.unread[CONTRADICTION] += 1
         else:
             kept.append(row)

@@ -54,7 +54,6 @@ def _cells(line: bytes) -> list[str]:
 
 
 def _csv_row(line: bytes, columns: list[str]) -> tuple[str, Sequence[str]]:
-    """Return name and numbers of a row."""
     cells = _cells(line)
     check(line.endswith((b"\n", b"\r")), TRUNCATED)
     check(len(cells) == len(columns), DAMAGED_ROW)

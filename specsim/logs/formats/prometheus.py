@@ -20,7 +20,7 @@ from specsim.logs.format import Format
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, OUT_OF_RANGE, TRUNCATED, Unread, check
+from specsim.logs.unread import CONTRADICTION, OUT_OF_RANGE, TRUNCATED, Unread, check, counted
 
 _NAME = rb"(?P<engine>sglang|vllm)[:_](?P<name>[a-zA-Z_]\w{0,120})"
 _PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
@@ -107,8 +107,6 @@ class _Replica(dict[tuple[str, bytes], _Series]):
 
 @dataclass(slots=True)
 class _Dump:
-    """What has been read of a file."""
-
     replicas: dict[bytes, _Replica] = field(default_factory=dict)
     engines: Counter[str] = field(default_factory=Counter)
     models: set[str] = field(default_factory=set)
@@ -178,13 +176,10 @@ def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
     if not line.endswith((b"\n", b"\r")):
         dump.unread[TRUNCATED] += 1
     elif _START.match(line):
-        try:
+        with counted(dump.unread):
             series = _sample(line, dump)
-        except Unread as error:
-            dump.unread[error.reason] += 1
-            return
-        if text.rstrip(b" |").endswith(b"}") and len(dump.known) < _MAX_SERIES:
-            dump.known[text] = series
+            if text.rstrip(b" |").endswith(b"}") and len(dump.known) < _MAX_SERIES:
+                dump.known[text] = series
 
 
 def _sample(line: bytes, dump: _Dump) -> _Series | None:
@@ -313,14 +308,12 @@ def _drafting(dump: _Dump) -> Iterator[_Drafting]:
     # Without a total the positions must be complete: time stamps of lost ones count too.
     sure = ACCEPTED in stated or TRUNCATED not in dump.unread
     for replica in replicas:
-        try:
+        with counted(dump.unread):
             check(len(replica.by_position()) >= dump.depth and sure, LOST)
             check(all(replica.counter(*of) is not None for of in {DRAFTS, *stated}), LOST)
             check(len(replica.scrapes("spec_decode")) <= 1, INCOMPLETE)
             if replica.counter(*DRAFTS):
                 yield _checked(replica)
-        except Unread as error:
-            dump.unread[error.reason] += 1
 
 
 def _checked(replica: _Replica) -> _Drafting:

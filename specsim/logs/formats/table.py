@@ -26,7 +26,7 @@ from specsim.logs.formats._results import (
 from specsim.logs.json_values import number
 from specsim.logs.paste import label_of
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, TRUNCATED, Unread, check
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, TRUNCATED, check, counted
 
 _TITLE = "Serving Benchmark Result"
 _SERVING = {
@@ -142,7 +142,7 @@ class _Tables:
             self._stated(key, found[2], whole_line=line.endswith((b"\n", b"\r")))
 
     def _stated(self, key: str, value: str, whole_line: bool) -> None:
-        """Take a figure of a serving table, or of what is printed above one."""
+        """Take a figure of a serving table, or one printed above it."""
         target = self.before if self.serving is None else self.serving
         if not whole_line:
             self.unread[TRUNCATED] += 1
@@ -153,7 +153,6 @@ class _Tables:
             target[key] = _value(value)
 
     def _cells(self, cells: list[str]) -> None:
-        """Take one row of a grid."""
         if cells == ["Key", "Value"]:
             self.close(ended=False)
             self.summary, self.complete = {}, False
@@ -183,13 +182,10 @@ class _Tables:
         self.serving, self.summary, self.complete = None, None, False
 
     def _keep(self, read: _Read, record: Mapping[str, Any], cut: str = "") -> None:
-        try:
+        with counted(self.unread):
             result = read(record)
-        except Unread as error:
-            self.unread[error.reason] += 1
-            return
-        diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
-        self.results.append(replace(result, label=self.label, diagnoses=diagnoses))
+            diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
+            self.results.append(replace(result, label=self.label, diagnoses=diagnoses))
 
 
 def _value(text: str) -> float | str:

@@ -37,25 +37,21 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
             cut = not line.endswith((b"\n", b"\r")) or b"states = " not in line
             servers[-1].unread["truncated" if cut else "damaged field"] += 1
             continue
-        iteration = _of_line(found)
+        number, rank, requests, usage, ms, s, prefills, prompt, tokens = found.groups()
+        iteration = Iteration(
+            int(number),
+            int(rank),
+            int(requests) if requests else None,
+            float(usage) if usage else None,
+            float(ms) / 1e3 if ms else float(s or 0),
+            int(prefills),
+            int(prompt),
+            decodes=int(tokens) > 0,
+        )
         if not servers[-1].continues(iteration):
             servers.append(Server("trtllm_log"))
         servers[-1].take(iteration)
     return [server.entry(source.path) for server in servers]
-
-
-def _of_line(found: re.Match[bytes]) -> Iteration:
-    number, rank, requests, usage, ms, s, prefills, prompt, tokens = found.groups()
-    return Iteration(
-        seconds=float(ms) / 1e3 if ms else float(s or 0),
-        requests=int(requests) if requests else None,
-        prefills=int(prefills),
-        prompt_tokens=int(prompt),
-        decodes=int(tokens) > 0,
-        usage=float(usage) if usage else None,
-        number=int(number),
-        rank=int(rank),
-    )
 
 
 FORMAT = Format(

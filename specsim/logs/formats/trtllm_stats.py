@@ -7,10 +7,10 @@ from typing import Any
 
 from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
-from specsim.logs.formats._trtllm import Iteration, Server
+from specsim.logs.formats._trtllm import Iteration, Server, Statistics
 from specsim.logs.json_values import json_values, number, table
 from specsim.logs.source import Source
-from specsim.logs.unread import MISSING, Unread, check
+from specsim.logs.unread import MISSING, Unread, check, counted
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
@@ -18,10 +18,8 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     server = Server("trtllm_stats")
     for value in json_values(source.lines()):
         for record in value if isinstance(value, list) else [value]:
-            try:
+            with counted(server.unread):
                 server.take(_of_record(record))
-            except Unread as error:
-                server.unread[error.reason] += 1
     return [server.entry(source.path)]
 
 
@@ -39,18 +37,23 @@ def _of_record(record: Any) -> Iteration:
     accepted = number(drafts, "numAcceptedTokens")
     drafting = number(drafts, "numRequestsWithDraftTokens")
     counted = accepted is not None and bool(drafting)
-    return Iteration(
-        seconds=latency_ms / 1e3,
-        requests=int(batch),
-        prefills=prefills,
-        prompt_tokens=number(flight, "numCtxTokens") or 0.0,
-        decodes=batch >= 1,
-        usage=used / blocks if used is not None and blocks else None,
+    stated = Statistics(
         queue=int(number(record, "numQueuedRequests") or 0),
         kv_tokens=(blocks or 0.0) * (number(cache, "tokensPerBlock") or 0.0),
         accepted=int(accepted or 0) if counted else 0,
         drafting=int(drafting or 0) if counted else 0,
         speculates=counted or (None if drafts or "specDecodingStats" not in record else False),
+    )
+    return Iteration(
+        number=0,
+        rank=0,
+        requests=int(batch),
+        usage=used / blocks if used is not None and blocks else None,
+        seconds=latency_ms / 1e3,
+        prefills=prefills,
+        prompt_tokens=number(flight, "numCtxTokens") or 0.0,
+        decodes=batch >= 1,
+        stated=stated,
     )
 
 

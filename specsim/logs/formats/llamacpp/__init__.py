@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from specsim.logs.diagnose import truncated
 from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
 from specsim.logs.formats.llamacpp.facts import Facts, begins_server
@@ -13,7 +12,7 @@ from specsim.logs.formats.llamacpp.requests import Slots
 from specsim.logs.formats.llamacpp.server import server_entry
 from specsim.logs.formats.llamacpp.summary import Summary, summary_entry
 from specsim.logs.source import Source
-from specsim.logs.unread import TRUNCATED, Unread
+from specsim.logs.unread import TRUNCATED, counted
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,12}m")
 _MARK = re.compile(rb"eval time =|draft acceptance|decoded |n_draft|n_accept|n_predict|accept  ")
@@ -43,22 +42,19 @@ class _Run:
             self.slots.unread[TRUNCATED] += 1
         if not whole:
             return
-        try:
+        with counted(self.slots.unread):
             if _OF_SLOT.search(line):
                 self.slots.read(line)
             elif not marked:
                 self.facts.read(line)
             if marked:
                 self.summary.read(line)
-        except Unread as error:
-            self.slots.unread[error.reason] += 1
 
     def entry(self, path: str) -> LogEntry:
         """Return what was read as an entry."""
-        unread = self.slots.unread
         if self.summary.says_anything:
-            return summary_entry(self.summary, unread, path)
-        return server_entry(self.slots, self.facts, path, truncated(unread))
+            return summary_entry(self.summary, self.slots.unread, path)
+        return server_entry(self.slots, self.facts, path)
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
@@ -77,9 +73,8 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
         if another or (begins_server(line) and runs[-1].slots.requests):
             runs.append(_Run())
         runs[-1].read(_COLOUR.sub(b"", line) if b"\x1b" in line else line)
-    return [run.entry(source.path) for run in runs if run.says_anything()] or [
-        runs[0].entry(source.path)
-    ]
+    told = [run for run in runs if run.says_anything()] or runs[:1]
+    return [run.entry(source.path) for run in told]
 
 
 FORMAT = Format(

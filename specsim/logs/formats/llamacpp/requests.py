@@ -201,7 +201,6 @@ def _agrees(found: re.Match[bytes], tokens: int) -> bool:
 
 
 def _accept(found: re.Match[bytes] | None, request: Request | None) -> None:
-    """Give a request its drafts."""
     if not found:
         raise Unread(DAMAGED)
     rate, accepted, drafted = float(found[1]), int(found[2]), int(found[3])
@@ -223,10 +222,10 @@ def _event(line: bytes, request: Request, time_s: float | None) -> None:
     elif b"| stop processing" in line:
         request.closed_s = time_s
     elif b"new prompt, " in line:
-        found, request.begun_s = _PROMPT.search(line), time_s
-        request.context_tokens = int(found[1]) if found else request.context_tokens
-    elif b"acc per pos" in line:
-        found = _POSITIONS.search(line)
-        rates = tuple(map(float, found[1].split(b", "))) if found else ()
+        request.begun_s = time_s
+        if found := _PROMPT.search(line):
+            request.context_tokens = int(found[1])
+    elif found := _POSITIONS.search(line):
+        rates = tuple(map(float, found[1].split(b", ")))
         if all(b <= a for a, b in pairwise((1.0, *rates))):
             request.positions = rates

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specsim.logs.diagnose import partial_drafting
+from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats.llamacpp.facts import Facts
-from specsim.logs.formats.llamacpp.loads import Timeline
+from specsim.logs.formats.llamacpp.loads import Held, Timeline
 from specsim.logs.formats.llamacpp.requests import Request, Slots
 from specsim.logs.settings import NO_SPECULATION
 
@@ -21,18 +21,12 @@ off, so that the log does not count their tokens."""
 _PLAIN = LogRow(kind="closed_loop", accept_length=1.0, accept_length_scope="run")
 
 
-def server_entry(slots: Slots, facts: Facts, path: str, found: Sequence[Diagnosis]) -> LogEntry:
-    """Return the entry of one server, of what its lines say and the diagnoses so far."""
+def server_entry(slots: Slots, facts: Facts, path: str) -> LogEntry:
+    """Return the entry of one server, of what its lines say."""
     slots.finish()
     known = [r for r in slots.requests if r.known]
-    entry = LogEntry(
-        path,
-        "llamacpp",
-        "llama.cpp",
-        facts.build,
-        unread=dict(+slots.unread),
-        diagnoses=tuple(found),
-    )
+    found, unread = tuple(truncated(slots.unread)), dict(+slots.unread)
+    entry = LogEntry(path, "llamacpp", "llama.cpp", facts.build, diagnoses=found, unread=unread)
     if not any(r.tokens for r in known) or not any(r.eval_s for r in known):
         return entry
     speculates = any(r.drafted for r in known) or facts.algorithm is not None
@@ -42,12 +36,10 @@ def server_entry(slots: Slots, facts: Facts, path: str, found: Sequence[Diagnosi
     settings |= facts.drafting_settings(deepest) if speculates else NO_SPECULATION
     warm = known[1:] if timed and _is_warm_up(known) else known
     common = _acceptance(warm, facts, slots.counts_steps) if speculates else _PLAIN
+    rows, windows = [_untimed_row(slots, known, common)], WindowCount(len(known), len(known))
     if timed:
         settings["log_timestamps"] = True
         rows, windows = _timed_rows(slots, known, warm, common, facts)
-    else:
-        rows = [_untimed_row(slots, known, common)]
-        windows = WindowCount(len(known), len(known))
     return replace(
         entry,
         settings=settings,
@@ -112,11 +104,7 @@ def _accept_error(requests: Sequence[Request], mean: float) -> float | None:
 
 
 def _timed_rows(
-    slots: Slots,
-    known: Sequence[Request],
-    warm: Sequence[Request],
-    common: LogRow,
-    facts: Facts,
+    slots: Slots, known: Sequence[Request], warm: Sequence[Request], common: LogRow, facts: Facts
 ) -> tuple[list[LogRow], WindowCount]:
     """Return a row per load that was held; else what single requests say, without throughput."""
     cold = known[: len(known) - len(warm)]
@@ -130,23 +118,24 @@ def _timed_rows(
         all_slots = facts.said.get("max_running_requests")
         loads = [load for load in loads if load.level == all_slots]
         level = level if level == all_slots else None
-    rows = [_request_row(warm, common, slots.counts_steps, level)] if not loads else []
-    for load in loads:
-        row = _request_row(load.requests, common, True, load.level)
-        rows.append(
-            replace(
-                row,
-                ttft_s=_wait(load.begun),
-                output_len=load.output_len or row.output_len,
-                batch_size=load.busy,
-                output_tps=load.tokens / load.seconds,
-                output_tps_sem=load.error / load.seconds,
-                duration_s=load.seconds,
-            )
-        )
+    rows = [_load_row(load, common) for load in loads]
+    rows = rows or [_request_row(warm, common, slots.counts_steps, level)]
     used = sum(row.windows for row in rows)
     dropped = Counter({WARM_UP: len(cold), RAMP: len(warm) - used, CUT: cut})
     return rows, WindowCount(len(known) + cut, used, dict(+dropped))
+
+
+def _load_row(load: Held, common: LogRow) -> LogRow:
+    row = _request_row(load.requests, common, True, load.level)
+    return replace(
+        row,
+        ttft_s=_wait(load.begun),
+        output_len=load.output_len or row.output_len,
+        batch_size=load.busy,
+        output_tps=load.tokens / load.seconds,
+        output_tps_sem=load.error / load.seconds,
+        duration_s=load.seconds,
+    )
 
 
 def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None] | None:
@@ -179,7 +168,6 @@ def _untimed_row(slots: Slots, known: Sequence[Request], common: LogRow) -> LogR
 def _request_row(
     requests: Sequence[Request], common: LogRow, steps: bool, level: int | None
 ) -> LogRow:
-    """Return the means over requests."""
     tokens = sum(r.decoded if steps else r.tokens or 0 for r in requests)
     tpot_s = sum(r.eval_s for r in requests) / tokens if tokens else None
     accept = common.accept_length

@@ -1,0 +1,124 @@
+"""Runs of a known number of requests, counted in rounds.
+
+All slots start at once and each takes the next request when its own has ended: the batch is full
+until the last request is taken, and then drains. How many rounds run at which batch size does not
+depend on what a round costs, so it is found once by playing the run in rounds:
+
+    T = sum over batch sizes b of R(b) T_round(b) + prefill                            (DRAIN)
+
+Requests end at different times because their lengths and their acceptance differ. Where they do
+not, all of a generation end together and the next one's prompts come in one burst.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specsim.workload import Lengths
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats, Ints
+
+NODES = 5
+"""Batch sizes that the rounds are counted at, log-spaced; between them a round's price is taken to
+be linear in log b."""
+
+GENERATIONS = 40
+"""Requests per slot that are played; what is beyond runs at the full batch."""
+
+DRAWS = 8
+"""Plays of a run, each with other requests."""
+
+IN_STEP = 0.5
+"""Standard deviation of the rounds of a request, in rounds, below which all end together."""
+
+
+def equally_likely(lengths: Lengths, count: int) -> Floats:
+    """Return lengths, in tokens, that stand for a distribution; their mean is its mean."""
+    if lengths.cv == 0 or lengths.mean == 0:
+        return np.array([lengths.mean])
+    sigma = math.sqrt(math.log1p(lengths.cv**2))
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
+    values: Floats = np.exp(sigma * z)
+    values *= lengths.mean / values.mean()
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class FiniteRun:
+    """How many rounds run at which batch size."""
+
+    batch: tuple[float, ...]  # requests that run, rising
+    rounds: tuple[float, ...]  # mean rounds at each
+    drawn: float  # mean rounds of the requests that were played
+    in_step: bool  # all requests of a generation end together
+
+
+@lru_cache(maxsize=4096)
+def finite_run(rounds: tuple[float, ...], slots: int, requests: int) -> FiniteRun:
+    """Play a run in rounds.
+
+    Parameters
+    ----------
+    rounds
+        Rounds that a request takes, equally likely values.
+    slots
+        Requests that run at once, at least 1.
+    requests
+        Requests in all, at least 1.
+
+    Examples
+    --------
+    >>> finite_run((10.0,), 4, 4).rounds[-1]  # all four end together
+    10.0
+    >>> run = finite_run((10.0,), 4, 5)       # the fifth starts when they end
+    >>> run.rounds[0], run.rounds[-1]
+    (10.0, 10.0)
+    """
+    slots = min(slots, requests)
+    played = min(requests, GENERATIONS * slots)
+    likely = np.asarray(rounds)
+    batch = np.geomspace(1.0, slots, NODES) if slots > 1 else np.ones(NODES)
+    counted = np.zeros(NODES)
+    drawn = 0.0
+    for draw in range(DRAWS):
+        place = ((draw + 0.5) / DRAWS + np.arange(played) * _GOLDEN) % 1.0
+        lives = likely[(place * len(likely)).astype(np.int64)]
+        drawn += float(lives.mean()) / DRAWS
+        ends = lives[:slots].tolist()
+        heapq.heapify(ends)
+        last = 0.0  # when the last request is taken
+        for life in lives[slots:].tolist():
+            last = ends[0]
+            heapq.heapreplace(ends, last + life)
+        times = np.concatenate(([last], np.maximum(np.sort(ends), last)))
+        counted[-1] += last / DRAWS
+        counted += _at_nodes(slots - np.arange(slots), np.diff(times) / DRAWS, batch)
+    if requests > played:
+        counted[-1] += (requests - played) / slots * drawn
+    in_step = float(likely.std()) < IN_STEP
+    return FiniteRun(tuple(batch.tolist()), tuple(counted.tolist()), drawn, in_step)
+
+
+_GOLDEN = 0.6180339887498949  # steps of the golden section fill 0..1 evenly
+
+
+def _at_nodes(running: Ints, rounds: Floats, batch: Floats) -> Floats:
+    """Share rounds at the sizes that run between the neighbouring nodes."""
+    if batch[-1] <= 1.0:
+        return np.append(np.zeros(NODES - 1), rounds.sum())
+    place = np.log(running) / np.log(batch[-1]) * (NODES - 1)
+    left = np.minimum(place.astype(np.int64), NODES - 2)
+    upper = rounds * (place - left)
+    shared = np.zeros(NODES)
+    np.add.at(shared, left, rounds - upper)
+    np.add.at(shared, left + 1, upper)
+    return shared
