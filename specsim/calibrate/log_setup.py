@@ -115,7 +115,7 @@ def build_setup(
     if missing or model is None or tp is None:
         raise InputError(
             "the logs" if entries else COMMAND_LINE,
-            "does not say everything that a setup needs",
+            f"{'do' if entries else 'does'} not say everything that a setup needs",
             "add " + ", ".join(missing) + ", or --setup setup.toml",
         )
     count = stated.gpu_count or tp

@@ -70,9 +70,10 @@ def gather(
     observers = [_Observer(entry, known, stated, setup) for entry in logs]
     made += [observation for observer in observers for observation in observer.observations()]
     if not made and not rows_elsewhere:
+        reasons = "; ".join(dict.fromkeys(known.notes))
         raise CalibrationError(
             ", ".join(sorted({e.path for e in entries})) or "no files",
-            "hold no usable measurement of decoding",
+            "no usable measurement of decoding" + (f" ({reasons})" if reasons else ""),
             "add a server log with decode lines, or a benchmark result",
         )
     rows = [checked(replace(o, row=i), f"logs, row {i}") for i, o in enumerate(made)]
@@ -225,9 +226,11 @@ class _Observer:
 
         They are that of the mean number of slots, fewer than run where prompts keep some busy.
         """
-        setting = self._setting()
         for timing in self.entry.timings:
-            if setting and timing.batch_size and timing.name.startswith("draft-"):
+            if not (timing.batch_size and timing.name.startswith("draft-")):
+                continue
+            setting = self._setting()
+            if setting:
                 yield Observation(
                     kind="steady_decode",
                     setting=setting,

@@ -67,7 +67,7 @@ def doctor_command(how: Options) -> None:
             *((name, has or "missing", "" if has else REINSTALL) for name, has in needed.items()),
             *((name, has or "-", _optional(name, has)) for name, has in extras.items()),
         ]
-        out.print(output.table(output.headed("package", "version", ""), rows))
+        out.print(output.table(output.headed("package", "version", ""), rows, (0, 2), wrap=True))
         out.print("Shipped profiles (a file works wherever a name does):")
         for name, state in profiles.items():
             out.print(f"- {name}: {state}")

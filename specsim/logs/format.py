@@ -20,17 +20,9 @@ SEARCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    r"""A format that specsim reads: the ``FORMAT`` of a module in ``specsim/logs/formats``.
+    """A format that specsim reads: the ``FORMAT`` of a module in ``specsim/logs/formats``.
 
-    A new format is one new file there; nothing else need know of it. For example::
-
-        def parse(source: Source, samples: int) -> list[LogEntry]:
-            speeds = [float(line.split()[-1]) for line in source.lines() if b"tok/s:" in line]
-            rows = tuple(LogRow(batch_size=1.0, output_tps=speed) for speed in speeds)
-            windows = WindowCount(read=len(rows), used=len(rows))
-            return [LogEntry(path=source.path, format="toy_log", rows=rows, windows=windows)]
-
-        FORMAT = Format(name="toy_log", mark=re.compile(rb"toy engine, tok/s: \d"), parse=parse)
+    A new format is one new file there; nothing else need know of it (CONTRIBUTING.md has one).
     """
 
     name: str

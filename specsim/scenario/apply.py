@@ -222,8 +222,8 @@ def _with_parameter(profile: Profile, change: Override) -> Profile:
         names = [p.name for p in profile.parameters if "[" not in p.name]
         raise InputError(
             f"--set {change.label}",
-            f"changes {name}, which this server does not have",
-            f"change one of {', '.join(names)}",
+            f"changes {name}, which this profile was not fitted with",
+            f"fit the profile again if this server has it, or change one of {', '.join(names)}",
         )
     value = change.changed(old.value)
     if old.scale == "log" and value <= 0:

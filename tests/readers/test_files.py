@@ -87,21 +87,15 @@ def test_every_format_is_tested() -> None:
     assert {*FORMAT_OF, "nsys_sqlite"} == {f.name for f in known_formats()}
 
 
-TOY = """
-import re
-from specsim.logs import Format, LogEntry, LogRow, WindowCount
-
-def parse(source, samples):
-    speeds = [float(line.split()[-1]) for line in source.lines() if b"tok/s:" in line]
-    rows = tuple(LogRow(batch_size=1.0, output_tps=speed) for speed in speeds)
-    return [LogEntry(source.path, "toy_log", rows=rows, windows=WindowCount(len(rows), len(rows)))]
-
-FORMAT = Format("toy_log", re.compile(rb"toy engine, tok/s: "), parse)
-"""
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
+TOY = CONTRIBUTING.read_text().partition("```python\n")[2].partition("```")[0]
+"""The format that the page shows."""
 
 
 def test_a_new_format_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = write(tmp_path, b"loading\ntoy engine, tok/s: 812.5\n", "toy.log")
+    log = write(
+        tmp_path, b"loading\ntoy engine, tok/s: 812.5\ntoy engine, tok/s: 8x.5\n", "toy.log"
+    )
     with pytest.raises(FormatError, match="in no format"):
         read_file(log)
     write(tmp_path, TOY.encode(), "toy.py")
@@ -109,6 +103,7 @@ def test_a_new_format_is_one_new_file(tmp_path: Path, monkeypatch: pytest.Monkey
     (entry,) = read_file(log)
     require_usable([entry])
     assert (entry.format, entry.rows[0].output_tps) == ("toy_log", 812.5)
+    assert entry.unread == {"damaged field": 1}
 
 
 def write(tmp_path: Path, data: bytes, name: str = "file") -> str:
