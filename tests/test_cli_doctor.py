@@ -51,4 +51,4 @@ def test_it_names_what_is_missing(
     assert run(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "reinstall specsim" in out
-    assert "pip install 'specsim-llm[probe]'" in out
+    assert "pip install 'specsim-llm[probe]'" in " ".join(out.split())
