@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _WORDS = {b"": np.nan, b"True": 1.0, b"False": 0.0}
 
+FEW = 64
+"""Columns that repeat so few texts are converted by looking them up."""
+
 
 def floats(texts: Sequence[bytes]) -> Floats:
     """Convert decimal texts and truth values; an empty one is NaN.
@@ -20,10 +23,14 @@ def floats(texts: Sequence[bytes]) -> Floats:
     >>> floats([b"1.50", b"True", b""])
     array([1.5, 1. , nan])
     """
+    if len(texts) > FEW and texts[0] == texts[-1] and len(known := set(texts)) <= FEW:
+        value = {t: _WORDS[t] if t in _WORDS else float(t) for t in known}
+        return np.fromiter(map(value.__getitem__, texts), np.float64, len(texts))
     try:
-        return np.array(list(map(float, texts)), dtype=np.float64)
+        return np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
-        return np.array([_WORDS[t] if t in _WORDS else float(t) for t in texts], dtype=np.float64)
+        values = (_WORDS[t] if t in _WORDS else float(t) for t in texts)
+        return np.fromiter(values, np.float64, len(texts))
 
 
 def seconds(stamps: Sequence[bytes]) -> Floats:

@@ -8,7 +8,7 @@ guessed at: it is reported as unread, with a reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -266,6 +266,16 @@ def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
     stamps, ranks = _STAMP.findall(prefix), _RANK.findall(prefix)
     stamp = b" ".join(stamps[-1]) if stamps else b""
     return stamp, b"".join(b" " + kind + number + b"]" for kind, number in ranks)
+
+
+def parse_prefixes(prefixes: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield what `parse_prefix` returns of each; the usual form without a call."""
+    for prefix in prefixes:
+        start = prefix.rfind(b"[20")
+        if start >= 0 and prefix[start + 20 : start + 21] == b" ":
+            yield prefix[start + 1 : start + 20], prefix[start + 20 :]
+        else:
+            yield parse_prefix(prefix)
 
 
 def parse_ranks(text: bytes) -> tuple[Rank, tuple[Rank, ...]]:

@@ -14,7 +14,7 @@ from specsim.logs.formats.sglang.lines import (
     Layout,
     Printed,
     parse_decode_line,
-    parse_prefix,
+    parse_prefixes,
 )
 from specsim.logs.formats.sglang.server import UNLIKE, Server
 from specsim.logs.paste import label_of, separates
@@ -160,7 +160,7 @@ class _Reader:
 
     def _add(self, printed: Printed, prefilled: list[bool]) -> None:
         """Give lines to the server; where time runs backwards, another one begins."""
-        stamps, ranks = zip(*map(parse_prefix, printed["prefix"]), strict=True)
+        stamps, ranks = zip(*parse_prefixes(printed["prefix"]), strict=True)
         lines = {**printed, "stamp": stamps, "rank": ranks}
         begun = 0
         for at, (before, now) in enumerate(pairwise((self.server.stamp, *stamps))):
