@@ -53,6 +53,17 @@ def test_nothing_is_fitted_and_all_is_assumed() -> None:
     assert all(p.value == p.prior_median and p.driven == "prior" for p in profile.parameters)
 
 
+@pytest.mark.parametrize("words", [["7,1,8"], ["--config-list", "7,1,8"]], ids=" ".join)
+def test_an_accept_length_is_of_the_setting_however_it_is_asked(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--assume-accept-length", "3.7", "--concurrency", "1", "--solver", "analytic")
+    assert run(["predict", *words, *ASK[:-2], *options, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    (asked,) = [row for row in rows if row["role"] == "asked"]
+    assert asked["accept_length"] == pytest.approx(3.7, abs=1e-3)
+
+
 def test_the_command_says_what_it_assumed(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--assume-accept-length", "2.4", "--concurrency", "1,8", "--solver", "analytic")
     assert run(["predict", *ASK, *options, "--json"]) == 0

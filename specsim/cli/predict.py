@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
@@ -85,7 +85,7 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.question import Question
 
     how.check()
-    profile, notes = server.load(asked)
+    profile, notes = server.load(_only_one(asked, how.words))
     settings = asked.settings(profile.default_algorithm, how.words)
     if not settings.asked and (asked.scheduler != "auto" or asked.algorithm not in (None, "none")):
         of = "scheduler" if asked.scheduler != "auto" else "algorithm"
@@ -113,12 +113,19 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         _show(curve, how.request_rate, nothing_asked=not settings.asked)
 
 
+def _only_one(asked: opt.Asked, words: tuple[str, ...]) -> opt.Asked:
+    """Return the one setting that is asked about, however it is given, as if by its numbers."""
+    settings = asked.settings(None, words).asked
+    if len(settings) != 1 or not settings[0].speculates:
+        return asked
+    names = ("topk", "num_steps", "num_draft_tokens")
+    return replace(asked, **{name: getattr(settings[0], name) for name in names})
+
+
 def predicted(
     profile: Profile, question: Question, solver: Solver, seed: int, notes: tuple[str, ...]
 ) -> Curve:
     """Answer a question under a progress bar; the notes come before the answer's own."""
-    from dataclasses import replace
-
     from specsim.predict import predict
 
     loads = (max(question.concurrency), question.request_rate, question.output_len)
