@@ -118,6 +118,35 @@ COMMANDS = (
 )
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "tp"),
+    [("llama-3.1-8b", "h100-sxm", 1), ("llama-3.3-70b", "h100-sxm", 4), ("qwen3-32b", "l40s", 2)],
+)
+def test_tp_is_the_fewest_gpus_that_fit(
+    model: str, gpu: str, tp: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In bf16 70.6e9 parameters are 141 GB: two of 80 GB hold them, but no drafter and cache too;
+    32.8e9 are 66 GB: two of 48 GB."""
+    words = ("--model", model, "--gpu", gpu, "--concurrency", "1", "--solver", "analytic", "--json")
+    assert run(["predict", "--steps", "2", *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["profile"] == f"{model} on {tp}x {gpu}"
+    assert any(f"tp {tp}: the fewest {gpu} that hold {model}" in n for n in document["notes"])
+
+
+def test_a_model_that_fits_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "kimi-k2.5", "--gpu", "rtx-4090", "--gpu-count", "8")
+    assert run(["predict", "--steps", "2", *words]) == 2
+    assert "does not fit on up to 8 x rtx-4090" in capsys.readouterr().err
+
+
+def test_a_timeline_of_a_server_that_nobody_has_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["timeline", *ASK, "--rounds", "2", "--concurrency", "2"]) == 0
+    assert "llama-3.1-8b on 1x h100-sxm: simulated rounds" in capsys.readouterr().out
+
+
 @pytest.fixture
 def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)

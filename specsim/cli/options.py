@@ -192,7 +192,10 @@ class Drafting:
         "K", "Branches per step; 1 is a chain.", whole(), names="--topk --speculative-eagle-topk"
     )
     num_steps: int | None = option(
-        "S", "Depth of the draft.", whole(), names="--steps --speculative-num-steps"
+        "S",
+        "Depth of the draft.",
+        whole(),
+        names="--steps --speculative-num-steps --num-speculative-tokens",
     )
     num_draft_tokens: int | None = option(
         "N",
@@ -306,10 +309,12 @@ class Described:
     model: str | None = file("Without a profile: library id, config.json or TOML file.", "ID|FILE")
     gpu: str | None = file("Its GPUs: library id or TOML file.", "ID|FILE")
     gpu_count: int | None = option("N", "GPUs. Default: --tp.", whole(1))
-    tp: int | None = option("N", "Tensor-parallel GPUs.", whole(1))
+    tp: int | None = option("N", "Tensor-parallel GPUs. Default: the fewest that fit.", whole(1))
     link: str | None = file("Link between the GPUs: library id or TOML file.", "ID|FILE")
     allreduce: str | None = option("A", "nccl, custom, fused or symmetric.")
-    quantisation: str | None = option("Q", "Weight format, e.g. fp8.")
+    quantisation: str | None = option(
+        "Q", "Weight format, e.g. fp8.", names="--quantisation --quantization"
+    )
     draft: str | None = file("Drafter: library id or TOML file.", "ID|FILE")
     setup: str | None = file("Instead of all these: a setup.toml.")
     engine: str | None = option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Server, command, file, option
+from specsim.cli.options import AnyServer, command, file, option
 from specsim.cli.readers import whole
 from specsim.errors import InputError
 
@@ -36,8 +36,8 @@ class Options(opt.Lengths):
     trace: str | None = file("Write a Chrome trace for Perfetto.")
 
 
-@command("timeline", Server, opt.Asked, Options)
-def timeline_command(server: Server, asked: opt.Asked, how: Options) -> None:
+@command("timeline", AnyServer, opt.Asked, Options)
+def timeline_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """Show the phases of simulated rounds on CPU, GPU and link, sequential beside overlap.
 
     Of one setting (S,K,N: steps, topk, draft tokens), or of what runs today. --scheduler
@@ -49,7 +49,7 @@ def timeline_command(server: Server, asked: opt.Asked, how: Options) -> None:
 
     output.check_plot(how.plot)
     output.check_file("--trace", how.trace)
-    profile, notes = server.load()
+    profile, notes = server.load(asked)
     setting = _setting(profile, asked, how.words)
     workload = how.workload(profile.setup.workload)
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specsim.calibrate.log_setup import Known, Stated, build_setup
 from specsim.cli.options import AnyServer, Drafting, filled
 from specsim.engine import engine_named
+from specsim.errors import InputError
 from specsim.profile.uncalibrated import uncalibrated_profile
-from specsim.server import read_setup
-from specsim.setting import SpecSetting
+from specsim.server import Setup, read_setup
+from specsim.server.system import assemble
+from specsim.setting import SpecSetting, parse_algorithm
 
 if TYPE_CHECKING:
     from specsim.cli.options import Loaded
+
+SPLITS = (1, 2, 4, 8, 16)
+"""Tensor-parallel sizes that are tried where none is said."""
 
 
 def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
@@ -27,9 +34,9 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
             assumed = f"engine {engine.name} {version}, assumed"
             notes.append(f"{assumed}; --engine and --engine-version say")
         algorithm = None if asked is None else asked.algorithm
-        known = Known(engine=engine.name, version=version)
-        setup = build_setup(known, filled(Stated, server, algorithm=algorithm), (), drafts=True)
-        notes += known.notes
+        stated = filled(Stated, server, algorithm=algorithm)
+        setup, more = _built(stated, Known(engine=engine.name, version=version))
+        notes += more
     if server.accept_length is None:
         notes.append("accept length is the prior of such drafters; --assume-accept-length says")
     name = server.setup or f"{server.model} on {setup.hardware.gpu_count}x {server.gpu}"
@@ -38,3 +45,25 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
         numbers = (asked.topk, asked.num_steps, asked.num_draft_tokens)
         setting = SpecSetting.of(*numbers, asked.algorithm or "EAGLE3")
     return uncalibrated_profile(setup, name, server.accept_length, setting), tuple(notes)
+
+
+def _built(stated: Stated, known: Known) -> tuple[Setup, list[str]]:
+    """Build the setup, on the fewest GPUs that hold the model and a request if --tp is not said."""
+    if stated.tp is not None or stated.model is None or stated.gpu is None:
+        return build_setup(known, stated, (), drafts=True), known.notes
+    sizes = [tp for tp in SPLITS if tp <= (stated.gpu_count or SPLITS[-1])]
+    for tp in sizes:
+        tried = replace(known, settings={}, notes=[])
+        setup = build_setup(tried, replace(stated, tp=tp), (), drafts=True)
+        with suppress(InputError):
+            system, work = assemble(setup), setup.workload
+            drafting = SpecSetting.of(1, 1, algorithm=parse_algorithm(stated.algorithm or "EAGLE3"))
+            pool = system.kv_pool_tokens(system.plan(drafting, what_if=True))
+            if pool >= work.input_len.mean + work.output_len.mean:
+                fits = f"tp {tp}: the fewest {stated.gpu} that hold {stated.model} and a drafter"
+                return setup, [*tried.notes, f"{fits}; --tp says"]
+    raise InputError(
+        f"--model {stated.model}",
+        f"does not fit on up to {sizes[-1]} x {stated.gpu}",
+        "give more GPUs with --tp, or a smaller --quantisation",
+    )

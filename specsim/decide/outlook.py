@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,13 +34,12 @@ import numpy as np
 from specsim.acceptance import accept_tables
 from specsim.analytic import solve
 from specsim.case import Case
-from specsim.cost.model import CostModel
+from specsim.cost.model import CostModel, cost_parameters
 from specsim.cost.rounds import RoundTime
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import SpecSetting
-from specsim.uncertainty import each
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Grid:
     """Settings by loads that are asked about."""
 
     plans: tuple[RunPlan, ...]
-    loads: tuple[Load, ...]  # of one kind
+    loads: tuple[Load, ...]  # of one kind, and of one context
     workload: Workload
     dataset: str | None = None  # whose acceptance; None is the profile's first
     temperature: float | None = None
@@ -100,11 +100,18 @@ class Grid:
         system = profile.system(coordinates)
         acceptance = profile.acceptance(self.dataset, self.temperature, coordinates)
         tables = accept_tables(acceptance, [plan.setting for plan in self.plans])
-        return system.cost, [
-            Case.of(system, plan, table, self.workload, load)
+        firsts = [
+            Case.of(system, plan, table, self.workload, self.loads[0])
             for plan, table in zip(self.plans, tables, strict=True)
-            for load in self.loads
         ]
+        return system.cost, [case.at(load) for case in firsts for load in self.loads]
+
+    def log_tps(self, profile: Profile, at: Floats) -> Floats:
+        """Return ln X of all cells, setting by setting, under each row of coordinates."""
+        flat = [case for row in at for case in self.cases(profile, row)[1]]
+        costs = [cost_parameters(profile.parameters, row) for row in at]
+        cost = self.cases(profile)[0].stacked(costs, len(flat) // len(at))
+        return np.log(solve(cost, flat, with_limit=False).output_tps).reshape(len(at), -1)
 
     def solve(self, profile: Profile, at: Floats | None = None, with_limit: bool = False) -> Cells:
         """Solve all cells in closed form; `with_limit` also finds out what binds each."""
@@ -190,11 +197,7 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
 
     `measured` are settings that the profile was fitted to, besides what runs today.
     """
-
-    def log_output(coordinates: Floats) -> Floats:
-        return grid.solve(profile, coordinates).log_tps.reshape(-1)
-
-    errors = profile.spread(each(log_output))
+    errors = profile.spread(partial(grid.log_tps, profile))
     jacobian = errors.jacobian.reshape(*grid.shape, -1)
     size = len(errors.covariance)
     covariance = np.zeros((size + 1, size + 1))
