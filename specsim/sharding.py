@@ -12,11 +12,24 @@ Conventions, the same for every field here:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from specsim.architecture import DraftArchitecture, DraftKind, ModelArchitecture
+from specsim.architecture import AttentionGroup, DraftArchitecture, DraftKind, ModelArchitecture
 from specsim.errors import InputError
 from specsim.quantisation import BF16_BYTES, Quantisation, kv_dtype_bytes, load_quantisation
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShare:
+    """One GPU's share of the layers of a group."""
+
+    group: AttentionGroup
+    bytes_per_entry: float  # of the cache
+    flops_per_entry: float  # for one query token
+    index_bytes_per_token: float  # of the context, whatever attention reads of it
+    index_flops_per_token: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +57,8 @@ class ShardedModel:
     flops_per_token: float  # in what dense_bytes holds
     head_flops_per_token: float
     expert_flops_per_token: float  # in its routed experts, all MoE layers
-    attention_flops_per_pair: float  # of a query token and a KV token, all layers
+    attention: tuple[AttentionShare, ...]
+    attention_flops_per_pair: float  # of a query token and an entry that it reads, all layers
     weight_bytes_total: float  # one copy of the model: the checkpoint's size
     weight_bytes_per_gpu: float  # memory for weights, embedding included
     dense_dtype: str  # number types that the GEMMs run in (`Gpu.compute`)
@@ -55,15 +69,28 @@ class ShardedModel:
         """GPUs that share one request's attention."""
         return self.tp // self.dp
 
-    def kv_read_bytes(self, context_len: float) -> float:
-        """Bytes that one query row's attention moves on one GPU at that context.
+    def attention_work(
+        self, context_len: Any, least: Callable[[Any, Any], Any] = min
+    ) -> tuple[Any, Any]:
+        """Bytes and FLOPs of one query row's attention on one GPU at that context (SPARSE).
 
-        Windowed layers read their window at most; a linear layer reads and writes its state.
+        Windowed layers read their window at most, sparse ones what their indexer picks, and the
+        indexer all of its keys; a linear layer reads and writes its state. `least` is the minimum
+        of two, for arrays numpy's.
         """
-        whole = self.model.kv_bytes_of_context(context_len, self.kv_dtype_bytes)
-        return whole / _kv_shards(self.model, self.attention_tp) / self.dp + (
-            2 * self.state_bytes_per_request
-        )
+        size, flops = 2 * self.state_bytes_per_request, 0.0
+        for share in self.attention:
+            entries = share.group.entries(context_len, least)
+            size += share.bytes_per_entry * entries
+            flops += share.flops_per_entry * entries
+            if share.index_bytes_per_token:
+                size += share.index_bytes_per_token * context_len
+                flops += share.index_flops_per_token * context_len
+        return size, flops
+
+    def kv_read_bytes(self, context_len: float) -> float:
+        """Bytes that one query row's attention moves on one GPU at that context."""
+        return float(self.attention_work(context_len)[0])
 
 
 def shard(
@@ -115,7 +142,7 @@ def shard(
     head = scale * model.head_params * scheme.head / tp
     embedding = 0.0 if model.tied_embeddings else head
     kv_size = kv_dtype_bytes(kv_dtype)
-    pairs = (model.layers - model.linear_layers) * _pair_flops(model)
+    shares = tuple(_share(group, tp, dp, kv_size) for group in model.attention_groups)
     return ShardedModel(
         model=model,
         quantisation=scheme.id,
@@ -128,8 +155,9 @@ def shard(
         experts=model.experts,
         experts_per_token=model.experts_per_token,
         head_bytes=head,
-        kv_bytes_per_token=(
-            model.kv_bytes_per_token(kv_size) / _kv_shards(model, attention_tp) / dp
+        kv_bytes_per_token=sum(
+            share.bytes_per_entry * share.group.entries_per_token + share.index_bytes_per_token
+            for share in shares
         ),
         kv_dtype_bytes=kv_size,
         state_bytes_per_request=model.linear_layers * model.linear_state_bytes / tp,
@@ -138,7 +166,8 @@ def shard(
         expert_flops_per_token=(
             2 * model.moe_layers * model.experts_per_token * model.expert_params / tp
         ),
-        attention_flops_per_pair=pairs / tp,
+        attention=shares,
+        attention_flops_per_pair=sum(share.flops_per_entry for share in shares),
         weight_bytes_total=scale * total,
         weight_bytes_per_gpu=(dense + model.moe_layers * model.experts * expert + head + embedding),
         dense_dtype=scheme.dense_dtype,
@@ -256,12 +285,13 @@ def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
             f"splits attention over {ranks} GPUs, and {model.id} has {model.heads} heads",
             f"use a divisor of {model.heads}",
         )
-    if model.attention == "gqa" and model.kv_heads % ranks and ranks % model.kv_heads:
-        raise InputError(
-            given,
-            f"neither divides nor is a multiple of the {model.kv_heads} KV heads of {model.id}",
-            "use another tp",
-        )
+    for heads in {group.cache_heads for group in model.attention_groups}:
+        if heads % ranks and ranks % heads:
+            raise InputError(
+                given,
+                f"neither divides nor is a multiple of the {heads} KV heads of {model.id}",
+                "use another tp",
+            )
     if ep > 1 and (not model.experts or model.experts % ep):
         raise InputError(
             f"ep {ep}", f"does not divide the {model.experts} experts of {model.id}", "use ep 1"
@@ -272,28 +302,27 @@ def _attention_on_gpu(model: ModelArchitecture, ranks: int) -> float:
     """Attention parameters on one of `ranks` GPUs, all layers.
 
     K and V projections have a copy on each rank once there are more ranks than KV heads; the down
-    projections of MLA are whole on every rank.
+    projections of MLA and indexers are whole on every rank.
     """
-    layer = model.attention_params
-    full = layer.split / ranks + layer.kv / min(ranks, model.kv_heads) + layer.replicated
-    linear = model.linear_layers * model.linear_params / ranks
-    return (model.layers - model.linear_layers) * full + linear
+    on_gpu = model.linear_layers * model.linear_params / ranks
+    for group in model.attention_groups:
+        layer = group.params
+        split = layer.split / ranks + layer.kv / min(ranks, group.cache_heads)
+        on_gpu += group.layers * (split + layer.replicated) + group.index_params
+    return on_gpu
 
 
-def _kv_shards(model: ModelArchitecture, ranks: int) -> int:
-    """Parts a token's KV falls into: one for MLA (every rank has all of it)."""
-    return 1 if model.attention == "mla" else min(ranks, model.kv_heads)
-
-
-def _pair_flops(model: ModelArchitecture) -> int:
-    """FLOPs of one layer for one query token and one KV token, all heads.
-
-    Scores and weighted sum, two FLOPs a number each. MLA works on the latent (absorbed
-    projections: scores over kv_lora_rank + rope numbers, the sum over kv_lora_rank).
-    """
-    if model.attention == "mla":
-        return 2 * model.heads * (2 * model.kv_lora_rank + model.qk_rope_head_dim)
-    return 4 * model.heads * model.head_dim
+def _share(group: AttentionGroup, tp: int, dp: int, kv_bytes: float) -> AttentionShare:
+    """Split a group: requests over dp, heads over the GPUs of a request, indexers not at all."""
+    parts = min(tp // dp, group.cache_heads)
+    index_flops = group.indexers * group.indexer.pair_flops if group.indexer else 0
+    return AttentionShare(
+        group,
+        group.layers * group.numbers * kv_bytes / parts / dp,
+        group.layers * group.pair_flops / tp,
+        group.index_bytes_per_token / dp,
+        index_flops * group.entries_per_token / dp,
+    )
 
 
 def _checkpoint_bytes(model: ModelArchitecture, scheme: Quantisation) -> float:

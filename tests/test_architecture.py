@@ -14,6 +14,7 @@ from specsim.architecture import (
     draft_names,
     load_draft,
     load_model,
+    model_from_table,
     model_names,
 )
 from specsim.errors import InputError, UnknownNameError
@@ -271,3 +272,135 @@ def test_active_never_exceeds_total_and_reaches_it_when_all_experts_are_taken(
     assert moe.active_params <= all_taken.active_params
     assert all_taken.active_params == moe.total_params - moe.head_params
     assert moe.moe_layers == layers
+
+
+# --- sparse and compressed attention, halves of layers
+
+V4_FLASH = {
+    "layers": 43,
+    "hidden": 4096,
+    "vocab": 129280,
+    "heads": 64,
+    "kv_heads": 1,
+    "head_dim": 512,
+    "q_lora_rank": 1024,
+    "o_lora_rank": 1024,
+    "o_groups": 8,
+    "shared_kv": True,
+    "experts": 256,
+    "experts_per_token": 6,
+    "shared_experts": 1,
+    "moe_inter": 2048,
+    "sliding_window": 128,
+    "index_topk": 512,
+    "index_heads": 64,
+    "index_head_dim": 128,
+    "compressed": [[2, 0], [21, 4], [20, 128]],
+}
+
+
+def test_sparse_attention_reads_what_the_indexer_picks() -> None:
+    """DeepSeek-V3.2: 2048 entries of each layer, and an 8-bit key of 128 and a scale per token."""
+    index = {"index_topk": 2048, "index_heads": 64, "index_head_dim": 128}
+    dense, sparse = (load_model("deepseek-v3"), model_from_table(v32(index), "v3.2"))
+    assert sparse.kv_bytes_of_context(1000) == dense.kv_bytes_of_context(1000) + 61 * 132 * 1000
+    far = sparse.kv_bytes_of_context(100_000)
+    assert far == 61 * (2048 * 576 * 2 + 132 * 100_000)
+    indexer = 1536 * 64 * 128 + 7168 * 128 + 7168 * 64
+    assert sparse.total_params - dense.total_params == 61 * indexer
+    # GLM-5.2: three layers of four read what another layer's indexer picked
+    shared = model_from_table(v32({**index, "index_shared_layers": 45}), "shared")
+    assert shared.total_params - dense.total_params == 16 * indexer
+    assert shared.kv_bytes_of_context(100_000) == 61 * 2048 * 576 * 2 + 16 * 132 * 100_000
+    # MiniMax-M3: the first layers are not sparse
+    first = model_from_table(v32({**index, "sparse_layers": 58}), "first")
+    assert first.kv_bytes_of_context(100_000) == pytest.approx(
+        58 / 61 * far + 3 * 576 * 2 * 100_000
+    )
+
+
+def v32(changes: dict[str, object]) -> dict[str, object]:
+    return {"same_as": "deepseek-v3", **changes}
+
+
+def test_compressed_attention_has_the_published_size() -> None:
+    """DeepSeek-V4-Flash: 284 B parameters, 13 B of them active, as its card says."""
+    model = model_from_table(V4_FLASH, "v4")
+    assert model.total_params / 1e9 == pytest.approx(284, rel=0.02)
+    assert model.active_params / 1e9 == pytest.approx(13, rel=0.02)
+    # an entry of 512 numbers for four tokens, or for 128, and 132 bytes of index for the former
+    per_token = 21 * (512 + 132) / 4 + 20 * 512 / 128
+    assert model.kv_bytes_per_token(1) == per_token
+    window = 43 * 128 * 512
+    far = window + 21 * (512 * 512 + 132 * 25_000) + 20 * 512 * 100_000 / 128
+    assert model.kv_bytes_of_context(100_000, 1) == far
+
+
+def test_layers_may_be_halves() -> None:
+    """Nemotron-3-Nano: 23 Mamba-2 layers, 23 of experts without a gate and 6 of attention."""
+    mamba = 2688 * (2 * 4096 + 2 * 8 * 128 + 64) + 4096 * 2688
+    table = {
+        "layers": 52,
+        "hidden": 2688,
+        "vocab": 131072,
+        "heads": 32,
+        "kv_heads": 2,
+        "head_dim": 128,
+        "ffn_matrices": 2,
+        "experts": 128,
+        "experts_per_token": 6,
+        "shared_inter": 3712,
+        "moe_inter": 1856,
+        "ffn_only_layers": 23,
+        "mixer_only_layers": 29,
+        "linear_layers": 23,
+        "linear_params": mamba,
+    }
+    model = model_from_table(table, "nano")
+    assert (model.full_layers, model.moe_layers, model.depth) == (6, 23, 26)
+    assert model.total_params / 1e9 == pytest.approx(31.6, rel=0.01)  # the model's card
+    assert model.kv_bytes_per_token() == 6 * 2 * 2 * 128 * 2
+
+
+def test_windowed_layers_may_be_shaped_otherwise() -> None:
+    """Gemma-4: full layers have fewer and wider heads, whose K and V are one projection."""
+    table = {
+        "layers": 6,
+        "hidden": 1024,
+        "vocab": 1000,
+        "heads": 16,
+        "kv_heads": 2,
+        "head_dim": 512,
+        "shared_kv": True,
+        "ffn_inter": 4096,
+        "sliding_window": 1024,
+        "sliding_layers": 5,
+        "sliding_heads": 16,
+        "sliding_kv_heads": 8,
+        "sliding_head_dim": 256,
+    }
+    full, sliding = model_from_table(table, "gemma").attention_groups
+    assert full.params.total == 1024 * 512 * (2 * 16 + 2)
+    assert sliding.params.total == 1024 * 256 * (2 * 16 + 2 * 8)
+    assert (full.numbers, sliding.numbers) == (2 * 2 * 512, 2 * 8 * 256)
+    assert sliding.entries(5000) == 1024
+    assert full.entries(5000) == 5000
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"compressed": [[2, 0]]}, "compressed"),
+        ({"compressed": [[43]]}, "compressed"),
+        ({"compressed": [3]}, "not a list"),
+        ({"index_heads": 0}, "index_heads"),
+        ({"sliding_window": 0}, "sliding_window"),
+        ({"o_groups": 0}, "o_groups"),
+        ({"ffn_only_layers": 44}, "layers"),
+    ],
+)
+def test_shapes_that_contradict_themselves_are_refused(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        model_from_table({**V4_FLASH, **changes}, "x")

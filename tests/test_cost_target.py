@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama, setup_of, with_prices
 
+from specsim.architecture import model_from_table
 from specsim.cost.allreduce import AllReduce
 from specsim.cost.forward import attention_s, target_time
 from specsim.cost.model import CostModel, active_experts, correction_factor, cost_values, roofline_s
 from specsim.errors import InputError
 from specsim.parameters import CORRECTION_KNOTS, COST
 from specsim.server.system import assemble
+from specsim.sharding import shard
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_moe.py"))
 
@@ -254,6 +256,21 @@ def test_a_sliding_window_bounds_what_attention_reads() -> None:
     whole = cost.target.kv_bytes_per_token * 100_000 / cost.bandwidth
     # 12 of 24 layers read everything, the others 128 tokens of 100,000
     assert long == pytest.approx(whole / 2, rel=0.01)
+
+
+def test_sparse_attention_stops_growing_but_for_its_index() -> None:
+    """DeepSeek-V3.2 reads 2048 entries; the keys of its indexer are an eighth of a dense cache."""
+    dense = assemble(setup_of("deepseek-v3", "h200-sxm", tp=8, link="nvlink4")).cost
+    index = {"index_topk": 2048, "index_heads": 64, "index_head_dim": 128}
+    table = {"same_as": "deepseek-v3", **index}
+    sparse = replace(dense, target=shard(model_from_table(table, "v3.2"), tp=8))
+    near, far = 50_000.0, 100_000.0
+    read = sparse.target.kv_read_bytes
+    assert read(far) - read(near) == 61 * 132 * 50_000
+    whole = float(attention_s(dense, 1, 1, far))
+    assert float(attention_s(sparse, 1, 1, 2000)) > float(attention_s(dense, 1, 1, 2000))
+    # the indexer's products are whole on every rank, so it grows by more than its bytes
+    assert 0.1 * whole < float(attention_s(sparse, 1, 1, far)) < 0.25 * whole
 
 
 # --- graphs

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from specsim.architecture.model import MLA, ModelArchitecture, load_model, model_names
+from specsim.architecture.loading import load_model, model_names
+from specsim.architecture.model import MLA, ModelArchitecture
 from specsim.errors import InputError, UnknownNameError
 from specsim.library import Kind, Table, look_up, read_library, read_table
 from specsim.uncertainty import ORDER
@@ -165,6 +166,11 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
         mtp_layers=0,
         sliding_layers=0,
         linear_layers=0,
+        ffn_only_layers=0,
+        mixer_only_layers=0,
+        sparse_layers=0,
+        index_shared_layers=0,
+        compressed=((1, 0),) if target.compressed else (),
         source=f"one layer of {target.id}: {target.source}",
     )
     return DraftArchitecture(

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from specsim.architecture.attention import AttentionGroup, AttentionParams, Indexer
 from specsim.errors import InputError
-from specsim.library import Kind, Table, look_up, positive, read_library, read_table
+from specsim.library import positive
 from specsim.quantisation import load_quantisation
-from specsim.uncertainty import ORDER, Evidence
+from specsim.uncertainty import Evidence
 
 Attention = Literal["gqa", "mla"]
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionParams:
-    """Parameters of one attention layer by how tensor parallelism treats them."""
-
-    split: int  # divided by the TP degree (by heads)
-    kv: int  # K and V projections of grouped-query attention: divided by min(TP, kv_heads)
-    replicated: int  # whole on every rank: the down projections of MLA
-
-    @property
-    def total(self) -> int:
-        """Parameters of the layer."""
-        return self.split + self.kv + self.replicated
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchitecture:
-    """Shape of a decoder-only transformer with gated (three-matrix) FFNs.
+    """Shape of a decoder-only model: attention or linear layers, FFNs or experts.
 
     Raises
     ------
@@ -49,20 +35,40 @@ class ModelArchitecture:
     head_dim: int
     dense_layers: int  # layers with a dense FFN (all of them without experts)
     ffn_inter: int = 0  # width of the FFN in the dense layers
-    q_lora_rank: int = 0  # MLA, as the four below; 0: queries are projected in one go
-    kv_lora_rank: int = 0
+    ffn_matrices: int = 3  # gate, up and down; 2 without a gate
+    ffn_only_layers: int = 0  # layers that are an FFN or experts alone, where mixers are layers too
+    mixer_only_layers: int = 0  # layers that are attention or a linear layer alone
+    q_lora_rank: int = 0  # 0: queries are projected in one go
+    kv_lora_rank: int = 0  # MLA, as the next two
     qk_nope_head_dim: int = 0
     qk_rope_head_dim: int = 0
-    v_head_dim: int = 0
+    v_head_dim: int = 0  # 0: as head_dim
+    o_lora_rank: int = 0  # the output is projected in two goes: `o_groups` parts to this rank each
+    o_groups: int = 0
+    shared_kv: bool = False  # whether one projection gives both K and V of full attention
     experts: int = 0  # routed, per MoE layer
     experts_per_token: int = 0
     shared_experts: int = 0  # that every token takes
+    shared_inter: int = 0  # width of them all; 0: shared_experts * moe_inter
     moe_inter: int = 0  # width of one expert
+    expert_hidden: int = 0  # what routed experts read, a projection before and after; 0: hidden
     tied_embeddings: bool = False  # whether the LM head is the embedding matrix
     native_quantisation: str = "bf16"  # scheme in which it is published
     mtp_layers: int = 0  # multi-token prediction, not counted in any total here
     sliding_window: int = 0  # tokens
     sliding_layers: int = 0  # layers that have that window
+    sliding_heads: int = 0  # where they differ from the full layers, as the next three
+    sliding_kv_heads: int = 0
+    sliding_head_dim: int = 0
+    sliding_v_head_dim: int = 0
+    index_topk: int = 0  # most entries that sparse attention reads
+    index_heads: int = 0
+    index_head_dim: int = 0
+    sparse_layers: int = 0  # full layers that are sparse; 0: all, where index_topk is given
+    index_shared_layers: int = 0  # of them, those that read what another layer's indexer picked
+    # (layers, tokens per entry) of layers that read their window and compressed entries; 0 tokens:
+    # the window alone; those with the fewest tokens per entry have the indexer
+    compressed: tuple[tuple[int, int], ...] = ()
     linear_layers: int = 0  # linear attention: no KV cache
     linear_params: int = 0  # of one such layer
     linear_state_bytes: int = 0  # its state per request
@@ -77,7 +83,7 @@ class ModelArchitecture:
         load_quantisation(self.native_quantisation)
         for key in _needed(self):
             positive(f"model {self.id}: {key}", getattr(self, key))
-        for key in _COUNTS:
+        for key in COUNTS:
             if getattr(self, key) < 0:
                 self._refuse(key, "is negative", "use 0 for none")
         if self.heads % self.kv_heads:
@@ -86,8 +92,14 @@ class ModelArchitecture:
             self._refuse("experts_per_token", f"exceed {self.experts} experts", "check both")
         if self.dense_layers > self.layers or (not self.experts and self.moe_layers):
             self._refuse("dense_layers", f"do not fit {self.layers} layers", "check both")
-        if self.sliding_layers + self.linear_layers > self.layers:
+        if self.full_layers < 0 or self.moe_layers < 0:
             self._refuse("sliding_layers", f"exceed the {self.layers} layers", "check both")
+        if self.sliding_heads % (self.sliding_kv_heads or 1):
+            self._refuse("sliding_kv_heads", f"do not divide {self.sliding_heads}", "check both")
+        if self.sparse_layers > self.full_layers or self.index_shared_layers >= self.layers:
+            self._refuse("sparse_layers", f"exceed {self.full_layers} full layers", "check both")
+        if self.compressed and sum(n for n, _ in self.compressed) != self.full_layers:
+            self._refuse("compressed", f"is not of {self.full_layers} layers", "check both")
 
     def _refuse(self, key: str, reason: str, remedy: str) -> None:
         raise InputError(f"model {self.id}: {key} = {getattr(self, key)}", reason, remedy)
@@ -95,11 +107,22 @@ class ModelArchitecture:
     @property
     def moe_layers(self) -> int:
         """Layers with routed experts."""
-        return self.layers - self.dense_layers
+        return self.layers - self.dense_layers - self.mixer_only_layers
+
+    @property
+    def full_layers(self) -> int:
+        """Attention layers without a window; those that compress or pick what they read count."""
+        mixers = self.layers - self.ffn_only_layers
+        return mixers - self.sliding_layers - self.linear_layers
+
+    @property
+    def depth(self) -> float:
+        """Layers of a mixer and an FFN each: a layer that is one of them counts half."""
+        return self.layers - (self.ffn_only_layers + self.mixer_only_layers) / 2
 
     @property
     def attention_params(self) -> AttentionParams:
-        """Parameters of one full-attention layer.
+        """Parameters of one full-attention layer, without an indexer.
 
         GQA: q and o are hidden x heads x head_dim, k and v hidden x kv_heads x head_dim.
         MLA (DeepSeek-V2, arXiv 2405.04434, section 2.1): down projections of q and kv, then up
@@ -107,37 +130,132 @@ class ModelArchitecture:
         """
         width = self.qkv_inputs * self.hidden
         if self.attention == "gqa":
-            inner = self.heads * self.head_dim
-            query = inner * width * (2 if self.query_gate else 1)
-            return AttentionParams(
-                query + inner * self.hidden, 2 * self.kv_heads * self.head_dim * width, 0
-            )
+            return self._grouped_query(self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
         query_inner = self.heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         up_kv = self.kv_lora_rank * self.heads * (self.qk_nope_head_dim + self.v_head_dim)
-        out = self.heads * self.v_head_dim * self.hidden
+        out = self.heads * self.v_head_dim * self.hidden * (2 if self.query_gate else 1)
         down = width * (self.q_lora_rank + self.kv_lora_rank + self.qk_rope_head_dim)
         return AttentionParams(query_inner * (self.q_lora_rank or width) + up_kv + out, 0, down)
+
+    def _grouped_query(self, heads: int, kv_heads: int, dim: int, v_dim: int) -> AttentionParams:
+        width = self.qkv_inputs * self.hidden
+        query = heads * dim * (self.q_lora_rank or width) * (2 if self.query_gate else 1)
+        value = v_dim or dim
+        rank = self.o_lora_rank
+        out = heads * value * (rank or self.hidden) + self.o_groups * rank * self.hidden
+        kv = kv_heads * (dim if self.shared_kv else dim + value) * width
+        return AttentionParams(query + out, kv, width * self.q_lora_rank)
+
+    @property
+    def attention_groups(self) -> tuple[AttentionGroup, ...]:
+        """Attention layers by what they cache and read."""
+        full = self._full_group(self.full_layers)
+        if self.compressed:
+            groups = [self._compressed_group(*pair) for pair in self.compressed]
+        elif self.index_topk:
+            sparse = self.sparse_layers or self.full_layers
+            own = sparse - min(self.index_shared_layers, sparse)
+            picks = replace(full, topk=self.index_topk, indexer=self._indexer(), indexers=own)
+            whole = replace(full, layers=self.full_layers - sparse)
+            groups = [replace(picks, layers=sparse), whole]
+        else:
+            groups = [full]
+        return tuple(group for group in (*groups, self._sliding_group()) if group.layers)
+
+    def _full_group(self, layers: int) -> AttentionGroup:
+        params = self.attention_params
+        if self.attention == "gqa":
+            return self._group(layers, self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
+        # on the latent (absorbed projections): scores over latent and rotary key, sum over latent
+        numbers = self.kv_lora_rank + self.qk_rope_head_dim
+        flops = 2 * self.heads * (numbers + self.kv_lora_rank)
+        return AttentionGroup(
+            layers=layers, params=params, cache_heads=1, numbers=numbers, pair_flops=flops
+        )
+
+    def _group(
+        self, layers: int, heads: int, kv_heads: int, dim: int, v_dim: int
+    ) -> AttentionGroup:
+        """Return grouped-query layers: scores and weighted sum take two FLOPs a number each."""
+        both = dim + (v_dim or dim)
+        return AttentionGroup(
+            layers=layers,
+            params=self._grouped_query(heads, kv_heads, dim, v_dim),
+            cache_heads=kv_heads,
+            numbers=kv_heads * both,
+            pair_flops=2 * heads * both,
+        )
+
+    def _sliding_group(self) -> AttentionGroup:
+        """Return the windowed layers; K and V are two projections there, whatever full ones do."""
+        if not self.sliding_layers or self.attention == "mla":
+            group = self._full_group(self.sliding_layers)
+        else:
+            group = replace(self, shared_kv=False)._group(
+                self.sliding_layers,
+                self.sliding_heads or self.heads,
+                self.sliding_kv_heads or self.kv_heads,
+                self.sliding_head_dim or self.head_dim,
+                self.sliding_v_head_dim or self.v_head_dim,
+            )
+        return replace(group, window=self.sliding_window)
+
+    def _compressed_group(self, layers: int, tokens: int) -> AttentionGroup:
+        """Return layers that cache one entry of `tokens` tokens, K and V in one (DeepSeek-V4).
+
+        The compressor has two matrices hidden x head_dim; overlapping entries, which are those
+        that an indexer picks from, take two of each (and the indexer has a compressor as well).
+        """
+        picks = self.index_topk > 0 and tokens == min(n for _, n in self.compressed if n)
+        group = self._full_group(layers)
+        compressor = 2 * self.hidden * (2 if picks else 1) if tokens else 0
+        params = group.params
+        whole = params.kv + params.replicated + compressor * self.head_dim
+        indexer = self._indexer(compressor) if picks else None
+        return replace(
+            group,
+            params=AttentionParams(params.split, 0, whole),
+            cache_heads=1,
+            numbers=self.kv_heads * self.head_dim,
+            window=self.sliding_window,
+            ratio=tokens or math.inf,
+            topk=self.index_topk if picks else math.inf,
+            indexer=indexer,
+            indexers=layers if picks else 0,
+        )
+
+    def _indexer(self, compressor: int = 0) -> Indexer:
+        """Return the indexer: queries by heads, one key, a weight per head (DeepSeek-V3.2)."""
+        query = (self.q_lora_rank or self.hidden) * self.index_heads * self.index_head_dim
+        key = (compressor or self.hidden) * self.index_head_dim
+        params = query + key + self.hidden * self.index_heads
+        return Indexer(heads=self.index_heads, head_dim=self.index_head_dim, params=params)
 
     @property
     def expert_params(self) -> int:
         """Parameters of one routed expert."""
-        return 3 * self.hidden * self.moe_inter
+        return self.ffn_matrices * (self.expert_hidden or self.hidden) * self.moe_inter
+
+    @property
+    def shared_width(self) -> int:
+        """Width of the experts that every token takes, together."""
+        return self.shared_inter or self.shared_experts * self.moe_inter
 
     @property
     def ffn_params(self) -> int:
-        """Parameters of the dense FFNs (gate, up and down) and the shared experts, all layers."""
-        shared = self.shared_experts * self.expert_params
-        return self.dense_layers * 3 * self.hidden * self.ffn_inter + self.moe_layers * shared
+        """Parameters of the dense FFNs and the shared experts, all layers."""
+        widths = self.dense_layers * self.ffn_inter + self.moe_layers * self.shared_width
+        return self.ffn_matrices * self.hidden * widths
 
     @property
     def router_params(self) -> int:
-        """Parameters of one MoE layer's router."""
-        return self.hidden * self.experts
+        """Parameters of one MoE layer's router, and of the projections around narrower experts."""
+        return self.hidden * (self.experts + 2 * self.expert_hidden)
 
     @property
     def norm_params(self) -> int:
-        """Parameters of all norms: two per layer and a last one."""
-        return (2 * self.layers + 1) * self.hidden
+        """Parameters of all norms: one before each mixer and FFN, and a last one."""
+        return (int(2 * self.depth) + 1) * self.hidden
 
     @property
     def head_params(self) -> int:
@@ -147,9 +265,8 @@ class ModelArchitecture:
     @property
     def dense_params(self) -> int:
         """Parameters that every token passes, the head left out."""
-        full = self.layers - self.linear_layers
         return (
-            full * self.attention_params.total
+            sum(group.total_params for group in self.attention_groups)
             + self.linear_layers * self.linear_params
             + self.ffn_params
             + self.moe_layers * self.router_params
@@ -160,6 +277,7 @@ class ModelArchitecture:
     def total_params(self) -> int:
         """All parameters; a tied embedding counts once; vision tower and MTP do not count.
 
+        >>> from specsim.architecture import load_model
         >>> round(load_model("kimi-k2.5").total_params / 1e9, 1)
         1026.4
         """
@@ -171,51 +289,44 @@ class ModelArchitecture:
     def active_params(self) -> int:
         """Parameters that one token is multiplied with, head included.
 
+        >>> from specsim.architecture import load_model
         >>> round(load_model("kimi-k2.5").active_params / 1e9, 1)
         31.7
         """
         routed = self.moe_layers * self.experts_per_token * self.expert_params
         return self.dense_params + routed + self.head_params
 
-    @property
-    def kv_numbers_per_layer(self) -> int:
-        """Numbers that one token leaves in one layer's KV cache.
-
-        GQA: K and V of every KV head. MLA: the latent and the rotary key, once for all heads.
-        """
-        if self.attention == "mla":
-            return self.kv_lora_rank + self.qk_rope_head_dim
-        return 2 * self.kv_heads * self.head_dim
-
     def kv_bytes_per_token(self, kv_dtype_bytes: float = 2.0) -> float:
         """KV bytes of one token over all layers, one copy; windows are not applied.
 
+        >>> from specsim.architecture import load_model
         >>> load_model("kimi-k2.5").kv_bytes_per_token()
         70272.0
         """
-        return self.kv_bytes_of_context(1.0, kv_dtype_bytes)
+        return sum(
+            group.layers * group.numbers * kv_dtype_bytes * group.entries_per_token
+            + group.index_bytes_per_token
+            for group in self.attention_groups
+        )
 
     def kv_bytes_of_context(self, context_len: float, kv_dtype_bytes: float = 2.0) -> float:
         """KV bytes that attention reads for one request: windowed layers stop at their window."""
-        full = self.layers - self.linear_layers - self.sliding_layers
-        windowed = self.sliding_layers * min(context_len, self.sliding_window)
-        return (full * context_len + windowed) * self.kv_numbers_per_layer * kv_dtype_bytes
+        return sum(
+            group.layers * group.numbers * kv_dtype_bytes * float(group.entries(context_len))
+            + group.index_bytes_per_token * context_len
+            for group in self.attention_groups
+        )
 
 
-_COUNTS = (
+COUNTS = (
     *("ffn_inter", "experts", "experts_per_token", "shared_experts", "moe_inter", "dense_layers"),
-    *("mtp_layers", "sliding_window", "sliding_layers"),
+    *("ffn_matrices", "ffn_only_layers", "mixer_only_layers", "shared_inter", "expert_hidden"),
+    *("o_lora_rank", "o_groups", "mtp_layers", "sliding_window", "sliding_layers"),
+    *("sliding_heads", "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim"),
+    *("index_topk", "index_heads", "index_head_dim", "sparse_layers", "index_shared_layers"),
     *("linear_layers", "linear_params", "linear_state_bytes", "q_lora_rank"),
 )
 MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_REQUIRED = ("layers", "hidden", "vocab", "heads")
-_KEYS: Mapping[str, Kind] = {
-    **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *MLA, *_COUNTS), int),
-    **dict.fromkeys(("tied_embeddings", "query_gate"), bool),
-    **dict.fromkeys(("attention", "native_quantisation", "source"), str),
-    "evidence": ORDER,
-    "aliases": list,
-}
 
 
 def _needed(model: ModelArchitecture) -> list[str]:
@@ -227,73 +338,12 @@ def _needed(model: ModelArchitecture) -> list[str]:
         needed.append("ffn_inter")
     if model.experts:
         needed += ["experts_per_token", "moe_inter"]
-    if model.sliding_layers:
+    if model.sliding_layers or model.compressed:
         needed.append("sliding_window")
+    if model.index_topk:
+        needed += ["index_heads", "index_head_dim"]
+    if model.o_lora_rank:
+        needed.append("o_groups")
     if model.linear_layers:
         needed.append("linear_params")
     return needed
-
-
-def model_names() -> tuple[str, ...]:
-    """Ids of the models in the library."""
-    return tuple(sorted(read_library("models")))
-
-
-def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
-    """Return a model.
-
-    Parameters
-    ----------
-    name
-        A library id or Hugging Face name in any case, the path of a TOML file with the keys of a
-        library entry, or that of a config.json or its folder.
-    quantisation
-        Scheme of the weights, where a config's `quantization_config` is not to be read.
-
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest id.
-    FormatError, InputError
-        If the file cannot be read, or does not describe a model that can be priced.
-
-    Examples
-    --------
-    >>> load_model("meta-llama/Llama-3.1-8B-Instruct").id
-    'llama-3.1-8b'
-    """
-    if name.endswith(".json") or ("/" in name and Path(name, "config.json").is_file()):
-        from specsim.architecture.hf_config import table_of_config  # the library needs none
-
-        id, config = table_of_config(name, quantisation)
-        return model_from_table(config, id)
-    remedy = "give the path of its config.json, or of a TOML table"
-    id, table = look_up("models", name, remedy)
-    return model_from_table(table, id)
-
-
-def model_from_table(table: Table, id: str) -> ModelArchitecture:
-    """Build a model from a table of the library's form.
-
-    `same_as` names a library entry whose fields hold where this table is silent.
-    """
-    where = f"model {id}"
-    values = read_table(where, _inherit(table), _KEYS, _REQUIRED)
-    values.pop("aliases", None)
-    attention = "mla" if "kv_lora_rank" in values else "gqa"
-    if values.setdefault("attention", attention) != attention:
-        raise InputError(where, "attention contradicts the MLA ranks", "drop `attention`")
-    values.setdefault("kv_heads", values["heads"])
-    mla_dim = values.get("qk_nope_head_dim", 0) + values.get("qk_rope_head_dim", 0)
-    values.setdefault("head_dim", mla_dim or values["hidden"] // max(1, values["heads"]))
-    values.setdefault("dense_layers", 0 if values.get("experts") else values["layers"])
-    return ModelArchitecture(id=id, **values)
-
-
-def _inherit(table: Table) -> Table:
-    """Resolve `same_as`, which may lead to an entry that has one itself."""
-    base = table.get("same_as")
-    if base is None:
-        return table
-    _, shape = look_up("models", str(base), "write the shape out")
-    return {**_inherit(shape), **{k: v for k, v in table.items() if k != "same_as"}}

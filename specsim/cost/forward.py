@@ -77,26 +77,15 @@ def attention_s(
     b, n = np.asarray(batch, np.float64), np.asarray(width, np.float64)
     kv = np.asarray(context_tokens, np.float64)
     context = kv / np.where(b > 0, b, 1.0)
-    per_request = _kv_read_bytes(cost, context)
+    per_request, flops = target.attention_work(context, np.minimum)
     reads = 1.0 + (n - 1.0) * p["kv_reads"]
     rows_to_fill = p["attention_fill"] * np.where(n > 1, p["verify_fill"], 1.0)
     fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
     memory = b * per_request * reads * fill * p["attention"] / cost.bandwidth
     share = CPU_ATTENTION_EFFICIENCY if cost.gpu.is_cpu else ATTENTION_EFFICIENCY
     rate = cost.flops("bf16") * share
-    own = cost.operation_s(memory, target.attention_flops_per_pair * kv * n / rate)
+    own = cost.operation_s(memory, flops * b * n / rate)
     return own * cost.walked(b)
-
-
-def _kv_read_bytes(cost: CostModel, context: Floats) -> Floats:
-    """Bytes one query row's attention moves at that context; windows and states included."""
-    target = cost.target
-    model = target.model
-    linear = target.kv_bytes_per_token * context
-    if not model.sliding_window and not model.linear_layers:
-        return linear
-    points = np.array([target.kv_read_bytes(x) for x in context.ravel().tolist()])
-    return points.reshape(context.shape)
 
 
 def target_time(
@@ -137,7 +126,7 @@ def target_time(
         target.head_flops_per_token * tokens / cost.flops(target.dense_dtype),
         several,
     )
-    layers = target.model.layers
+    layers = target.model.depth
     fixed = cost.layers_s + PER_REQUEST_S * p["per_request"] * b
     attention = attention_s(cost, b, n, context_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)

@@ -133,7 +133,7 @@ class CostModel:
     @property
     def layers_s(self) -> float | Floats:
         """What the target's layers cost besides bytes and tokens, seconds."""
-        layers, moe = self.target.model.layers, self.target.moe_layers
+        layers, moe = self.target.model.depth, self.target.moe_layers
         floor = (layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S
         return floor * self.parameters["target_fixed"]
 
@@ -172,7 +172,7 @@ class CostModel:
         extra = MATRIX_READS * self.parameters["matrix"] * np.asarray(memory_s) * share
         return operation + extra
 
-    def allreduce_s(self, tokens: ArrayLike, hidden: int, layers: int) -> Floats:
+    def allreduce_s(self, tokens: ArrayLike, hidden: int, layers: float) -> Floats:
         """Two all-reduces of tokens x hidden activations per layer, seconds (ALLREDUCE)."""
         size = np.asarray(tokens, np.float64) * hidden * ACTIVATION_BYTES
         once = self.allreduce.time_s(

@@ -163,12 +163,12 @@ def prefill_s(
         0.0 if mixed else target.dense_bytes / cost.bandwidth
     ) + target.moe_layers * touched * target.expert_bytes / cost.bandwidth
     flops = target.flops_per_token * t / rate + target.expert_flops_per_token * t / expert_rate
-    pairs = t * np.asarray(context, np.float64)
-    attention = target.attention_flops_per_pair * pairs / rate
+    _, per_token = target.attention_work(np.asarray(context, np.float64), np.minimum)
+    attention = per_token * t / rate
     seconds = (
         cost.product_s(weights, flops, more_than_one(t))
         + attention
-        + cost.allreduce_s(t, target.model.hidden, target.model.layers)
+        + cost.allreduce_s(t, target.model.hidden, target.model.depth)
     )
     if not mixed:
         seconds = seconds + cost.layers_s + host_s(cost, 1.0)

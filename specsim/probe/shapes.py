@@ -125,6 +125,13 @@ class StackShape:
         return sum(map(prod, self.around.values()))
 
 
+_NOT_BUILT = (
+    *("linear_layers", "index_topk", "compressed", "expert_hidden", "shared_kv", "ffn_only_layers"),
+    *("sliding_heads", "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim"),
+)
+"""Fields of a model that ask for layers which the probe does not have."""
+
+
 def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     """Return the matrices of one of `tp` GPUs.
 
@@ -140,10 +147,10 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     >>> layers.whole, round(layers.shape.params / 1e6)
     (32, 218)
     """
-    if model.linear_layers:
+    if model.ffn_matrices != 3 or any(getattr(model, key) for key in _NOT_BUILT):
         raise InputError(
             f"model {model.id}",
-            "has linear-attention layers, which the probe cannot build",
+            "has layers that the probe cannot build: linear, sparse, without a gate or of two kinds",
             "probe a model with full attention; bandwidth and GEMM rate hold for this one too",
         )
     _check(model, tp)
@@ -151,7 +158,7 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     dense = replace(plain, ffn=_split(model.ffn_inter, tp))
     moe = replace(
         plain,
-        ffn=_split(model.shared_experts * model.moe_inter, tp),
+        ffn=_split(model.shared_width, tp),
         experts=model.experts,
         experts_per_token=model.experts_per_token,
         expert_ffn=_split(model.moe_inter, tp),

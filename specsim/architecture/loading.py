@@ -1,0 +1,94 @@
+"""Models by name: library entries, TOML tables and config.json files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from specsim.architecture.model import COUNTS, MLA, ModelArchitecture
+from specsim.errors import InputError
+from specsim.library import Kind, Table, checked, look_up, read_library, read_table
+from specsim.uncertainty import ORDER
+
+_REQUIRED = ("layers", "hidden", "vocab", "heads")
+_KEYS: Mapping[str, Kind] = {
+    **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *MLA, *COUNTS), int),
+    **dict.fromkeys(("tied_embeddings", "query_gate", "shared_kv"), bool),
+    **dict.fromkeys(("attention", "native_quantisation", "source"), str),
+    "evidence": ORDER,
+    **dict.fromkeys(("compressed", "aliases"), list),
+}
+
+
+def model_names() -> tuple[str, ...]:
+    """Ids of the models in the library."""
+    return tuple(sorted(read_library("models")))
+
+
+def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
+    """Return a model.
+
+    Parameters
+    ----------
+    name
+        A library id or Hugging Face name in any case, the path of a TOML file with the keys of a
+        library entry, or that of a config.json or its folder.
+    quantisation
+        Scheme of the weights, where a config's `quantization_config` is not to be read.
+
+    Raises
+    ------
+    UnknownNameError
+        Names the nearest id.
+    FormatError, InputError
+        If the file cannot be read, or does not describe a model that can be priced.
+
+    Examples
+    --------
+    >>> load_model("meta-llama/Llama-3.1-8B-Instruct").id
+    'llama-3.1-8b'
+    """
+    if name.endswith(".json") or ("/" in name and Path(name, "config.json").is_file()):
+        from specsim.architecture.hf_config import table_of_config  # the library needs none
+
+        id, config = table_of_config(name, quantisation)
+        return model_from_table(config, id)
+    remedy = "give the path of its config.json, or of a TOML table"
+    id, table = look_up("models", name, remedy)
+    return model_from_table(table, id)
+
+
+def model_from_table(table: Table, id: str) -> ModelArchitecture:
+    """Build a model from a table of the library's form.
+
+    `same_as` names a library entry whose fields hold where this table is silent.
+    """
+    where = f"model {id}"
+    values = read_table(where, _inherit(table), _KEYS, _REQUIRED)
+    values.pop("aliases", None)
+    attention = "mla" if "kv_lora_rank" in values else "gqa"
+    if values.setdefault("attention", attention) != attention:
+        raise InputError(where, "attention contradicts the MLA ranks", "drop `attention`")
+    values.setdefault("kv_heads", values["heads"])
+    mla_dim = values.get("qk_nope_head_dim", 0) + values.get("qk_rope_head_dim", 0)
+    values.setdefault("head_dim", mla_dim or values["hidden"] // max(1, values["heads"]))
+    values.setdefault("dense_layers", 0 if values.get("experts") else values["layers"])
+    values["compressed"] = tuple(_pair(where, pair) for pair in values.get("compressed", ()))
+    return ModelArchitecture(id=id, **values)
+
+
+def _pair(where: str, pair: object) -> tuple[int, int]:
+    """Return one entry of `compressed`."""
+    numbers = [checked(f"{where}: compressed", n, int) for n in checked(where, pair, list)]
+    if len(numbers) != 2 or min(numbers) < 0:
+        raise InputError(f"{where}: compressed", "is not of (layers, tokens)", "write [[20, 4]]")
+    return numbers[0], numbers[1]
+
+
+def _inherit(table: Table) -> Table:
+    """Resolve `same_as`, which may lead to an entry that has one itself."""
+    base = table.get("same_as")
+    if base is None:
+        return table
+    _, shape = look_up("models", str(base), "write the shape out")
+    return {**_inherit(shape), **{k: v for k, v in table.items() if k != "same_as"}}
