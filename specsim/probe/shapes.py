@@ -150,7 +150,7 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     if model.ffn_matrices != 3 or any(getattr(model, key) for key in _NOT_BUILT):
         raise InputError(
             f"model {model.id}",
-            "has layers that the probe cannot build: linear, sparse, without a gate or of two kinds",
+            "has layers that the probe cannot build (linear, sparse, no gate or of two kinds)",
             "probe a model with full attention; bandwidth and GEMM rate hold for this one too",
         )
     _check(model, tp)
