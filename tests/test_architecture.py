@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.architecture import (
+    AttentionGroup,
+    AttentionParams,
     DraftArchitecture,
     ModelArchitecture,
     draft_names,
@@ -321,6 +325,32 @@ def test_sparse_attention_reads_what_the_indexer_picks() -> None:
 
 def v32(changes: dict[str, object]) -> dict[str, object]:
     return {"same_as": "deepseek-v3", **changes}
+
+
+@given(
+    context=st.floats(0, 1e6),
+    more=st.floats(0, 1e5),
+    window=st.integers(0, 5000),
+    ratio=st.sampled_from([0.0, 4.0, 128.0, math.inf]),
+    topk=st.sampled_from([512.0, 2048.0, math.inf]),
+)
+def test_a_longer_context_is_never_read_less(
+    context: float, more: float, window: int, ratio: float, topk: float
+) -> None:
+    group = AttentionGroup(
+        layers=1,
+        params=AttentionParams(1, 1, 1),
+        cache_heads=1,
+        numbers=1,
+        pair_flops=1,
+        window=window,
+        ratio=ratio,
+        topk=topk,
+    )
+    assert group.entries(context + more) >= group.entries(context) >= 0
+    assert group.entries(context) <= context * (1 + 1 / (ratio or math.inf))
+    several = group.entries(np.array([context, more]), np.minimum)
+    assert several.tolist() == [group.entries(context), group.entries(more)]
 
 
 def test_compressed_attention_has_the_published_size() -> None:
