@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import math
 import os
+import re
+import stat
 import tempfile
 import tomllib
 from pathlib import Path
@@ -12,6 +17,46 @@ from specsim.errors import FormatError, InputError
 
 LIMIT_BYTES = 5_000_000
 """A longer file is refused: a log or a model given by mistake must not be read whole."""
+
+MOST_DEPTH = 50
+"""Of tables in tables; the deepest file that specsim reads has six."""
+
+LARGEST = 1e40
+"""No number that is written in a file is larger; squares and exponentials of it must be finite."""
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
+
+
+def printable(text: str) -> str:
+    r"""Return a text without what a terminal would obey.
+
+    >>> printable("a\x1b[31mb")
+    'a?[31mb'
+    """
+    return _CONTROL.sub("?", text)
+
+
+def csv_cell(text: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula; :func:`from_csv_cell` undoes it.
+
+    >>> csv_cell("=1+1"), csv_cell("-1.5"), csv_cell("topk=1")
+    ("'=1+1", '-1.5', 'topk=1')
+    """
+    formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if formula else text
+
+
+def from_csv_cell(text: str) -> str:
+    """Return what :func:`csv_cell` was given.
+
+    >>> from_csv_cell("'=1+1")
+    '=1+1'
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def shown(value: object) -> str:
@@ -66,6 +111,8 @@ def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> st
         ) from None
     if "\0" in text:
         raise FormatError(path, "is a binary file", f"give {what}")
+    if _CONTROL.search(text):
+        raise FormatError(path, "holds control characters", f"give {what} without them")
     if not text.strip():
         raise FormatError(path, "is empty", f"give {what}")
     return text
@@ -77,14 +124,52 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     Raises
     ------
     FormatError, InputError
-        As :func:`read_text`; or if it is not TOML.
+        As :func:`read_text` and :func:`parse_toml`.
     """
-    text = read_text(path, what)
+    return parse_toml(read_text(path, what), path)
+
+
+def parse_toml(text: str, origin: str | Path) -> dict[str, Any]:
+    """Return the content of a TOML text.
+
+    Raises
+    ------
+    FormatError
+        If it is not TOML; or as :func:`check_tree`.
+    """
     try:
-        return tomllib.loads(text)
+        content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "nested too deep"
-        raise FormatError(path, f"is not TOML: {reason}", "correct that line") from None
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        reason = "a number has too many digits" if "digits" in reason else reason
+        raise FormatError(origin, f"is not TOML: {reason}", "correct that line") from None
+    check_tree(content, origin)
+    return content
+
+
+def check_tree(content: Any, origin: str | Path) -> None:
+    """Refuse what no honest file holds, wherever it stands in a TOML or JSON document.
+
+    Raises
+    ------
+    FormatError
+        If it is nested too deep, or holds a number beyond `LARGEST`.
+    """
+    level = [content]
+    for _ in range(MOST_DEPTH):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += [*value, *value.values()]
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
+                where = f"{origin}: {shown(value)}"
+                raise FormatError(where, "is beyond anything real", "correct that number")
+        level = below
+        if not level:
+            return
+    raise FormatError(origin, "is nested too deep", "give the file that was meant")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -93,25 +178,39 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write through a temporary file in the same folder, then rename.
+    """Write a file, whole or not at all: through a temporary one beside it, which is renamed.
+
+    A link is followed, and the mode of a file that stands there is kept; what is no file, such as
+    a pipe or /dev/null, is written into.
 
     Raises
     ------
     InputError
         If the folder does not exist or cannot be written to.
     """
-    temporary = ""
+    temporary, there = "", None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with contextlib.suppress(FileNotFoundError):
+            there = path.stat()
+        if there is not None and not stat.S_ISREG(there.st_mode):
+            with path.open("wb") as file:
+                file.write(content)
+            return
+        if there is not None and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        target = Path(os.path.realpath(path))
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".specsim.")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
+        if there is not None:
+            with contextlib.suppress(OSError, AttributeError):  # not ours to give, or Windows
+                os.chown(temporary, there.st_uid, there.st_gid)
+        os.chmod(temporary, 0o666 & ~mask if there is None else stat.S_IMODE(there.st_mode))
+        os.replace(temporary, target)
     except OSError as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise InputError(
-            str(path), f"cannot be written ({error.strerror})", "choose another path"
-        ) from error
+        reason = f"cannot be written ({error.strerror})"
+        raise InputError(str(path), reason, "choose another path") from error

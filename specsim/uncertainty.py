@@ -35,6 +35,9 @@ Z90 = 1.6448536269514722
 STEP = 0.25
 """Of the central difference, in posterior standard deviations: secants see bends of caps."""
 
+LARGEST_ERROR = 20.0
+"""Of a coordinate or a logarithm, a factor of half a billion: beyond it exponentials overflow."""
+
 
 def weakest(evidence: Iterable[Evidence]) -> Evidence:
     """Return the weakest of several pieces of evidence (``measured`` for none).
@@ -96,10 +99,15 @@ class Parameter:
         if self.scale not in get_args(Scale):
             raise UnknownNameError(f"parameter {self.name}: scale", self.scale, get_args(Scale))
         numbers = (self.prior_median, self.prior_sd, self.value, self.sd)
-        if not all(math.isfinite(x) for x in numbers) or self.prior_sd <= 0 or self.sd < 0:
+        finite = all(math.isfinite(x) for x in numbers)
+        if (
+            not finite
+            or not 0 < self.prior_sd <= LARGEST_ERROR
+            or not 0 <= self.sd <= LARGEST_ERROR
+        ):
             raise InputError(
                 f"parameter {self.name}",
-                "has a value or an error that is not finite, or a negative error",
+                f"has a value that is not finite, or an error outside 0..{LARGEST_ERROR:g}",
                 "fit the profile again",
             )
         if self.scale == "log" and min(self.prior_median, self.value) <= 0:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from specsim.cli.main import run
 from specsim.decide.sweep import COLUMNS, Sweep, SweepRow, scenarios
 from specsim.decide.sweep_run import append_rows, read_done, run_sweep
 from specsim.errors import FormatError, InputError
 from specsim.predict import predict
-from specsim.profile import load_profile
+from specsim.profile import load_profile, profile_names
 from specsim.question import Question
 from specsim.setting import SpecSetting
 
@@ -68,12 +72,12 @@ def test_a_stopped_sweep_goes_on_and_a_finished_one_does_nothing(tmp_path: Path)
     with path.open("a") as file:
         file.write("draft.cost=*2,EAGLE3,1")  # torn by a kill
     with append_rows(path) as append:
-        for rows in run_sweep(sweep, done=read_done(path)):
+        for rows in run_sweep(sweep, done=read_done(path, sweep)):
             append(rows)
     lines = list(csv.reader(path.read_text().splitlines()))
     assert tuple(lines[0]) == COLUMNS
     assert sorted(lines[1:]) == sorted(row.texts() for row in rows_of(sweep))
-    assert not [rows for rows in run_sweep(sweep, done=read_done(path)) if rows]
+    assert not [rows for rows in run_sweep(sweep, done=read_done(path, sweep)) if rows]
 
 
 def test_simulated_cells_share_their_seed_and_lie_by_the_closed_form() -> None:
@@ -116,10 +120,75 @@ def test_without_dask_the_error_names_the_extra() -> None:
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(FormatError):
-        read_done(path)
-    assert read_done(tmp_path / "none.csv") == frozenset()
+    sweep = Sweep(load_profile(), SETTINGS, (1,))
+    for content in (b"a,b\n1,2\n", b"a,b\n\xff\xfe\n", b"a," + b"x" * 200_000 + b"\n"):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match="is not the table of a sweep"):
+            read_done(path, sweep)
+        assert path.read_bytes() == content
+    assert read_done(tmp_path / "none.csv", sweep) == frozenset()
+
+
+def test_no_two_servers_seeds_or_versions_in_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edited profile of the same name is another server, and nothing of it is known before."""
+    path = tmp_path / "sweep.csv"
+    sweep = Sweep(load_profile(), SETTINGS, (1, 30))
+    with append_rows(path) as append:
+        for rows in run_sweep(sweep):
+            append(rows)
+    assert len(read_done(path, replace(sweep))) == 6
+    edited = load_profile()
+    parameters = (replace(edited.parameters[0], value=1.01), *edited.parameters[1:])
+    named = replace(edited, name="another")
+    for other in (
+        replace(sweep, profile=replace(edited, parameters=parameters)),
+        replace(sweep, profile=named),
+        replace(sweep, seed=1),
+        replace(sweep, what_if=True),
+    ):
+        with pytest.raises(FormatError, match="line 2: holds another sweep"):
+            read_done(path, other)
+    monkeypatch.setattr("specsim.decide.sweep.__version__", "99.0")
+    with pytest.raises(FormatError, match="version of specsim"):
+        read_done(path, replace(sweep))
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_the_fingerprint_is_the_same_in_any_process(name: str) -> None:
+    sweep = Sweep(load_profile(name), SETTINGS, (1,))
+    code = (
+        "from specsim.decide.sweep import Sweep; from specsim.profile import load_profile;"
+        "from specsim.setting import SpecSetting;"
+        f"print(Sweep(load_profile({name!r}), (SpecSetting.none(),), (1,)).run)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == sweep.run
+
+
+def test_a_second_writer_is_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.csv"
+    with append_rows(path), pytest.raises(InputError, match="by another sweep"):  # noqa: SIM117
+        with append_rows(path):
+            pass
+    with append_rows(path):
+        pass
+
+
+def test_a_refused_sweep_leaves_the_file_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sweep.csv"
+    words = ("sweep", "2,1,3", "--concurrency", "1,2", "-o", str(path))
+    assert run(words) == run(words) == 0
+    assert "2 known before" not in capsys.readouterr().err
+    before = path.read_text()
+    assert run((*words, "--set", "draft.cost=*2")) == 2
+    told = capsys.readouterr().err
+    assert "holds another sweep" in told
+    assert "choose another file" in told
+    assert path.read_text() == before
 
 
 def test_axes_multiply_and_must_not_be_empty() -> None:

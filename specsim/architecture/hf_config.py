@@ -10,7 +10,7 @@ from typing import Any
 from specsim.errors import FormatError, InputError
 from specsim.library import positive
 from specsim.quantisation import load_quantisation
-from specsim.textfile import read_text
+from specsim.textfile import check_tree, read_text
 
 _REFUSED = {
     # what we cannot price, by model_type
@@ -91,8 +91,11 @@ def _read_json(file: Path) -> Mapping[str, Any]:
 
     try:
         document = json.loads(read_text(file, "a config.json"), parse_constant=refuse)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except FormatError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise FormatError(file, f"is not JSON ({error})", "give a config.json") from error
+    check_tree(document, file)
     if not isinstance(document, Mapping):
         raise FormatError(file, "is not a JSON object", "give a model's config.json")
     return document

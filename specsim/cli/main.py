@@ -116,6 +116,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are one line on stderr each."""
+    if sys.stdout is None:  # closed by whoever started us
+        return _complain("standard output: is closed; send it to a file, or to /dev/null", USAGE)
     try:
         if hasattr(sys.stdout, "reconfigure"):  # a name from a file must not break the output
             sys.stdout.reconfigure(errors="backslashreplace")
@@ -132,6 +134,12 @@ def run(argv: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _pipe_closed()
+    except OSError as error:  # a full disk, a name too long, a folder of somebody else
+        if error.filename is None:
+            _let_go()
+        what = error.filename or "the output"
+        why = error.strerror or type(error).__name__
+        return _complain(f"{what}: cannot be used ({why}); give another place or name", USAGE)
     except MemoryError:
         return _complain("out of memory; ask for fewer settings or loads", USAGE)
     except Exception as error:
@@ -149,11 +157,16 @@ def _complain(message: str, code: int) -> int:
     line = " ".join(message.split())
     line = "".join(c if c.isprintable() else "?" for c in line)
     line = re.sub(rf"\S{{{SHOWN_WORD},}}", lambda m: f"{m[0][:60]}...{m[0][-20:]}", line)
-    sys.stderr.write(f"specsim: {line}\n")
+    if sys.stderr is not None:
+        sys.stderr.write(f"specsim: {line}\n")
     return code
 
 
 def _pipe_closed() -> int:
+    _let_go()
+    return PIPE_CLOSED
+
+
+def _let_go() -> None:
     """Let the interpreter flush into nothing, so that it has no reason to complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return PIPE_CLOSED

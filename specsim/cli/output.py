@@ -13,6 +13,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specsim.errors import InputError
+from specsim.textfile import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +45,7 @@ def console(piped_width: int | None = None, stderr: bool = False) -> Console:
     Piped, it wraps at `piped_width`, which COLUMNS overrides; for None it wraps nothing.
     """
     from rich.console import Console
+    from rich.text import Text
 
     stream = sys.stderr if stderr else sys.stdout
     columns = os.environ.get("COLUMNS", "")
@@ -51,7 +53,7 @@ def console(piped_width: int | None = None, stderr: bool = False) -> Console:
     width = None if stream.isatty() else asked or piped_width or PIPED_WIDTH
     result = Console(
         file=stream,
-        highlight=False,
+        highlighter=lambda text: Text(printable(str(text))),  # names come from files
         markup=False,
         emoji=False,
         soft_wrap=not stream.isatty() and piped_width is None,
@@ -83,7 +85,7 @@ def table(
     for i, (heading, _) in enumerate(columns):
         grid.add_column(heading, justify="left" if i in left else "right", no_wrap=not wrap)
     for row in rows:
-        grid.add_row(*(text(row) for _, text in columns))
+        grid.add_row(*(printable(text(row)) for _, text in columns))
     return grid
 
 
@@ -169,8 +171,6 @@ def check_file(flag: str, name: str | None, *endings: str) -> None:
         raise InputError(said, "is in a folder that does not exist", "make it, or choose another")
     if path.is_dir():
         raise InputError(said, "is a directory", "give the name of a file")
-    if path.exists() and not path.is_file():
-        raise InputError(said, "is a device or a pipe", "give the name of a file")
 
 
 def check_plot(plot: str | None) -> None:

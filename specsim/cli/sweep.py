@@ -70,18 +70,18 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
         scenarios=scenarios(how.vary),
     )
     table = path if path.suffix == ".csv" else path.with_suffix(".partial.csv")
-    done = read_done(table)
     failed = count = 0
     with append_rows(table) as append, output.progress_bar("sweeping") as advance:
+        done = read_done(table, sweep)
         for rows in run_sweep(sweep, jobs=how.jobs, dask=how.dask, done=done, progress=advance):
             append(rows)
             count += len(rows)
             failed += sum(bool(row.error) for row in rows)
-    if path.suffix == ".parquet":
-        import pandas as pd
+        if path.suffix == ".parquet":
+            import pandas as pd
 
-        pd.read_csv(table).to_parquet(path, index=False)
-        table.unlink()
+            pd.read_csv(table).to_parquet(path, index=False)
+            table.unlink()
     out = output.console(100)
     known = f", {len(done)} known before" if done else ""
     wrong = f"; {failed} failed, see the column error" if failed else ""

@@ -5,14 +5,17 @@ A cell that fails is a row with its error, and costs no other cell.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
+from specsim import __version__
 from specsim.curve import Solver
 from specsim.decide.candidates import TREE_TOKENS
 from specsim.decide.outlook import Grid
@@ -22,6 +25,7 @@ from specsim.profile import Profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_override, parse_overrides
 from specsim.setting import MOST_DRAFT_TOKENS, Algorithm, SpecSetting
+from specsim.textfile import csv_cell
 from specsim.tree import tree_capacity
 
 CHUNK = 250
@@ -52,6 +56,8 @@ class SweepRow:
     concurrency: int
     solver: str
     seed: int
+    profile: str
+    run: str  # fingerprint of the profile's content, the version of specsim, and what_if
     scheduler: str = ""  # what runs
     engine: str = ""
     engine_version: str = ""
@@ -75,7 +81,7 @@ class SweepRow:
 
 
 COLUMNS = tuple(f.name for f in fields(SweepRow))
-KEY = COLUMNS[:9]
+KEY = COLUMNS[:11]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +95,10 @@ class Sweep:
     solver: Solver = "analytic"
     seed: int = 0  # of all cells, which so share their random numbers
     what_if: bool = False  # model what the engine refuses
+    run: str = field(init=False)  # fingerprint of what all numbers rest on
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "run", _fingerprint(self.profile, self.what_if))
         for name in ("settings", "concurrency", "scenarios"):
             if not getattr(self, name):
                 raise InputError(f"sweep: {name}", "is empty", "give at least one")
@@ -120,6 +128,8 @@ class Sweep:
                 concurrency,
                 self.solver,
                 self.seed,
+                self.profile.name,
+                self.run,
             )
             for concurrency in self.concurrency
         ]
@@ -128,6 +138,14 @@ class Sweep:
         """Return the rows of a setting that cannot be computed."""
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return [replace(row, error=text) for row in self.blank(setting)]
+
+
+def _fingerprint(profile: Profile, what_if: bool) -> str:
+    """Return what tells an edited profile, one of its own files or another version of specsim."""
+    rests_on = f"{__version__} {what_if} {profile!r}"
+    with contextlib.suppress(SpecsimError):  # of a server that cannot be: each cell says so
+        rests_on += repr(profile.system())
+    return hashlib.sha256(rests_on.encode()).hexdigest()[:12]
 
 
 def solve_task(task: Sweep) -> list[SweepRow]:
@@ -266,4 +284,4 @@ def _numbers(where: str, text: str) -> list[int | None]:
 def _text(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else csv_cell(str(value))

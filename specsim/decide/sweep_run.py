@@ -6,9 +6,10 @@ import csv
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from typing import IO
 
 from specsim.decide.sweep import COLUMNS, KEY, Sweep, SweepRow, solve_task
 from specsim.errors import FormatError, InputError
@@ -84,37 +85,65 @@ def _runner(
             yield lambda tasks: pool.map(solve_task, tasks)
 
 
-def read_done(path: Path) -> frozenset[tuple[str, ...]]:
+def read_done(path: Path, sweep: Sweep) -> frozenset[tuple[str, ...]]:
     """Return the keys of the cells in a partial CSV; a torn last line is cut off.
 
     Raises
     ------
     FormatError
-        If the file is not the table of a sweep.
+        If the file is not the table of a sweep, or of another one: its cells have another profile,
+        seed or version of specsim.
     """
     if not path.exists() or path.stat().st_size == 0:
         return frozenset()
     whole = path.read_bytes()
-    if not whole.endswith(b"\n"):
-        whole = whole[: whole.rfind(b"\n") + 1]
-        path.write_bytes(whole)
-    lines = list(csv.reader(whole.decode("utf-8").splitlines()))
-    if not lines or tuple(lines[0]) != COLUMNS:
+    end = whole.rfind(b"\n") + 1
+    lines: list[list[str]] = []
+    with suppress(csv.Error):
+        lines = list(csv.reader(whole[:end].decode("utf-8", "replace").splitlines()))
+    if not lines or tuple(lines[0]) != COLUMNS or any(len(x) != len(COLUMNS) for x in lines):
         raise FormatError(path, "is not the table of a sweep", "choose another file")
+    seed, name, run = (COLUMNS.index(column) for column in ("seed", "profile", "run"))
+    for number, line in enumerate(lines[1:], start=2):
+        if (line[seed], line[name], line[run]) != (str(sweep.seed), sweep.profile.name, sweep.run):
+            of = f"holds another sweep: of {line[name]}, seed {line[seed]}, run {line[run]}"
+            why = "another profile, an edited one, another seed or version of specsim"
+            raise FormatError(f"{path}, line {number}", f"{of} ({why})", "choose another file")
+    if end < len(whole):
+        os.truncate(path, end)
     return frozenset(tuple(line[: len(KEY)]) for line in lines[1:])
 
 
 @contextmanager
 def append_rows(path: Path) -> Iterator[Callable[[Iterable[SweepRow]], None]]:
-    """Yield a function that appends rows to a CSV and flushes; the header comes first."""
-    fresh = not path.exists() or path.stat().st_size == 0
+    """Yield a function that appends rows to a CSV and flushes; the header comes first.
+
+    Raises
+    ------
+    InputError
+        If another sweep is writing to the file.
+    """
     with path.open("a", encoding="utf-8", newline="") as file:
+        _lock(file, path)
         writer = csv.writer(file, lineterminator="\n")
-        if fresh:
-            writer.writerow(COLUMNS)
 
         def append(rows: Iterable[SweepRow]) -> None:
+            if file.tell() == 0:
+                writer.writerow(COLUMNS)
             writer.writerows(row.texts() for row in rows)
             file.flush()
 
         yield append
+
+
+def _lock(file: IO[str], path: Path) -> None:
+    """Take a file for this process until it is closed; a killed process leaves no lock behind."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        why = "is being written by another sweep"
+        raise InputError(path, why, "wait, or choose another file") from None

@@ -12,6 +12,7 @@ from typing import Any
 from specsim import documents
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 from specsim.observations import COLUMNS, SURVIVAL
+from specsim.textfile import csv_cell
 
 SCHEMA = "specsim.log/1"
 
@@ -170,4 +171,6 @@ def _observed(entry: LogEntry, row: LogRow) -> dict[str, object]:
 def _cell(value: object) -> object:
     if isinstance(value, bool) or value is None:
         return ""
+    if isinstance(value, str):
+        return csv_cell(value)
     return f"{value:.6g}" if isinstance(value, float) else value

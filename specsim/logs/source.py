@@ -166,6 +166,8 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _open(path: str) -> io.BufferedReader:
     if path == STDIN:
+        if sys.stdin is None:
+            raise InputError(path, "is closed", "name a file, or pipe one in")
         buffer = sys.stdin.buffer
         return buffer if isinstance(buffer, io.BufferedReader) else _buffered(buffer)
     if Path(path).is_dir():

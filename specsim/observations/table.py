@@ -28,7 +28,7 @@ from specsim.observations.schema import (
     refusal,
 )
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
-from specsim.textfile import read_text, write_text
+from specsim.textfile import csv_cell, from_csv_cell, read_text, write_text
 from specsim.workload import LoadKind
 
 if TYPE_CHECKING:
@@ -142,8 +142,9 @@ def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
     columns += dict.fromkeys(column for row in cells for column in row if column not in COLUMNS)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell_text(row.get(column)) for column in columns] for row in cells)
+    writer.writerow(map(csv_cell, columns))
+    texts = ([csv_cell(cell_text(row.get(column))) for column in columns] for row in cells)
+    writer.writerows(texts)
     write_text(Path(path), text.getvalue())
 
 
@@ -162,7 +163,7 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
                 "has a double quote that is not closed",
                 "close it, and keep every cell on one line",
             )
-        yield number, cells
+        yield number, [from_csv_cell(cell) for cell in cells]
 
 
 def _header(path: Path, record: list[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,7 +21,7 @@ from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import Algorithm, SpecSetting
-from specsim.uncertainty import Evidence, Parameter, Spread, spread, weakest
+from specsim.uncertainty import LARGEST_ERROR, Evidence, Parameter, Spread, spread, weakest
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -42,10 +41,11 @@ class FitRecord:
 
     def __post_init__(self) -> None:
         numbers = (self.observations, self.noise, self.model_error)
-        if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        errors = (self.noise, self.model_error)
+        if not (all(n >= 0 for n in numbers) and max(errors) <= LARGEST_ERROR):
             raise InputError(
                 f"[fit] observations, noise, model_error = {numbers}",
-                "must be finite and not negative",
+                f"must be finite and not negative, errors at most {LARGEST_ERROR:g}",
                 "fit the profile again",
             )
 

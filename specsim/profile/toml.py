@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib import resources
@@ -15,7 +14,7 @@ from specsim.acceptance import Acceptance
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_to_mapping
-from specsim.textfile import read_text, write_text
+from specsim.textfile import parse_toml, read_text, write_text
 from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
@@ -74,10 +73,7 @@ def profile_from_toml(text: str, origin: str) -> Profile:
     FormatError
         If the text is not a profile of this schema; names the field.
     """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(origin, f"is not TOML ({error})", "fit the profile again") from error
+    document = parse_toml(text, origin)
     _check_schema(document, origin)
     try:
         return Profile(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specsim.errors import FormatError, UnknownNameError
+from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.profile import load_profile
 from specsim.scenario.apply import Applied, apply_overrides
 from specsim.scenario.override import Override, parse_overrides
@@ -86,7 +85,7 @@ def _is_scenario(source: str) -> bool:
     if not source.endswith(".toml") or not Path(source).is_file():
         return False
     try:
-        schema = tomllib.loads(Path(source).read_text("utf-8")).get("schema")
-    except (OSError, ValueError):
+        schema = read_toml(source, "a scenario.toml").get("schema")
+    except InputError:
         return False  # the profile's reader says what is wrong
     return str(schema).startswith("specsim.scenario/")
