@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from specsim.logs.entry import Code, Diagnosis, LogRow
+
+if TYPE_CHECKING:
+    from specsim.logs.windows import Windows
 
 FULL_KV = 0.9
 """Fraction of the KV cache in use from which on it is what limits the batch."""
@@ -13,8 +17,12 @@ FULL_DRAFTS = 0.95
 MIN_PREFILL_SHARE = 0.1
 QUEUE_DOMINATES = 2.0
 """A queue this many times the batch means that requests spend most of their time waiting."""
+SAME_BATCH = 0.1
+"""Relative difference of batches that are about the same."""
 STALLED_BATCH = 1.5
 """One running request with others waiting is no load level."""
+STEADY_WINDOWS = 3
+"""A batch that stays the same over so many windows while requests wait may be at a cap."""
 SPECULATION_CAPS = (32, 48)
 """SGLang's default max_running_requests when speculating: 0.4.3, and from 0.4.4."""
 
@@ -32,7 +40,7 @@ def told(findings: Iterable[Finding]) -> list[Diagnosis]:
 
 
 def of_load(
-    rows: Sequence[LogRow], settings: Mapping[str, object], windows: int, with_prefill: int
+    rows: Sequence[LogRow], settings: Mapping[str, object], windows: Windows
 ) -> list[Diagnosis]:
     """Return the diagnoses that need no knowledge of the engine's formats.
 
@@ -42,22 +50,28 @@ def of_load(
         Rows of the entry.
     settings
         What is known of the server.
-    windows, with_prefill
-        Windows read, and those of them in which prefill ran.
+    windows
+        All of the server.
     """
-    share = with_prefill / max(windows, 1)
+    share = windows.with_prefill / max(windows.read, 1)
     mixed = f"{100 * share:.0f} % of windows contain prefill: their throughput is not pure decoding"
     findings: list[Finding] = [
-        ("capped", _capped(rows, settings)),
+        ("capped", _capped(rows, settings, windows.most_running)),
         ("queue_dominated", _queue_dominated(rows)),
         ("eager", _eager(rows)),
         ("prefill_mixed", mixed if share >= MIN_PREFILL_SHARE else ""),
+        ("acceptance_drift", windows.blocks.told()),
+        ("one_rank", _one_rank(windows)),
     ]
     return told(findings)
 
 
-def _capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
-    """Tell whether requests wait although the batch does not grow."""
+def _capped(rows: Sequence[LogRow], settings: Mapping[str, object], most_running: float) -> str:
+    """Tell whether requests wait although the batch does not grow.
+
+    A cap that the log states, and a full KV cache, show in one window; any other takes a batch
+    that stays the same, and never was larger.
+    """
     waiting = [r for r in rows if r.queue is not None and r.queue >= 0.5 and r.batch_size]
     if not waiting:
         return ""
@@ -66,6 +80,7 @@ def _capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
     what = f"{batch:.0f} of {batch + queue:.0f} requests run"
     cap = settings.get("max_running_requests")
     at_cap = isinstance(cap, int) and batch >= 0.95 * cap
+    steady = row.windows >= STEADY_WINDOWS and most_running <= (1 + SAME_BATCH) * batch
     speculates = settings.get("algorithm") != "none"
     if at_cap and (settings.get("max_running_requests_source") or cap in SPECULATION_CAPS):
         why = f"the default cap when speculating is {cap} (--max-running-requests)"
@@ -73,6 +88,8 @@ def _capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
         why = f"max_running_requests is {cap}"
     elif usage is not None and usage >= FULL_KV:
         why = f"the KV cache is {100 * usage:.0f} % full"
+    elif not steady:
+        return ""
     elif (
         speculates
         and not isinstance(cap, int)
@@ -85,6 +102,17 @@ def _capped(rows: Sequence[LogRow], settings: Mapping[str, object]) -> str:
     else:
         why = "a cap on running requests that the log does not state"
     return f"throughput is flat because {what}: {why}"
+
+
+def _one_rank(windows: Windows) -> str:
+    """Tell whether the log is one data-parallel rank's of several."""
+    rank = windows.ranks.alone
+    return (
+        f"only data-parallel rank {rank} is in this log, one of at least {rank + 1}: its numbers "
+        "are that replica's, not the sum over all"
+        if rank
+        else ""
+    )
 
 
 def _queue_dominated(rows: Sequence[LogRow]) -> str:
@@ -112,7 +140,7 @@ def _eager(rows: Sequence[LogRow]) -> str:
         where = f"in {100 * share:.0f} % of windows"
     else:
         where = "in all windows"
-    return f"cuda graph: False {where}: those rounds run eager and slower"
+    return f"no graph (cuda graph: False) {where}: those rounds run eager and slower"
 
 
 def partial_drafting(

@@ -100,8 +100,8 @@ def stated_settings(entry: LogEntry) -> dict[str, object]:
 
 def _file(entry: LogEntry) -> LogFile:
     numbers = _numbers(entry.main_row or LogRow(windows=0)) | {"windows": entry.windows}
-    pooled = {"accept_length": entry.accept_length, "survival": entry.survival}
-    numbers |= {name: value for name, value in pooled.items() if value is not None}
+    if not entry.rows:  # beside a row's throughput stands the accept length of its own windows
+        numbers |= {"accept_length": entry.accept_length, "survival": entry.survival}
     return LogFile(
         path=entry.path,
         format=entry.format,

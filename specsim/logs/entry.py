@@ -20,6 +20,8 @@ Code = Literal[
     "queue_dominated",
     "itl_per_chunk",
     "truncated",
+    "acceptance_drift",
+    "one_rank",
 ]
 """Codes of the diagnoses, fixed by the JSON contract."""
 

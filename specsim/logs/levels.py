@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.logs.entry import LogRow, WindowCount
-from specsim.logs.windows import MOMENTS, SPEED_STEP, Cell, Windows
+from specsim.logs.windows import IDLE, MOMENTS, REASONS, SPEED_STEP, STALLED, Cell, Windows
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 LEVEL_WIDTH = 1.05
 """Running counts within 5 % are one load level."""
 SLOW_FACTOR = 2.5
-"""A window slower than its level's median by this factor held idle time or a stall."""
+"""A window whose rounds took longer than its level's median by this factor held idle time, a
+prefill that the log does not show, or a stall."""
 MIN_FOR_OUTLIERS = 5
 MIN_PAIRS = 8
 STALLED_BATCH = 1.5
+GROWN = 1.1
 CLOSED_LOOP_QUEUE = 0.5
 """A mean queue above this many requests means that clients wait for a place."""
 
@@ -43,11 +49,18 @@ class _Group:
         return _batch(self.pure or self.mixed)
 
 
-def level_rows(windows: Windows) -> tuple[tuple[LogRow, ...], WindowCount]:
+Finish = Callable[[LogRow, "Floats"], LogRow]
+"""Completes a row by the sums of `drafting` over its windows."""
+
+
+def level_rows(
+    windows: Windows, finish: Finish | None = None
+) -> tuple[tuple[LogRow, ...], WindowCount]:
     """Return one row per load level and the account of all windows.
 
-    A level with windows of pure decoding rests on these alone. A level that has only windows with
-    prefill in them, and is not near a pure one, gives a row that is marked as mixed.
+    All numbers of a row are of the same windows. A level with windows of pure decoding rests on
+    these alone. A level that has only windows with prefill in them, and is not near a pure one,
+    gives a row that is marked as mixed.
     """
     groups = _groups(windows.cells())
     pure = [g.batch_size for g in groups if g.pure]
@@ -60,20 +73,21 @@ def level_rows(windows: Windows) -> tuple[tuple[LogRow, ...], WindowCount]:
     for (running, reason), count in windows.lost.items():
         home = [g for g in standing if g.first <= running <= g.first * LEVEL_WIDTH]
         (home[-1].dropped if home else dropped)[reason] += count
-    rows = tuple(_row(group, windows) for group in standing)
+    rows = tuple(_row(group, windows, finish) for group in standing)
     for row in rows:
         dropped.update(row.dropped)
     return rows, WindowCount(windows.read, sum(row.windows for row in rows), dict(dropped))
 
 
-def concurrency_of(batch_size: float, queue: float | None) -> float:
+def concurrency_of(batch_size: float, queue: float | None, most_running: float = 0.0) -> float:
     """Clients in flight: the batch, plus those that wait where a closed loop is plausible.
 
-    One running request with others waiting is a stalled scheduler, not a closed loop at its cap.
+    One running request with others waiting is a stalled scheduler, and one that ran more at
+    another time is not at its cap.
     """
     if queue is None or queue < CLOSED_LOOP_QUEUE or batch_size < STALLED_BATCH:
         return batch_size
-    return batch_size + queue
+    return batch_size if most_running > GROWN * batch_size else batch_size + queue
 
 
 def _groups(cells: Sequence[Cell]) -> list[_Group]:
@@ -89,24 +103,27 @@ def _groups(cells: Sequence[Cell]) -> list[_Group]:
     return groups
 
 
-def _row(group: _Group, windows: Windows) -> LogRow:
-    kept, slow = _without_outliers(group.pure or group.mixed)
+def _row(group: _Group, windows: Windows, finish: Finish | None) -> LogRow:
+    mixed = not group.pure
+    kept, outliers = (group.mixed, []) if mixed else _without_outliers(group.pure)
     dropped = group.dropped.copy()
-    dropped["idle"] += slow
+    for cell in outliers:
+        waiting = _mean(*(cell.moments[MOMENTS.index(name)] for name in ("queue", "n_queue")))
+        dropped[REASONS[STALLED if waiting else IDLE]] += cell.count
     dropped["prefill"] += _count(group.mixed) if group.pure else 0
-    sums, mixed = _sums(kept), not group.pure
-    # Prefill changes how long a window lasts, not how many drafts are accepted.
-    whole = _sums([*kept, *group.mixed] if group.pure else kept)
-    accept, accept_sem = _accept(_sums([*group.pure, *group.mixed]), windows.accept_quantum)
+    sums = _sums(kept)
+    accept, accept_sem = _accept(sums, windows.accept_quantum)
     tps, tps_sem, lag1 = _throughput(sums, windows)
     batch, queue = _batch(kept), _mean(sums["queue"], sums["n_queue"])
     # Windows of equally many rounds have a mean round; otherwise it follows from their own means.
-    own = _accept(sums, windows.accept_quantum)[0] or accept or 1.0
-    each_s = own * batch / tps if windows.equal_time else sums["time"] / sums["n"]
-    return LogRow(
+    each_s = (accept or 1.0) * batch / tps if windows.equal_time else sums["time"] / sums["n"]
+    whole = {}
+    if not mixed and group.mixed:
+        whole[WITH_PREFILL] = _throughput(_sums([*kept, *group.mixed]), windows)[0]
+    row = LogRow(
         kind="closed_loop" if mixed else "steady_decode",
         batch_size=batch,
-        concurrency=concurrency_of(batch, queue),
+        concurrency=concurrency_of(batch, queue, windows.most_running),
         output_tps=tps,
         output_tps_sem=tps_sem,
         accept_length=accept,
@@ -119,55 +136,67 @@ def _row(group: _Group, windows: Windows) -> LogRow:
         cuda_graph=group.graph,
         queue=queue,
         kv_usage=_mean(sums["usage"], sums["n_usage"]),
-        extra={} if mixed or not group.mixed else {WITH_PREFILL: _throughput(whole, windows)[0]},
+        extra=whole,
     )
+    return finish(row, _moments(kept)[len(MOMENTS) :]) if finish else row
 
 
 def _throughput(m: Sums, windows: Windows) -> tuple[float, float | None, float | None]:
     """Mean, standard error and lag-1 autocorrelation of the throughput."""
-    n, mean = m["n"], m["tps"] / m["n"]
+    mean = m["tps"] / m["n"]
     value = mean if windows.equal_time else m["tokens"] / m["time"]
-    if n < 2:
-        return value, None, None
-    variance = max(m["tps2"] / n - mean**2, 0.0) * n / (n - 1)
-    lag1: float | None = None
-    if m["pairs"] >= MIN_PAIRS and variance > 0:
-        covariance = (m["xy"] - mean * (m["x"] + m["y"])) / m["pairs"] + mean**2
-        lag1 = min(max(covariance / variance, -0.95), 0.95)
-    # The variance of the mean of an AR(1) series; a negative lag is not credited.
-    r = max(lag1 or 0.0, 0.0)
-    noise = variance * (1 + r) / (1 - r) + windows.tps_quantum**2 / 12
-    return value, math.sqrt(noise / n), lag1
+    sem, lag1 = _error(m, "tps", m["n"], mean, windows.tps_quantum)
+    return value, sem, lag1
 
 
 def _accept(m: Sums, quantum: float) -> tuple[float | None, float | None]:
     """Accept length weighted by rounds, and its standard error."""
-    n = m["n_al"]
-    if n < 1 or m["w"] <= 0:
+    if m["n_al"] < 1 or m["w"] <= 0:
         return None, None
-    mean = m["al"] / n
+    sem, _ = _error(m, "al", m["n_al"], m["al"] / m["n_al"], quantum)
+    return m["w_al"] / m["w"], sem
+
+
+def _error(
+    m: Sums, of: str, n: float, mean: float, quantum: float
+) -> tuple[float | None, float | None]:
+    """Return the standard error of a mean and the lag-1 autocorrelation of its series.
+
+    The variance of the mean of an AR(1) series; a negative lag is not credited.
+    """
     if n < 2:
-        return m["w_al"] / m["w"], None
-    variance = max(m["al2"] / n - mean**2, 0.0) * n / (n - 1)
-    return m["w_al"] / m["w"], math.sqrt((variance + quantum**2 / 12) / n)
+        return None, None
+    variance = max(m[f"{of}2"] / n - mean**2, 0.0) * n / (n - 1)
+    lag1, pairs = None, m[f"{of}_pairs"]
+    if pairs >= MIN_PAIRS and variance > 0:
+        covariance = (m[f"{of}_xy"] - mean * (m[f"{of}_x"] + m[f"{of}_y"])) / pairs + mean**2
+        lag1 = min(max(covariance / variance, -0.95), 0.95)
+    r = max(lag1 or 0.0, 0.0)
+    noise = variance * (1 + r) / (1 - r) + quantum**2 / 12
+    return math.sqrt(noise / n), lag1
 
 
-def _without_outliers(cells: list[Cell]) -> tuple[list[Cell], int]:
-    """Drop windows far slower than the median (idle time), and absurdly faster ones (damage)."""
+def _without_outliers(cells: list[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """Part windows whose rounds were far slower than the median, or absurdly faster (damage)."""
     total = _count(cells)
     if total < MIN_FOR_OUTLIERS:
-        return cells, 0
+        return cells, []
     by_speed = sorted(cells, key=lambda c: c.speed)
     below = np.cumsum([c.count for c in by_speed])
     median = by_speed[int(np.searchsorted(below, total / 2))].speed
     reach = math.log(SLOW_FACTOR) / SPEED_STEP
-    kept = [c for c in cells if abs(c.speed - median) <= reach]
-    return kept, total - _count(kept)
+    near = [abs(c.speed - median) <= reach for c in cells]
+    kept, others = ([c for c, n in zip(cells, near, strict=True) if n is k] for k in (True, False))
+    return kept, others
+
+
+def _moments(cells: Sequence[Cell]) -> Floats:
+    total: Floats = np.sum([c.moments for c in cells], axis=0)
+    return total
 
 
 def _sums(cells: Sequence[Cell]) -> Sums:
-    total = np.sum([c.moments for c in cells], axis=0)
-    return dict(zip(MOMENTS, total.tolist(), strict=True))
+    return dict(zip(MOMENTS, _moments(cells)[: len(MOMENTS)].tolist(), strict=True))
 
 
 def _batch(cells: Sequence[Cell]) -> float:

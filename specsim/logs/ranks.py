@@ -78,12 +78,15 @@ class RankTable:
     def expected(self) -> int:
         """Ranks that a window must have: those that print about as often as the busiest one.
 
-        A rank that is idle prints nothing, and is not missed; but where rank 1 speaks alone, the
-        lines of rank 0 are lost.
+        A rank that is idle prints nothing, and is not missed.
         """
         regular = REGULAR * max(self._lines[dp] for dp in self.named)
-        often = [dp for dp in self.named if self._lines[dp] >= regular]
-        return 2 if len(often) == 1 and often[0] else len(often)
+        return sum(self._lines[dp] >= regular for dp in self.named)
+
+    @property
+    def alone(self) -> int:
+        """Number of the only rank if others must exist; 0 if none need to."""
+        return (self.named[0] or 0) if len(self.named) == 1 else 0
 
     def see(self, name: bytes) -> None:
         """Learn the rank of a line that could not be read."""

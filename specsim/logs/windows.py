@@ -2,9 +2,10 @@
 
 The lines of the data-parallel ranks are summed to windows, and each window is judged: its
 throughput may be spoilt by prefill, by a ramp of the batch, by idle time. Windows are then counted
-by (running requests, CUDA graph, prefill within, speed), where speed is the throughput per request
-on a logarithmic scale; of each such cell only moments are kept. The speed is a key because windows
-that idle time has slowed can only be told from the others at the end (:mod:`specsim.logs.levels`).
+by (running requests, CUDA graph, prefill within, speed), where speed is the rounds per second on a
+logarithmic scale; of each such cell only moments are kept. The speed is a key because windows whose
+rounds were slow can only be told from the others at the end (:mod:`specsim.logs.levels`). How
+acceptance changes in time is kept in a few blocks of windows (:mod:`specsim.logs.drift`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.logs.drift import Blocks
 from specsim.logs.entry import LogWindow
 from specsim.logs.ranks import DUPLICATE, NO_RANK, ParseRank, RankTable, group_starts
 
@@ -36,12 +38,14 @@ COLUMNS: dict[str, np.ufunc] = {
     "graph": np.fmin,  # 1 as CUDA graph, 0 eager
     "prefill": np.fmax,  # 1 where a prefill ran within the window
 }
-"""What a line says, and how the ranks of a window combine."""
+"""What a line says, and how the ranks of a window combine. Some engines say more: `drafting`, a
+matrix with a row per line, of which a row of :mod:`specsim.logs.levels` is given the sums."""
 
-REASONS = ("", "prefill", "ramp", "idle", "rank_missing", "duplicate_rank", "prefill")
+REASONS = ("", "prefill", "ramp", "idle", "rank_missing", "duplicate_rank", "prefill", "stalled")
 """Why a window's throughput is not used; the index is the code in columns."""
-USED, PREFILL, RAMP, IDLE, RANK_MISSING, DUPLICATE_RANK, PREFILL_RAMP = range(len(REASONS))
-"""Windows with prefill at a steady batch may still make a row of their own; a ramp never does."""
+USED, PREFILL, RAMP, IDLE, RANK_MISSING, DUPLICATE_RANK, PREFILL_RAMP, STALLED = range(len(REASONS))
+"""Windows with prefill at a steady batch may still make a row of their own; a ramp never does.
+Where requests ran but nothing came out, a prefill held them up, or something else did."""
 
 SPEED_STEP = 0.1
 """Width of a speed cell, natural log."""
@@ -50,8 +54,10 @@ RAMP_CHANGE = 0.1
 
 MOMENTS = (
     *("n", "tps", "tps2", "tokens", "time", "n_al", "w", "w_al", "al", "al2"),
-    *("n_queue", "queue", "n_usage", "usage", "pairs", "x", "y", "xy"),
+    *("n_queue", "queue", "n_usage", "usage"),
+    *("tps_pairs", "tps_x", "tps_y", "tps_xy", "al_pairs", "al_x", "al_y", "al_xy"),
 )
+"""Of successive windows of one level x and y are the values: for the lag-1 autocorrelation."""
 _SPEEDS = 512
 
 
@@ -101,6 +107,8 @@ class Windows:
         self.started = False  # a start-up was seen: the first window after it is a ramp
         self.read = 0  # windows counted
         self.with_prefill = 0  # of them, those in which a prefill ran
+        self.most_running = 0.0  # requests
+        self.blocks = Blocks()  # acceptance in time
         self.lost: Counter[tuple[int, str]] = Counter()  # (running, reason) -> windows not used
         self.samples: list[LogWindow] = []
         self._max_samples = max_samples
@@ -108,7 +116,7 @@ class Windows:
         self._pooled = (0.0, 0.0)
         self._open: tuple[Columns, list[bytes]] | None = None
         self._last_running = np.nan
-        self._last_level = (-1, 0.0)
+        self._last = (-1, 0.0, np.nan)  # level, throughput and accept length of the last window
 
     def add(self, lines: Columns, ranks: Sequence[bytes], final: bool) -> int:
         """Count lines; unless they are the `final` ones, the last window may lack ranks still.
@@ -127,7 +135,7 @@ class Windows:
         """
         names = list(ranks)
         if self._open is not None:
-            lines = {k: np.concatenate((self._open[0][k], lines[k])) for k in COLUMNS}
+            lines = {k: np.concatenate((self._open[0][k], lines[k])) for k in lines}
             names, self._open = self._open[1] + names, None
         slots = self.ranks.slots(names)
         double, keep = np.flatnonzero(slots == DUPLICATE), np.flatnonzero(slots >= 0)
@@ -143,7 +151,7 @@ class Windows:
         if len(starts):
             size = np.diff(np.append(starts, len(lines["running"])))
             if several:
-                lines = {k: over.reduceat(lines[k], starts) for k, over in COLUMNS.items()}
+                lines = {k: COLUMNS.get(k, np.add).reduceat(v, starts) for k, v in lines.items()}
                 lines["usage"] = lines["usage"] / size
             self.count(lines, self._reasons(lines, size < self.ranks.expected))
         return int((slots == NO_RANK).sum())
@@ -156,7 +164,9 @@ class Windows:
         ramp[~missing] = _ramps(whole, self._last_running)
         ramp[0] |= self.read == 0 and self.started
         reason = np.where(prefill, np.where(ramp, PREFILL_RAMP, PREFILL), np.where(ramp, RAMP, 0))
-        reason[(running < 1) | (w["output_tps"] <= 0)] = IDLE
+        silent = w["output_tps"] <= 0
+        reason[silent] = np.where(prefill, PREFILL_RAMP, STALLED)[silent]
+        reason[running < 1] = IDLE
         reason[missing] = RANK_MISSING
         self._last_running = whole[-1] if len(whole) else self._last_running
         return reason
@@ -173,6 +183,7 @@ class Windows:
         known = np.isfinite(accept) & (reason != DUPLICATE_RANK)
         rounds, emitted = w["rounds"][known].sum(), w["emitted"][known].sum()
         self._pooled = (self._pooled[0] + float(rounds), self._pooled[1] + float(emitted))
+        self.most_running = max(self.most_running, float(w["running"].max()))
         for at in np.flatnonzero(reason > PREFILL):
             self.lost[int(w["running"][at]), REASONS[reason[at]]] += 1
         self._add_used(w, accept, reason)
@@ -185,27 +196,41 @@ class Windows:
         used, accept = _part(w, keep), accept[keep]
         running, tps = used["running"], used["output_tps"]
         if not len(running):
-            self._last_level = (-1, 0.0)
+            self._last = (-1, 0.0, np.nan)
             return
         graph = np.where(np.isfinite(used["graph"]), used["graph"], -1).astype(np.int64)
-        level = (running.astype(np.int64) * 4 + graph + 1) * 2 + (reason[keep] == PREFILL)
-        speed = np.rint(np.log(tps / running) / SPEED_STEP).clip(-255, 255).astype(np.int64)
-        columns = np.stack([*_moments(used, accept), *self._pairs(level, tps, keep)])
+        mixed = reason[keep] == PREFILL
+        level = (running.astype(np.int64) * 4 + graph + 1) * 2 + mixed
+        moments = np.stack([*_moments(used, accept)])
+        tokens, seconds = moments[MOMENTS.index("tokens")], moments[MOMENTS.index("time")]
+        speed = np.rint(np.log(tps / tokens) / SPEED_STEP).clip(-255, 255).astype(np.int64)
+        pairs = self._pairs(level, tps, accept, keep)
+        more = used["drafting"] if "drafting" in used else tps[:, None][:, :0]
+        filled = int(np.flatnonzero(more.any(axis=0))[-1:].sum()) + 1  # the last positions are not
+        columns = np.concatenate((moments, pairs, more[:, :filled].T))
         keys, inverse = np.unique(level * _SPEEDS + speed + 256, return_inverse=True)
-        sums = np.array([np.bincount(inverse, weights=c, minlength=len(keys)) for c in columns])
+        order = np.argsort(inverse, kind="stable")
+        starts = np.searchsorted(inverse[order], np.arange(len(keys)))
+        sums = np.zeros((len(MOMENTS) + more.shape[1], len(keys)))
+        sums[: len(columns)] = np.add.reduceat(columns[:, order], starts, axis=1)
         for i, key in enumerate(keys.tolist()):
             self._sums[key] = self._sums.get(key, 0.0) + sums[:, i]
+        drafted = np.isfinite(accept) & ~mixed
+        self.blocks.add(np.stack((running, used["rounds"], used["emitted"], seconds))[:, drafted])
 
-    def _pairs(self, level: Ints, tps: Floats, keep: Flags) -> Floats:
-        """Successive windows of one level: 1, x, y and xy, for the lag-1 autocorrelation."""
+    def _pairs(self, level: Ints, tps: Floats, accept: Floats, keep: Flags) -> Floats:
+        """Successive windows of one level: 1, x, y and xy of the throughput, then the length."""
         at = np.flatnonzero(keep)
-        before = np.concatenate(([self._last_level[1]], tps[:-1]))
-        same = np.concatenate(([self._last_level[0]], level[:-1])) == level
+        same = np.concatenate(([self._last[0]], level[:-1])) == level
         same[1:] &= np.diff(at) == 1
         same[0] &= at[0] == 0
-        self._last_level = (int(level[-1]) if keep[-1] else -1, float(tps[-1]))
-        pairs: Floats = np.stack([np.ones_like(tps), before, tps, before * tps]) * same
-        return pairs
+        rows = []
+        for last, series in zip(self._last[1:], (tps, accept), strict=True):
+            before = np.concatenate(([last], series[:-1]))
+            good = same & np.isfinite(before * series)
+            rows += [np.where(good, c, 0.0) for c in (good, before, series, before * series)]
+        self._last = (int(level[-1]) if keep[-1] else -1, float(tps[-1]), float(accept[-1]))
+        return np.stack(rows)
 
     def cells(self) -> list[Cell]:
         """Return the cells by increasing batch."""

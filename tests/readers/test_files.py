@@ -250,6 +250,7 @@ def test_source_gives_a_database_only_as_a_file(tmp_path: Path) -> None:
 def test_codes_are_those_of_the_contract() -> None:
     contract = (
         "capped prefill_mixed eager speculation_off zero_acceptance partial_drafting retraction "
-        "accept_rate_definition bonus_excluded ranks_summed queue_dominated itl_per_chunk truncated"
+        "accept_rate_definition bonus_excluded ranks_summed queue_dominated itl_per_chunk "
+        "truncated acceptance_drift one_rank"
     )
     assert set(contract.split()) == set(CODES)

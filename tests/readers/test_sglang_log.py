@@ -292,13 +292,14 @@ def test_ramp_and_idle_windows_are_dropped() -> None:
     assert entry.windows.dropped == {"ramp": 1, "idle": 1}
 
 
-def test_windows_slowed_by_idle_time_are_dropped() -> None:
-    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
+@pytest.mark.parametrize(("queue", "reason"), [(0, "idle"), (7, "stalled")])
+def test_windows_slowed_by_idle_time_are_dropped(queue: int, reason: str) -> None:
+    body = logs.DECODE_SPEC["0.5.9-0.5.23"].replace("#queue-req: 7", f"#queue-req: {queue}")
     text = logs.decode_lines(body, 20) + logs.decode_lines(
         body.replace("2880.00", "90.00"), 1, start=50
     )
     entry = only(text)
-    assert (entry.rows[0].output_tps, entry.windows.dropped) == (approx(2880), {"idle": 1})
+    assert (entry.rows[0].output_tps, entry.windows.dropped) == (approx(2880), {reason: 1})
 
 
 def test_data_parallel_ranks_are_summed() -> None:

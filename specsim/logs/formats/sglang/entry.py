@@ -42,7 +42,7 @@ def _settings(server: Server) -> dict[str, object]:
     versions = server.version_hint
     if layout is not None:
         found = generation(layout)
-        versions = (versions or found) if found == GENERATIONS[-1].versions else found
+        versions = (versions or found) if found in ("", GENERATIONS[-1].versions) else found
         if not layout.prints("accept") and server.drafts_nothing:
             settings.update(NO_SPECULATION)
     if versions:
@@ -80,7 +80,7 @@ def _diagnoses(
     summed = f"{ranks} data-parallel ranks were summed per window"
     findings: list[Finding] = []
     if layout is not None and layout.prints("accept"):
-        findings += _acceptance(rows)
+        findings += _acceptance(rows, settings, server)
     findings += [
         ("partial_drafting", adaptive if is_adaptive else ""),
         ("retraction", retracted if facts.retractions else ""),
@@ -89,30 +89,48 @@ def _diagnoses(
         findings.append(("accept_rate_definition", _rate_definition(server, layout, settings)))
     findings.append(("ranks_summed", summed if ranks > 1 else ""))
     return (
-        *of_load(rows, settings, windows.read, windows.with_prefill),
+        *of_load(rows, settings, windows),
         *told(findings),
         *truncated(server.unread, "decode line(s)"),
     )
 
 
-def _acceptance(rows: Sequence[LogRow]) -> list[Finding]:
+def _acceptance(
+    rows: Sequence[LogRow], settings: Mapping[str, object], server: Server
+) -> list[Finding]:
+    """Tell of accept lengths of about 1: a drafter that fails, or speculation that is off."""
     lengths = [(r.accept_length, r.batch_size or 0.0) for r in rows if r.accept_length is not None]
     off = [batch for length, batch in lengths if length < OFF_LENGTH]
     poor = [length for length, _ in lengths if OFF_LENGTH <= length < POOR_LENGTH]
+    if poor or not off:
+        failing = (
+            f"accept length {min(poor, default=0):.2f}: next to no draft is accepted; "
+            "the drafter does not fit the model or its weights are wrong"
+        )
+        return [("zero_acceptance", failing if poor else "")]
+    drafting = [batch for length, batch in lengths if length >= OFF_LENGTH]
+    by_batch = drafting and (min(off) > max(drafting) or max(off) < min(drafting))
+    algorithm = settings.get("algorithm")
     where = ""
-    if off and len(off) < len(lengths):
+    if drafting:
         low, high = f"{min(off):.0f}", f"{max(off):.0f}"
         where = f" at {low} running" if min(off) == max(off) else f" at {low} to {high} running"
-    failing = (
-        f"accept length {min(poor, default=0):.2f}: next to no draft is accepted; "
-        "the drafter does not fit the model or its weights are wrong"
+    if by_batch or server.has_threshold or (not algorithm and server.rate.bonus_alone):
+        return [("speculation_off", f"accept length 1.00{where}: speculation is off, not failing")]
+    broken = (
+        "the drafter does not fit the model, its weights are wrong, or the target repeats itself; "
+        "switch speculation off until it is mended"
     )
+    if algorithm:
+        what = f"accept length 1.00{where}: no draft was ever accepted although {algorithm} runs: "
+        return [("zero_acceptance", what + broken)]
     return [
+        ("zero_acceptance", f"accept length 1.00{where}: if a drafter runs, {broken}"),
         (
             "speculation_off",
-            f"accept length 1.00{where}: speculation is off, not failing" if off else "",
+            "accept length 1.00 is also printed while speculation is off: the log does not tell "
+            "which it is",
         ),
-        ("zero_acceptance", failing if poor else ""),
     ]
 
 

@@ -19,7 +19,11 @@ MARK = b"Decode batch"
 
 _INT = rb"\d{1,9}"
 _TWO_DECIMALS = rb"\d{1,9}\.\d\d"
-_ANY = rb"-?\d{1,15}(?:\.\d{1,15})?%?|True|False|None|nan|inf|[A-Za-z_]{1,32}"
+_ANY = (
+    rb"-?\d{1,15}(?:\.\d{1,15})?%?(?: \[[\d., -]{1,64}\])?|True|False|None|nan|inf|[A-Za-z_]{1,32}"
+)
+_COMMA = re.compile(rb", (?![^\[\]]*\])")
+"""Between fields, not within brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ FIELDS = {
         Field(b"#token", _INT, "tokens"),
         Field(b"#full token", _INT, "tokens"),
         Field(b"#swa token", _INT),
+        Field(b"#gpu token", _INT, "tokens"),
+        Field(b"#cpu token", _INT),
+        Field(b"gpu token usage", _TWO_DECIMALS, "usage"),
+        Field(b"cpu token usage", _TWO_DECIMALS),
         Field(b"mamba num", _INT),
         Field(b"token usage", _TWO_DECIMALS, "usage"),
         Field(b"full token usage", _TWO_DECIMALS, "usage"),
@@ -51,7 +59,10 @@ FIELDS = {
         Field(b"#transfer-req", _INT),
         Field(b"#host-receive-req", _INT, sometimes=True),
         Field(b"#retracted-req", _INT, sometimes=True),
-        Field(b"cuda graph", rb"True|False", "graph"),
+        *(
+            Field(device + b" graph", rb"True|False", "graph")
+            for device in (b"cuda", b"npu", b"cpu", b"musa", b"xpu", b"hpu")
+        ),
         Field(b"gen throughput (token/s)", _TWO_DECIMALS, "tps"),
         Field(b"largest-len", _INT, "largest"),
         Field(b"#queue-req", _INT, "queue"),
@@ -107,6 +118,7 @@ class Generation:
 
 
 GENERATIONS = (
+    Generation("", comma=True, lacks=("queue",)),  # the end of the line tells, and is not there
     Generation("0.5.3", comma=False, prints=("rate",)),
     Generation("0.4.3", comma=False, prints=("largest",), lacks=("graph",)),
     Generation("0.4.0-0.4.2", comma=False, trailing_comma=False, lacks=("graph",)),
@@ -134,8 +146,9 @@ def generation(layout: Layout) -> str:
 
 _ANSI = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 _HEAD = re.compile(rb"Decode batch(?: ?\[\d{1,9}\]| \d{1,9})?([.,]) ")
-_KEY = re.compile(rb"#?[A-Za-z][\w #./()%-]{0,60}")
+_KEY = re.compile(rb"#?[A-Za-z][\w #./()%+-]{0,60}")
 _COUNT = re.compile(rb"\d{1,9}")
+_SPEED = b"gen throughput (token/s)"
 _STAMP = re.compile(rb"(?<!\d)(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
 _RANK = re.compile(rb" (DP|TP|PP|EP)(\d{1,5})(?=[ \]])")
 RESEMBLANCE = 0.75
@@ -178,8 +191,8 @@ def parse_decode_line(line: bytes) -> DecodeLine:
         raise Unread(DAMAGED if ended else TRUNCATED)
     body, trailing = text[head.end() :], text.endswith(b",")
     keys = _keys(body.removesuffix(b","))
-    check(b"#queue-req" in keys, TRUNCATED)
-    check({b"#running-req", b"gen throughput (token/s)"} <= set(keys), "a field is missing")
+    check(b"#queue-req" in keys or _SPEED in keys, TRUNCATED)
+    check(b"#running-req" in keys and _SPEED in keys, "a field is missing")
     layout = _layout(_COUNT.sub(b"0", head[0]), keys, trailing)
     printed = layout.read([text + b"\n"])
     if printed is None:
@@ -202,7 +215,7 @@ def _bare(line: bytes) -> tuple[bytes, bool]:
 def _keys(text: bytes) -> tuple[bytes, ...]:
     """Keys of fields that are all well formed."""
     keys: list[bytes] = []
-    parts = text.split(b", ")
+    parts = _COMMA.split(text) if b"[" in text else text.split(b", ")
     for part in parts:
         key, colon, value = part.partition(b": ")
         if not colon or not re.fullmatch(FIELDS[key].value if key in FIELDS else _ANY, value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from specsim.logs.columns import runs_back
@@ -19,12 +20,17 @@ from specsim.logs.formats.sglang.lines import (
 from specsim.logs.formats.sglang.server import UNLIKE, Server
 from specsim.logs.paste import label_of, separates
 from specsim.logs.source import Source
-from specsim.logs.unread import Unread
+from specsim.logs.unread import TRUNCATED, Unread
 
 BATCH = 512
 """Decode lines that are read at once."""
 BACKWARDS_S = 60.0
 """Time that jumps back by more than this begins another run."""
+
+_THRESHOLD = re.compile(
+    rb"speculative_(?!accept)\w{0,32}(?:threshold|batch_size|max_bs)\w{0,16}['\"]?[=:] ?[1-9]"
+)
+"""Forks stop drafting from some batch on."""
 
 
 def read_log(source: Source, samples: int) -> list[LogEntry]:
@@ -84,6 +90,7 @@ class _Reader:
                     self._drop_odd()
                     self._start()
             self.server.facts.learn(line)
+            self.server.has_threshold |= _THRESHOLD.search(line) is not None
             return
         label = label_of(line)
         if label or separates(line):
@@ -135,7 +142,7 @@ class _Reader:
             self._start()
             self._take(*odd)
         elif odd is not None:
-            self.server.not_read(odd[0].text("prefix"), UNLIKE)
+            self._not_read(odd[0])
         mine = self.server.layout
         if mine is not None and not mine.like(line.layout):
             if not self.boundary:
@@ -173,8 +180,13 @@ class _Reader:
     def _drop_odd(self) -> None:
         """Give up the line that was held back."""
         if self.odd is not None:
-            self.server.not_read(self.odd[0].text("prefix"), UNLIKE)
+            self._not_read(self.odd[0])
             self.odd = None
+
+    def _not_read(self, line: DecodeLine) -> None:
+        """Count a line that is unlike those around it, perhaps because its end is missing."""
+        reason = UNLIKE if line.layout.prints("queue") else TRUNCATED
+        self.server.not_read(line.text("prefix"), reason)
 
     def _start(self, other: Server | None = None) -> None:
         """Close the server and begin another."""

@@ -48,6 +48,7 @@ class Server:
         self.unread: Counter[str] = Counter()
         self.label = ""
         self.stamp = b""  # time of the last decode line
+        self.has_threshold = False  # of the batch, beyond which nothing is drafted
         self.prefills = 0  # prefill lines
         self.prompt = np.zeros(3)  # their sums of sequences, new and cached tokens
         self.version_hint = ""  # versions that print them

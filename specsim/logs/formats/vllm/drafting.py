@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAX_POSITIONS = 64
 PERCENT_SLACK = 0.06
 """Printed percentages may be off by half of their last digit, in the oldest form too."""
+INTERVAL_S = 10.0
+"""Of a line whose own numbers do not tell it."""
 
 _SUMS = ("rounds", "drafted", "accepted", "emitted", "positioned")
 """Before the positions in a row of sums; `positioned` are rounds of lines with positions."""
@@ -74,6 +76,9 @@ def judge(printed: Mapping[str, Floats], rates: Floats) -> Judged:
     by_positions = np.where(np.isfinite(length), length + corrected, 1 + mean)
     emitted = rounds * np.where(k > 0, by_positions, length)
     good = np.isfinite(drafted) & ~faulty & ~empty
+    nothing = good & (accepted == 0)  # each round gave its one token: how many does not matter
+    rounds = np.where(nothing & ~np.isfinite(rounds), drafted, rounds)
+    emitted = np.where(nothing, rounds, emitted)
     known = good & np.isfinite(emitted)
     return Judged(
         rounds=np.where(known, rounds, 0.0),
@@ -84,17 +89,51 @@ def judge(printed: Mapping[str, Floats], rates: Floats) -> Judged:
     )
 
 
+def with_plain_rounds(judged: Judged, printed: Mapping[str, Floats]) -> Judged:
+    """Count the rounds in which a lookup found nothing: the engine leaves them out.
+
+    An interval's tokens, less those of accepted drafts, are one per request and round.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        seconds = printed["accepted"] / printed["speed"]
+        tokens = printed["tps"] * np.where(np.isfinite(seconds), seconds, INTERVAL_S)
+        rounds = tokens - printed["accepted"]
+        more = (judged.rounds > 0) & (rounds > judged.rounds)
+    return replace(
+        judged,
+        rounds=np.where(more, rounds, judged.rounds),
+        emitted=np.where(more, tokens, judged.emitted),
+    )
+
+
+def sums_of(judged: Judged, printed: Mapping[str, Floats], rates: Floats) -> Floats:
+    """Return a row of sums per line: `_SUMS`, then by position; zeros where nothing is known."""
+    good = np.isfinite(printed["drafted"]) & ~judged.faulty & ~judged.empty
+    k, mean = np.isfinite(rates).sum(axis=1), np.nansum(rates, axis=1)
+    table = np.zeros((len(good), len(_SUMS) + MAX_POSITIONS))
+    positioned = np.where(k > 0, judged.rounds, 0.0)
+    counts = (judged.rounds, printed["drafted"], printed["accepted"], judged.emitted, positioned)
+    table[:, : len(_SUMS)] = np.nan_to_num(np.stack(counts, axis=1))
+    with np.errstate(invalid="ignore", divide="ignore"):  # rounds that drafted: accepted / mean
+        drafting = np.where(mean > 0, printed["accepted"] / mean, judged.rounds)
+    survived = np.minimum(drafting, judged.rounds)[:, None] * np.nan_to_num(rates)
+    table[:, len(_SUMS) : len(_SUMS) + rates.shape[1]] = np.nan_to_num(survived)
+    return table * good[:, None]
+
+
 @dataclass(slots=True)
 class Drafting:
-    """Sums over drafting lines by running batch; 0 stands for an unknown batch."""
+    """What all drafting lines add up to."""
 
     lines: int = 0  # read
     alone: int = 0  # of them without a throughput line
     positions: int = 0  # drafted positions that the lines show
     corrected: int = 0  # lines whose printed length lacked the bonus token
-    sums: dict[int, Floats] = field(default_factory=dict)  # by batch: `_SUMS`, then by position
+    total: Floats = field(default_factory=lambda: np.zeros(len(_SUMS) + MAX_POSITIONS))
 
-    def add(self, judged: Judged, printed: Mapping[str, Floats], rates: Floats) -> None:
+    def add(
+        self, judged: Judged, printed: Mapping[str, Floats], rates: Floats, sums: Floats
+    ) -> None:
         """Count lines with these columns; `running` is NaN where there is no throughput line."""
         good = np.isfinite(printed["drafted"]) & ~judged.faulty & ~judged.empty
         if not good.any():
@@ -104,44 +143,28 @@ class Drafting:
         self.alone += int((good & (running == 0)).sum())
         self.corrected += int(judged.corrected.sum())
         self.positions = max(self.positions, int(k[good].max()))
-        table = np.zeros((len(good), len(_SUMS) + MAX_POSITIONS))
-        positioned = np.where(k > 0, judged.rounds, 0.0)
-        table[:, : len(_SUMS)] = np.stack(
-            (judged.rounds, printed["drafted"], printed["accepted"], judged.emitted, positioned),
-            axis=1,
-        )
-        survived = judged.rounds[:, None] * np.nan_to_num(rates)
-        table[:, len(_SUMS) : len(_SUMS) + rates.shape[1]] = survived
-        for batch in np.unique(running[good]):
-            total = table[good & (running == batch)].sum(axis=0)
-            self.sums[int(batch)] = self.sums.get(int(batch), 0.0) + total
+        self.total += sums.sum(axis=0)
 
-    def _ratio(self, of: str, over: str, low: float, high: float) -> float | None:
-        total = self._total(low, high)
-        part, whole = total[_SUMS.index(of)], total[_SUMS.index(over)]
-        return float(part / whole) if whole else None
-
-    def _total(self, low: float, high: float) -> Floats:
-        inside = [sums for batch, sums in self.sums.items() if low <= batch <= high]
-        total: Floats = np.sum([np.zeros(len(_SUMS) + MAX_POSITIONS), *inside], axis=0)
-        return total
-
-    @property
     def accept_length(self) -> float | None:
         """Tokens per request and round over all lines, bonus included."""
-        return self._ratio("emitted", "rounds", 0, np.inf)
+        return _ratio(self.total, "emitted", "rounds")
 
-    def survival(self, low: float = 0, high: float = np.inf) -> tuple[float, ...] | None:
-        """P(at least d drafts accepted) where the batch was within ``low .. high``."""
-        total = self._total(low, high)
+    def survival(self, sums: Floats | None = None) -> tuple[float, ...] | None:
+        """P(at least d drafts accepted), by these sums or by all."""
+        total = self.total if sums is None else sums
         rounds = total[_SUMS.index("positioned")]
         survived = total[len(_SUMS) : len(_SUMS) + self.positions]
         return tuple((survived / rounds).tolist()) if rounds else None
 
-    def drafted_per_round(self, low: float = 0, high: float = np.inf) -> float | None:
-        """Draft tokens per request and round."""
-        return self._ratio("drafted", "rounds", low, high)
+    def drafted_per_round(self, sums: Floats | None = None) -> float | None:
+        """Draft tokens per request and round, by these sums or by all."""
+        return _ratio(self.total if sums is None else sums, "drafted", "rounds")
 
-    def accept_rate(self, low: float = 0, high: float = np.inf) -> float | None:
-        """Return accepted over drafted tokens."""
-        return self._ratio("accepted", "drafted", low, high)
+    def accept_rate(self, sums: Floats | None = None) -> float | None:
+        """Return accepted over drafted tokens, by these sums or by all."""
+        return _ratio(self.total if sums is None else sums, "accepted", "drafted")
+
+
+def _ratio(total: Floats, of: str, over: str) -> float | None:
+    part, whole = total[_SUMS.index(of)], total[_SUMS.index(over)]
+    return float(part / whole) if whole else None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from specsim.logs.diagnose import Finding, of_load, partial_drafting, told, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats.vllm.server import Server
-from specsim.logs.levels import LEVEL_WIDTH, level_rows
+from specsim.logs.levels import level_rows
 from specsim.logs.settings import NO_SPECULATION, chain_settings
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 SILENT_WINDOWS = 2
 """So many windows without a drafting line, in a log that was not filtered, draft nothing."""
@@ -22,10 +26,12 @@ def server_entry(server: Server, path: str) -> LogEntry:
     plain = settings.get("algorithm") == "none"
     if plain:
         server.windows.accept_quantum = 0.0
-    rows, windows = level_rows(server.windows)
-    rows = tuple(_with_drafting(row, server, plain) for row in rows) or _drafting_alone(server)
+    rows, windows = level_rows(
+        server.windows, lambda row, sums: _with_drafting(row, server, plain, sums)
+    )
+    rows = rows or _drafting_alone(server)
     alone = drafting.alone or int(v0 is not None)
-    accept = v0.accept_length if v0 and not drafting.lines else drafting.accept_length
+    accept = v0.accept_length if v0 and not drafting.lines else drafting.accept_length()
     return LogEntry(
         path=path,
         format="vllm_log",
@@ -55,17 +61,16 @@ def _settings(server: Server) -> dict[str, object]:
     return settings
 
 
-def _with_drafting(row: LogRow, server: Server, plain: bool) -> LogRow:
+def _with_drafting(row: LogRow, server: Server, plain: bool, sums: Floats) -> LogRow:
     batch, tps = row.batch_size or 0.0, row.output_tps
-    near = batch / LEVEL_WIDTH, batch * LEVEL_WIDTH
     accept = 1.0 if plain else row.accept_length
     return replace(
         row,
         accept_length=accept,
-        survival=server.drafting.survival(*near),
+        survival=server.drafting.survival(sums),
         round_time_s=accept * batch / tps if accept and tps and not row.mixed else None,
-        drafted_per_round=server.drafting.drafted_per_round(*near),
-        accept_rate=server.drafting.accept_rate(*near),
+        drafted_per_round=server.drafting.drafted_per_round(sums),
+        accept_rate=server.drafting.accept_rate(sums),
     )
 
 
@@ -84,7 +89,7 @@ def _drafting_alone(server: Server) -> tuple[LogRow, ...]:
         return ()
     row = LogRow(
         windows=drafting.lines,
-        accept_length=drafting.accept_length,
+        accept_length=drafting.accept_length(),
         survival=drafting.survival(),
         drafted_per_round=drafting.drafted_per_round(),
         accept_rate=drafting.accept_rate(),
@@ -108,7 +113,7 @@ def _diagnoses(
         ("ranks_summed", summed if ranks > 1 else ""),
     ]
     return (
-        *of_load(rows, settings, windows.read, windows.with_prefill),
+        *of_load(rows, settings, windows),
         *_of_drafting(server, settings.get("num_steps")),
         *told(findings),
         *truncated(server.unread),
@@ -134,7 +139,7 @@ def _of_drafting(server: Server, steps: object) -> list[Diagnosis]:
         f"this version prints {100 * (drafting.accept_rate() or 0.0):.0f} % accepted over drafted "
         "tokens but no accept length: without num_speculative_tokens it cannot be derived"
     )
-    rate_alone = drafting.lines and drafting.accept_length is None and drafting.positions == 0
+    rate_alone = drafting.lines and drafting.accept_length() is None and drafting.positions == 0
     return [
         *told(findings),
         *partial,
@@ -154,12 +159,15 @@ def _v0_rate(server: Server) -> str:
 
 
 def _unused_positions(server: Server) -> str:
-    survival, length = server.drafting.survival(), server.drafting.accept_length
+    """Tell of drafts that are never accepted: all of them, or the last ones."""
+    v0, drafting = server.v0, server.drafting
+    length = v0.accept_length if v0 else drafting.accept_length()
+    if v0.accepted == 0 if v0 else drafting.lines and drafting.accept_rate() == 0:
+        return "no draft was ever accepted: the drafter does not fit the model, or it is broken"
+    survival = drafting.survival()
     useful = sum(s > 0 for s in survival or ())
     if not survival or length is None or useful == len(survival):
         return ""
-    if not useful:
-        return "no draft was ever accepted: the drafter does not fit the model"
     return (
         f"draft positions {useful + 1} to {len(survival)} were never accepted: "
         f"num_speculative_tokens {useful} gives the same accept length ({length:.2f})"

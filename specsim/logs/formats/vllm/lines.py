@@ -16,8 +16,9 @@ _PROMPT_MARK = b"Avg prompt throughput: "
 
 ENGINE = ("prompt", "tps", "running", "waiting", "usage")
 """Columns of a throughput line; `usage` is in percent."""
-DRAFTING = ("length", "accepted", "drafted", "positions", "rate")
-"""Columns of a drafting line; `positions` are the per-position rates, `rate` is in percent."""
+DRAFTING = ("length", "speed", "accepted", "drafted", "positions", "rate")
+"""Columns of a drafting line: `speed` is accepted tokens/s, `positions` are the per-position rates,
+`rate` is in percent."""
 
 Values = tuple[bytes, ...]
 """As printed, empty where a line does not say: columns are converted many at a time."""
@@ -32,7 +33,8 @@ _RATE = rb"Draft acceptance rate: (?P<rate>\d{1,3}\.\d)%"
 _LENGTH = rb"Mean acceptance length: (?P<length>\d{1,3}\.\d\d)"
 _COUNTS = rb"Accepted: (?P<accepted>\d{1,12}) tokens, Drafted: (?P<drafted>\d{1,12}) tokens"
 _SPEEDS = (
-    rb"Accepted throughput: \d{1,9}\.\d\d tokens/s, Drafted throughput: \d{1,9}\.\d\d tokens/s"
+    rb"Accepted throughput: (?P<speed>\d{1,9}\.\d\d) tokens/s, "
+    rb"Drafted throughput: \d{1,9}\.\d\d tokens/s"
 )
 _POSITIONS = rb"Per-position acceptance rate: (?P<positions>[01]\.\d{3}(?:, [01]\.\d{3}){0,63})"
 
@@ -121,6 +123,8 @@ _ENGINE = re.compile(
 )
 _USAGE = re.compile(rb", (?!CPU)[A-Z]+ KV cache usage: (\d{1,3}\.\d)%")
 _PREEMPTIONS = re.compile(rb", Preemptions: (\d{1,9})")
+_ELSEWHERE = re.compile(rb", External prefix cache hit rate: (\d{1,3}\.\d)%")
+"""Share of prompt tokens that another node computed."""
 _NAME = re.compile(rb"(?:Engine (\d{1,4})|(\d{1,4}) Engines Aggregated): \Z")
 _STAMP = re.compile(rb"(?<!\d)(?:(\d{4})-)?(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
 _PID = re.compile(rb"pid=(\d{1,9})\)")
@@ -164,14 +168,16 @@ def parse_engine_line(line: bytes) -> EngineLine:
     if found is None:
         raise _unread(line)
     check(line.count(ENGINE_MARK) == 1, TWO_IN_ONE)
-    *values, tail = found.group("prompt", "tps", "running", "waiting", "tail")
+    prompt, *values, tail = found.group("prompt", "tps", "running", "waiting", "tail")
+    if elsewhere := _ELSEWHERE.search(tail):
+        prompt = b"%.3f" % (float(prompt) * max(1 - float(elsewhere[1]) / 100, 0))
     usage, preemptions = _USAGE.search(tail), _PREEMPTIONS.search(tail)
     check(not usage or float(usage[1]) <= 100, "cache usage above 100 %")
     name, engines = _engine_name(line[max(start - 24, 0) : start])
     return EngineLine(
         name,
         engines,
-        (*values, usage[1] if usage else b""),
+        (prompt, *values, usage[1] if usage else b""),
         int(preemptions[1]) if preemptions else 0,
     )
 

@@ -82,6 +82,7 @@ class _Reader:
         self.boundary |= bool(label) or separates(line)
         self.server.other_lines |= self.server.is_open
         self.server.mentions_drafting |= b"metrics.py" in line or b"Per-position" in line
+        self.server.prompts_elsewhere |= b"kv_consumer" in line
 
     def end(self) -> list[Server]:
         """Return all servers."""

@@ -7,7 +7,13 @@ from collections import Counter
 import numpy as np
 
 from specsim.logs.columns import floats, seconds
-from specsim.logs.formats.vllm.drafting import Drafting, judge, survival_matrix
+from specsim.logs.formats.vllm.drafting import (
+    Drafting,
+    judge,
+    sums_of,
+    survival_matrix,
+    with_plain_rounds,
+)
 from specsim.logs.formats.vllm.facts import Facts
 from specsim.logs.formats.vllm.lines import (
     DRAFTING,
@@ -22,6 +28,11 @@ from specsim.logs.windows import Windows
 
 BATCH = 1024
 """Intervals that are turned into windows at once."""
+LOOKUPS = ("NGRAM", "NGRAM_GPU", "SUFFIX")
+"""They draft where they find something: the lines tell of these rounds only."""
+PREFILL_LEAST = 0.05
+"""Prompt tokens per round of a request: fewer hold up nothing, since a prompt token takes no more
+than a request's round. The decode node of a disaggregated server computes one per prompt."""
 
 _HEAD = 2 + len(ENGINE)
 """Values of a row before those of the drafting line: time, name of the engine, throughput."""
@@ -44,6 +55,7 @@ class Server:
         self.mentions_drafting = False  # in any line, read or not
         self.v0: V0Line | None = None  # the last counters of a V0 engine
         self.preemptions = 0  # that throughput lines tell of
+        self.prompts_elsewhere = False  # another node computes them
         self.engines = 1  # the most that one line is the sum of
         self._rows: list[Values] = []
 
@@ -85,10 +97,16 @@ class Server:
         rates = survival_matrix(said.pop("positions"))
         printed = {name: floats(column) for name, column in said.items()}
         judged = judge(printed, rates)
+        if self.facts.settings.get("algorithm") in LOOKUPS:
+            judged = with_plain_rounds(judged, printed)
         for reason, where in ((CONTRADICTION, judged.faulty), (NO_DRAFTS, judged.empty)):
             if where.any():
                 self.unread[reason] += int(where.sum())
-        self.drafting.add(judged, printed, rates)
+        sums = sums_of(judged, printed, rates)
+        self.drafting.add(judged, printed, rates, sums)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            length = np.where(judged.rounds > 0, judged.emitted / judged.rounds, 1.0)
+            prefill = printed["prompt"] > PREFILL_LEAST * printed["tps"] / length
         measured = np.flatnonzero(np.isfinite(printed["tps"]))
         lines = {
             "time_s": seconds(stamps),
@@ -99,7 +117,8 @@ class Server:
             "emitted": judged.emitted,
             "rounds": judged.rounds,
             "graph": np.full(len(rows), np.nan),
-            "prefill": (printed["prompt"] > 0).astype(np.float64),
+            "prefill": (prefill & (not self.prompts_elsewhere)).astype(np.float64),
+            "drafting": sums,
         }
         self.windows.started = self.facts.started
         unnamed = self.windows.add(
