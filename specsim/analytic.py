@@ -163,13 +163,14 @@ def _round(
             batch,
             points.width,
             batch * context,
-            topk=points.topk,
+            topk=points.draft_rows,
             draft_forwards=points.forwards,
             extend_tokens=batch * np.where(eager, points.extend_eager, points.extend),
             timeline=points.timeline,
             padded=padded,
             eager=eager,
             draft_share=points.draft_share,
+            loaded=points.speculates,
         )
         grown = points.window_s * points.accept / time.round_s
         context = points.context + np.where(points.steady, grown / 2.0, 0.0)

@@ -69,7 +69,7 @@ class Points:
 
     width: Floats
     draft_share: Floats
-    topk: Floats
+    draft_rows: Floats  # tokens of a request in a forward of the drafter
     forwards: Floats
     timeline: Ints
     speculates: Flags
@@ -130,7 +130,7 @@ def points_of(cases: Sequence[Case]) -> Points:
     return Points(
         width=of_case(lambda c: c.plan.verified_per_request),
         draft_share=of_case(lambda c: c.plan.draft_share),
-        topk=of_case(lambda c: c.plan.setting.topk),
+        draft_rows=of_case(lambda c: c.plan.draft_rows),
         forwards=of_case(lambda c: c.plan.draft_forwards),
         timeline=of_case(lambda c: TIMELINES[c.plan.timeline]).astype(np.int64),
         speculates=of_case(lambda c: c.plan.setting.speculates).astype(np.bool_),

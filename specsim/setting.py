@@ -8,13 +8,41 @@ from typing import Literal, get_args
 from specsim.errors import InputError, UnknownNameError
 from specsim.tree import tree_capacity
 
-Algorithm = Literal["none", "EAGLE", "EAGLE3", "MTP", "STANDALONE", "NGRAM"]
+# fmt: off
+Algorithm = Literal[
+    "none", "EAGLE", "EAGLE3", "MTP", "STANDALONE", "NGRAM", "SUFFIX",
+    "DFLASH", "DSPARK", "P_EAGLE", "MEDUSA", "HYDRA", "UNO",
+]
+# fmt: on
 Scheduler = Literal["auto", "sequential", "overlap"]
 
 MOST_DRAFT_TOKENS = 512
 """No engine verifies a larger tree."""
 
-ALIASES: dict[str, Algorithm] = {"NEXTN": "MTP", "DRAFT_MODEL": "STANDALONE"}
+ALIASES: dict[str, Algorithm] = {
+    **dict.fromkeys(("NEXTN", "FROZEN_KV_MTP"), "MTP"),
+    "DRAFT_MODEL": "STANDALONE",
+    "NGRAM_GPU": "NGRAM",
+    **dict.fromkeys(("PEAGLE", "PARALLEL_EAGLE"), "P_EAGLE"),
+}
+
+Family = Literal["none", "steps", "block", "heads", "lookup", "self"]
+"""How tokens are drafted: ``steps``, a forward of the drafter per depth; ``block``, one forward
+for all depths; ``heads``, heads of their own on the target's last hidden state, without a cache;
+``lookup``, in the text so far; ``self``, mask tokens in the target's own forward."""
+
+FAMILIES: dict[Family, tuple[Algorithm, ...]] = {
+    "none": ("none",),
+    "steps": ("EAGLE", "EAGLE3", "MTP", "STANDALONE"),
+    "block": ("DFLASH", "DSPARK", "P_EAGLE"),
+    "heads": ("MEDUSA", "HYDRA"),
+    "lookup": ("NGRAM", "SUFFIX"),
+    "self": ("UNO",),
+}
+FAMILY_OF: dict[Algorithm, Family] = {
+    algorithm: family for family, members in FAMILIES.items() for algorithm in members
+}
+"""How each algorithm drafts."""
 
 
 def parse_algorithm(name: str) -> Algorithm:
@@ -61,11 +89,25 @@ class SpecSetting:
             return
         if self.topk < 1:
             raise InputError(f"topk {self.topk}", "must be at least 1", "use 1 for a chain")
-        if self.num_steps < 1:
+        if self.num_steps < 0:
             raise InputError(
                 f"steps {self.num_steps}",
-                "must be at least 1 when speculating",
-                "use --algorithm none for no speculation",
+                "must be at least 0",
+                "use 0 for a loaded drafter that drafts nothing, --algorithm none for no drafter",
+            )
+        if not self.drafts:
+            if (self.topk, self.num_draft_tokens) != (1, 1):
+                raise InputError(
+                    f"steps 0 with topk {self.topk} and {self.num_draft_tokens} tokens",
+                    "nothing is drafted in 0 steps",
+                    "write topk 1, steps 0, draft tokens 1, or more steps",
+                )
+            return
+        if self.topk > 1 and self.family == "block":
+            raise InputError(
+                f"topk {self.topk} of {self.algorithm}",
+                "one forward drafts one chain",
+                "use topk 1",
             )
         capacity = tree_capacity(self.topk, self.num_steps)
         if not 2 <= self.num_draft_tokens <= capacity:
@@ -92,23 +134,49 @@ class SpecSetting:
     ) -> SpecSetting:
         """Fill what was not said: topk 1, as many tokens as the tree can offer.
 
+        SGLang calls the steps of a block drafter 1 whatever its block [@sglang-wheels]: with the
+        tokens given, the depth follows from them.
+
         >>> SpecSetting.of(topk=2, num_steps=2).num_draft_tokens
+        7
+        >>> SpecSetting.of(1, 1, 8, "DFLASH").num_steps
         7
         """
         if algorithm == "none":
             return cls.none(scheduler)
         topk = 1 if topk is None else topk
+        if (
+            FAMILY_OF[algorithm] == "block"
+            and num_steps in (None, 1)
+            and (num_draft_tokens or 0) > 1
+        ):
+            num_steps = (num_draft_tokens or 0) - 1
         if num_steps is None:
             raise InputError("steps", "is not given", "add --steps N (the draft depth)")
-        if topk < 1 or num_steps < 1:
+        if topk < 1 or num_steps < 0:
             return cls(algorithm, topk, num_steps, 2, scheduler)
         n = tree_capacity(topk, num_steps) if num_draft_tokens is None else num_draft_tokens
         return cls(algorithm, topk, num_steps, n, scheduler)
 
     @property
     def speculates(self) -> bool:
-        """Whether anything is drafted."""
+        """Whether a drafter is loaded; it may draft nothing (0 steps)."""
         return self.algorithm != "none"
+
+    @property
+    def drafts(self) -> bool:
+        """Whether anything is drafted."""
+        return self.speculates and self.num_steps > 0
+
+    @property
+    def family(self) -> Family:
+        """How its tokens are drafted."""
+        return FAMILY_OF[self.algorithm]
+
+    @property
+    def follows_text(self) -> bool:
+        """Whether a drafter with a KV cache of its own has to compute what was accepted."""
+        return self.family in ("steps", "block")
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -122,7 +190,13 @@ class SpecSetting:
 
     @property
     def title(self) -> str:
-        """Every number for people."""
+        """Every number for people.
+
+        >>> SpecSetting.of(1, 0).title
+        'no drafts (EAGLE3 loaded)'
+        """
+        if self.speculates and not self.drafts:
+            return f"no drafts ({self.algorithm} loaded)"
         return self._numbers() if self.speculates else "no speculation"
 
     @property
@@ -132,8 +206,10 @@ class SpecSetting:
         >>> SpecSetting.of(2, 2).brief, SpecSetting.of(2, 2, 5).brief
         ('topk=2 steps=2', 'topk=2 steps=2 tokens=5')
         """
+        if not self.drafts:
+            return self.title
         full = self.num_draft_tokens == tree_capacity(self.topk, self.num_steps)
-        return self._numbers(tokens=not full) if self.speculates else "no speculation"
+        return self._numbers(tokens=not full)
 
     @property
     def name(self) -> str:
@@ -143,7 +219,7 @@ class SpecSetting:
         'topk=1 steps=3, overlap'
         """
         if not self.speculates:
-            return "no speculation"
+            return self.title
         return f"{self._numbers(tokens=self.topk > 1)}, {self.scheduler}"
 
     def _numbers(self, tokens: bool = True) -> str:

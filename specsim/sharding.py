@@ -16,7 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from specsim.architecture import AttentionGroup, DraftArchitecture, DraftKind, ModelArchitecture
+from specsim.architecture import (
+    BLOCK_KINDS,
+    AttentionGroup,
+    DraftArchitecture,
+    DraftKind,
+    ModelArchitecture,
+)
 from specsim.errors import InputError
 from specsim.quantisation import BF16_BYTES, Quantisation, kv_dtype_bytes, load_quantisation
 
@@ -180,11 +186,13 @@ class ShardedDraft:
     """One GPU's share of a drafter; per forward, all its layers."""
 
     draft: DraftArchitecture
-    part: ShardedModel | None = None  # its layers and head; None for ngram, all zero then
+    part: ShardedModel | None = None  # its layers and head; None without layers
     step_bytes: float = 0.0  # weights that every forward reads, without head and routed experts
     flops_per_token: float = 0.0  # in them
     fc_bytes: float = 0.0  # read besides, once per extend: EAGLE-3's projection of target features
     fc_flops_per_token: float = 0.0
+    depth_bytes: float = 0.0  # read besides, once per depth: Medusa's heads, a Markov head
+    depth_flops_per_token: float = 0.0
     weight_bytes_per_gpu: float = 0.0  # its own: not the target's head and embedding
 
     @property
@@ -193,9 +201,14 @@ class ShardedDraft:
         return self.draft.kind
 
     @property
+    def is_block(self) -> bool:
+        """Whether one forward drafts all depths."""
+        return self.kind in BLOCK_KINDS
+
+    @property
     def kv_bytes_per_token(self) -> float:
-        """KV cache of one token."""
-        return 0.0 if self.part is None else self.part.kv_bytes_per_token
+        """KV cache of one token; every layer of a multi-layer MTP has its own."""
+        return 0.0 if self.part is None else self.draft.copies * self.part.kv_bytes_per_token
 
 
 def shard_draft(
@@ -232,12 +245,18 @@ def shard_draft(
     >>> f"{(eagle.step_bytes + eagle.part.head_bytes) / 1e9:.2f} GB"
     '2.07 GB'
     """
+    depth = draft.depth_params / tp
     if draft.shape is None:
-        return ShardedDraft(draft=draft)
+        return ShardedDraft(
+            draft=draft,
+            depth_bytes=BF16_BYTES * depth,
+            depth_flops_per_token=2 * depth,
+            weight_bytes_per_gpu=BF16_BYTES * depth * draft.copies,
+        )
     own = draft_quantisation or "native"
     if draft.follows_target and draft_quantisation is None:
         own = scheme_for(target, quantisation).id
-    part = shard(draft.shape, own, tp, dp, ep, kv_dtype)
+    part = shard(draft.shape, own, tp, dp, ep if draft.shape.experts else 1, kv_dtype)
     size = load_quantisation(part.quantisation).dense
     step, fc = part.dense_bytes + draft.input_params * size, draft.fc_params * size
     head = part.head_bytes if draft.own_head else 0.0
@@ -250,7 +269,15 @@ def shard_draft(
         flops_per_token=part.flops_per_token + 2 * draft.input_params / dp,
         fc_bytes=fc,
         fc_flops_per_token=2 * draft.fc_params / dp,
-        weight_bytes_per_gpu=step + fc + head + (part.head_bytes if embeds else 0.0) + experts,
+        depth_bytes=BF16_BYTES * depth,
+        depth_flops_per_token=2 * depth,
+        weight_bytes_per_gpu=(
+            draft.copies * (step + experts)
+            + fc
+            + head
+            + (part.head_bytes if embeds else 0.0)
+            + BF16_BYTES * depth
+        ),
     )
 
 

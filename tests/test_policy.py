@@ -35,7 +35,7 @@ from specsim.simulate import (
 )
 from specsim.simulate.adaptation import idle_plan
 from specsim.simulate.policy import NEVER
-from specsim.simulate.pricing import RoundPricer, drafter_idles, planned_time
+from specsim.simulate.pricing import RoundPricer, planned_time
 from specsim.workload import Load
 
 # --- what a policy decides
@@ -229,7 +229,8 @@ def test_zero_steps_cost_a_plain_step_and_the_drafters_extend(scheduler: str) ->
     """ZERO-STEPS, written out once more from the parts."""
     system = kimi()
     idle = idle_plan(system.plan(SpecSetting.of(1, 3, scheduler=scheduler)))  # type: ignore[arg-type]
-    assert drafter_idles(idle)
+    assert idle.setting.speculates
+    assert not idle.setting.drafts
     batch, kv = np.array([1.0, 7.0, 48.0]), np.array([5e3, 4e4, 2e5])
     time = planned_time(system.cost, idle, 1.0, batch, kv)
     bare = round_time(

@@ -1,21 +1,40 @@
-"""The shape of a drafter: a small model of its own, or a layer that leans on the target."""
+"""The shape of a drafter: a model of its own, layers or heads that lean on the target, or none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from specsim.architecture.loading import load_model, model_names
+from specsim.architecture.loading import load_model, model_from_table, model_names
 from specsim.architecture.model import MLA, ModelArchitecture
 from specsim.errors import InputError, UnknownNameError
-from specsim.library import Kind, Table, look_up, read_library, read_table
+from specsim.library import Kind, Table, look_up, positive, read_library, read_table
 from specsim.uncertainty import ORDER
 
-DraftKind = Literal["eagle3", "eagle", "mtp", "standalone", "ngram"]
+# fmt: off
+DraftKind = Literal[
+    "eagle3", "eagle", "mtp", "standalone", "ngram", "suffix",
+    "dflash", "dspark", "p_eagle", "medusa", "hydra", "uno",
+]
+# fmt: on
 
 EAGLE3_FEATURES = 3
 """Layers of the target whose hidden states an EAGLE-3 drafter reads (arXiv 2503.01840, 3.1)."""
+
+WITHOUT_WEIGHTS = ("ngram", "suffix", "uno")
+"""Look-ups, and a target that drafts for itself: its LoRA adapter is small and not counted."""
+
+BLOCK_KINDS = ("dflash", "dspark", "p_eagle")
+"""Kinds that draft all depths in one forward, on keys and values made of the target's features."""
+
+HEAD_MATRICES = {"medusa": 1, "hydra": 2}
+"""Square matrices before the LM head of each depth: a residual block (arXiv 2401.10774, 2.1); one
+that reads the embedding of the token before as well (arXiv 2402.05109, 3)."""
+
+OWN_HEAD = ("eagle3", "p_eagle")
+"""Kinds with an LM head of their own, over a vocabulary that may be cut down."""
 
 GENERIC_DRAFT_VOCAB = 32_000
 """Vocabulary that EAGLE-3 drafters are cut down to: all twelve SpecForge configurations
@@ -28,10 +47,12 @@ class DraftArchitecture:
 
     id: str
     kind: DraftKind
-    shape: ModelArchitecture | None  # its layers and head as a model; None for ngram
+    shape: ModelArchitecture | None  # its layers and head as a model; None without layers
     fc_params: int = 0  # projects the target's hidden states, once per round (EAGLE-3's extend)
     input_params: int = 0  # projects (embedding, hidden state) in every forward (EAGLE, MTP)
     own_head: bool = False  # whether the LM head is its own rather than the target's
+    depth_params: int = 0  # read once per depth: a head of it, a DSpark drafter's Markov head
+    copies: int = 1  # MTP layers or heads in memory, of which a forward reads one
     follows_target: bool = False  # whether its weights are quantised like the target's (MTP)
 
     @property
@@ -54,8 +75,9 @@ def load_draft(
     ----------
     name
         A library id or Hugging Face name; ``mtp``, ``eagle3`` or ``eagle`` (sized from the
-        target); ``ngram``; a TOML file with the keys of a library entry; or a model of
-        :func:`load_model`, which then drafts as a model of its own.
+        target); ``ngram``; a TOML file with the keys of a library entry; the drafter's own
+        config.json or its folder; or a model of :func:`load_model`, which then drafts as a model
+        of its own.
     target
         The model that verifies.
     layers
@@ -68,6 +90,9 @@ def load_draft(
     InputError
         If the drafter does not fit the target, or cannot be cut to `layers`.
     """
+    from_config = _of_config(name, target) if is_config(name) and layers is None else None
+    if from_config is not None:
+        return from_config
     try:
         id, table = look_up("drafts", name, "name a model")
     except UnknownNameError:
@@ -109,10 +134,12 @@ def _cut(model: ModelArchitecture, layers: int | None) -> ModelArchitecture:
 
 
 _SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn_inter", "draft_vocab")
+_COUNTS = ("layers", "features", "copies", "markov_rank")
 _KEYS: Mapping[str, Kind] = {
-    **dict.fromkeys((*_SIZES, "target_vocab"), int),
+    **dict.fromkeys((*_SIZES, *_COUNTS, "target_vocab"), int),
     "kind": get_args(DraftKind),
     "mla": bool,
+    "like_target": bool,
     "evidence": ORDER,
     "source": str,
     "aliases": list,
@@ -124,9 +151,31 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
     where = f"draft {id}"
     values = read_table(where, table, _KEYS, ("kind",))
     kind: DraftKind = values["kind"]
-    if kind == "ngram":
+    for key in (*_SIZES, *_COUNTS):
+        positive(f"{where}: {key}", values.get(key, 1))
+    if kind in WITHOUT_WEIGHTS:
         return DraftArchitecture(id=id, kind=kind, shape=None)
-    fits = (values.get("hidden", target.hidden), values.get("target_vocab", target.vocab))
+    _check_target(where, values, target)
+    if kind in HEAD_MATRICES:
+        inner = HEAD_MATRICES[kind] * target.hidden**2
+        return DraftArchitecture(
+            id=id,
+            kind=kind,
+            shape=None,
+            depth_params=inner + target.head_params,
+            copies=values.get("copies", 1),
+        )
+    if kind == "mtp":
+        return _mtp(id, target)
+    if values.get("like_target"):
+        shape = _target_layers(id, target, values.get("layers", 1))
+    else:
+        shape = _eagle_layer(id, target, values)
+    return _on_features(id, kind, shape, target, values)
+
+
+def _check_target(where: str, said: Mapping[str, Any], target: ModelArchitecture) -> None:
+    fits = (said.get("hidden", target.hidden), said.get("target_vocab", target.vocab))
     if fits != (target.hidden, target.vocab):
         raise InputError(
             where,
@@ -134,17 +183,83 @@ def draft_from_table(table: Table, id: str, target: ModelArchitecture) -> DraftA
             f"{target.id} has {target.hidden} and {target.vocab}",
             'name the drafter of this target, or "eagle3" for a generic one',
         )
-    if kind == "mtp":
-        return _mtp(id, target)
-    square = target.hidden * target.hidden
+
+
+def _on_features(
+    id: str,
+    kind: DraftKind,
+    shape: ModelArchitecture,
+    target: ModelArchitecture,
+    said: Mapping[str, Any],
+) -> DraftArchitecture:
+    """Return a drafter that reads hidden states of the target, with layers of that shape.
+
+    EAGLE reads the last one beside the embedding in every forward; the others project those of
+    several layers (`features`) once per verified token. In an EAGLE-3 drafter of several layers
+    only the first reads the embedding too.
+    """
+    square = target.hidden * shape.hidden
+    features = said.get("features", EAGLE3_FEATURES)
+    beside = 0
+    if kind in OWN_HEAD and shape.layers == 1:
+        shape = replace(shape, qkv_inputs=2)
+    elif kind in OWN_HEAD:
+        inputs = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+        beside = inputs * shape.hidden
     return DraftArchitecture(
         id=id,
         kind=kind,
-        shape=_eagle_layer(id, target, values),
-        fc_params=EAGLE3_FEATURES * square if kind == "eagle3" else 0,
-        input_params=2 * square if kind == "eagle" else 0,
-        own_head=kind == "eagle3",
+        shape=shape,
+        fc_params=0 if kind == "eagle" else features * square,
+        input_params=2 * square if kind == "eagle" else beside,
+        own_head=kind in OWN_HEAD,
+        follows_target=bool(said.get("like_target")),
+        depth_params=said.get("markov_rank", 0) * target.vocab,
     )
+
+
+def is_config(name: str) -> bool:
+    """Whether a name is the path of a config.json, or of the folder that holds one."""
+    return name.endswith(".json") or ("/" in name and Path(name, "config.json").is_file())
+
+
+_MARKS = {
+    mark: mark for mark in ("dspark", "dflash", "p_eagle", "eagle3", "eagle", "medusa", "hydra")
+}
+_MARKS = {"peagle": "p_eagle", **_MARKS}
+"""What a config says of a drafter's kind; the first that is found."""
+
+
+def _of_config(name: str, target: ModelArchitecture) -> DraftArchitecture | None:
+    """Return the drafter that a config.json describes; None if it is of a plain model.
+
+    Its kind is in `architectures`, `model_type` or the name of a key (``dflash_config``,
+    ``markov_rank``, ``medusa_num_heads``); its layers are read as a model's are.
+    """
+    from specsim.architecture.hf_config import read_config, table_of_config  # few need it
+
+    config = read_config(name)
+    words = " ".join((*map(str, (config.get("architectures"), config.get("model_type"))), *config))
+    kind: Any = next((kind for mark, kind in _MARKS.items() if mark in words.lower()), None)
+    if kind is None:
+        return None
+    inner = next((v for k, v in config.items() if k.endswith(f"{kind}_config")), None)
+    said = {**config, **(inner if isinstance(inner, Mapping) else {})}
+    id = Path(name).parent.name if name.endswith(".json") else Path(name).name
+    listed = said.get("target_layer_ids") or said.get("eagle_aux_hidden_state_layer_ids")
+    found = {
+        "features": len(listed) if isinstance(listed, list) else None,
+        "markov_rank": said.get("markov_rank"),
+        "copies": said.get(f"{kind}_num_heads"),
+    }
+    stated: dict[str, Any] = {key: value for key, value in found.items() if value}
+    if kind in HEAD_MATRICES:
+        return draft_from_table({"kind": kind, **stated}, id, target)
+    shape = model_from_table(table_of_config(name)[1], id)
+    _check_target(f"draft {id}", {"target_vocab": shape.vocab}, target)
+    if kind in OWN_HEAD:
+        shape = replace(shape, vocab=int(said.get("draft_vocab_size") or shape.vocab))
+    return _on_features(id, kind, shape, target, stated)
 
 
 def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
@@ -158,11 +273,23 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
             f"{target.id} comes without a multi-token-prediction layer",
             'use "eagle3", or a model whose config has num_nextn_predict_layers',
         )
-    layer = replace(
+    return DraftArchitecture(
+        id=id,
+        kind="mtp",
+        shape=_target_layers(id, target, 1),
+        input_params=2 * target.hidden * target.hidden,
+        follows_target=True,
+        copies=target.mtp_layers,
+    )
+
+
+def _target_layers(id: str, target: ModelArchitecture, layers: int) -> ModelArchitecture:
+    """Return full-attention layers like the target's, experts and all."""
+    return replace(
         target,
         id=id,
-        layers=1,
-        dense_layers=0 if target.experts else 1,
+        layers=layers,
+        dense_layers=0 if target.experts else layers,
         mtp_layers=0,
         sliding_layers=0,
         linear_layers=0,
@@ -170,26 +297,19 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
         mixer_only_layers=0,
         sparse_layers=0,
         index_shared_layers=0,
-        compressed=((1, 0),) if target.compressed else (),
-        source=f"one layer of {target.id}: {target.source}",
-    )
-    return DraftArchitecture(
-        id=id,
-        kind="mtp",
-        shape=layer,
-        input_params=2 * target.hidden * target.hidden,
-        follows_target=True,
+        compressed=((layers, 0),) if target.compressed else (),
+        source=f"{layers} layer(s) of {target.id}: {target.source}",
     )
 
 
 def _eagle_layer(id: str, target: ModelArchitecture, said: dict[str, Any]) -> ModelArchitecture:
-    """Return a dense layer shaped like the target's, but for what the table says.
+    """Return dense layers shaped like the target's, but for what the table says.
 
     Where the target gives no dense FFN (all its layers are MoE) it is six times as wide as the
     model, and where the target's attention is latent it has heads of 128 numbers, eight of them
     for KV. Both are what SpecForge's configurations do (gpt-oss, Qwen3 MoE; DeepSeek-V3).
     """
-    mla, eagle3 = said.get("mla", False), said["kind"] == "eagle3"
+    mla, layers = said.get("mla", False), said.get("layers", 1)
     if mla and target.attention != "mla":
         raise InputError(
             f"draft {id}", f"has latent attention, the target {target.id} has not", 'use "eagle3"'
@@ -201,17 +321,16 @@ def _eagle_layer(id: str, target: ModelArchitecture, said: dict[str, Any]) -> Mo
     if target.attention == "mla" and not mla:
         sizes |= {"heads": max(1, target.hidden // 128), "head_dim": 128}
         sizes["kv_heads"] = 8 if sizes["heads"] % 8 == 0 else sizes["heads"]
-    if eagle3:
+    if said["kind"] in OWN_HEAD:
         sizes["vocab"] = min(GENERIC_DRAFT_VOCAB, target.vocab)
     sizes |= {key: said[key] for key in _SIZES if key in said}
     sizes["vocab"] = sizes.pop("draft_vocab", sizes["vocab"])
     ranks = {key: getattr(target, key) for key in ("q_lora_rank", *MLA)} if mla else {}
     return ModelArchitecture(
         id=id,
-        layers=1,
-        dense_layers=1,
+        layers=layers,
+        dense_layers=layers,
         attention="mla" if mla else "gqa",
-        qkv_inputs=2 if eagle3 else 1,
         evidence=said.get("evidence", "assumed"),
         source=said.get("source", ""),
         **sizes,

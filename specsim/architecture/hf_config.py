@@ -70,7 +70,7 @@ def table_of_config(
     """
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
-    config = _Config(str(file), _read_json(file))
+    config = _Config(str(file), read_config(path))
     config.refuse_other_kinds()
     table: dict[str, Any] = {key: config.number(key) for key in ("layers", "hidden", "vocab")}
     table |= config.attention()
@@ -85,7 +85,16 @@ def table_of_config(
     return name, table
 
 
-def _read_json(file: Path) -> Mapping[str, Any]:
+def read_config(path: str | Path) -> Mapping[str, Any]:
+    """Return the content of a config.json, or of the one in a folder.
+
+    Raises
+    ------
+    InputError, FormatError
+        If it cannot be read, or is no JSON object.
+    """
+    file = Path(path, "config.json") if Path(path).is_dir() else Path(path)
+
     def refuse(constant: str) -> float:
         raise FormatError(file, f"holds {constant}", "write a finite number")
 

@@ -29,7 +29,8 @@ def steps_are_priced(observation: Observation, setup: Setup) -> bool:
     """Whether the model gives the drafter's steps a time: not of a lookup, or of a single step."""
     system = assembled(setup)
     draft, plan = system.cost.draft, system.plan(observation.setting, what_if=True)
-    return draft is not None and draft.part is not None and plan.draft_forwards > 0
+    weights = draft is not None and (draft.part is not None or draft.depth_bytes > 0)
+    return weights and plan.draft_forwards > 0
 
 
 def workload_of(observation: Observation, setup: Setup) -> Workload:

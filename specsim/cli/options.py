@@ -205,7 +205,7 @@ class Drafting:
     )
     algorithm: Algorithm | None = option(
         "A",
-        "EAGLE, EAGLE3, MTP, STANDALONE, NGRAM or none. Default: the profile's.",
+        "EAGLE3, MTP, DFLASH, STANDALONE, NGRAM, .. or none. Default: the profile's.",
         readers.read_algorithm,
         named("specsim.setting", "Algorithm"),
         names="--algorithm --speculative-algorithm",

@@ -202,7 +202,7 @@ def triple(text: str, defaults: Defaults) -> Noted:
 
 def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
     """Fill what was not said, and replace what the engine does: a chain verifies S + 1 tokens."""
-    from specsim.setting import MOST_DRAFT_TOKENS, SpecSetting
+    from specsim.setting import FAMILY_OF, MOST_DRAFT_TOKENS, SpecSetting
 
     topk, steps, tokens = numbers
     algorithm, scheduler = defaults
@@ -221,7 +221,7 @@ def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
     for value, (name, most) in zip(numbers, bounds.items(), strict=True):
         if value is not None and value > most:
             raise InputError(f"{name} {value}", f"is more than {most}", f"use at most {most}")
-    chain = topk in (None, 1) and algorithm != "NGRAM"
+    chain = topk in (None, 1) and FAMILY_OF[algorithm] not in ("lookup", "block")
     if chain and steps and steps > 0 and tokens and tokens > 0 and tokens != steps + 1:
         note = (
             f"topk 1, steps {steps}: a chain verifies {steps + 1} tokens (steps + 1), not {tokens}"

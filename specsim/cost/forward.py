@@ -36,6 +36,12 @@ EAGER_DRAFT_S = 450e-6
 mid-2025 takes 1.0 ms on the same server, 0.26 of them bytes (vllm#20780)."""
 EXTEND_S = 350e-6
 """Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
+DEPTH_S = 30e-6
+"""Assumed: kernels of one depth's own head (Medusa; the Markov head of DSpark), captured."""
+BLOCK_ROW_S = 3e-6
+"""Sampling one token of a block: a row of logits over the whole vocabulary, gathered and read in
+32 bits several times. DSpark for DeepSeek-V4-Flash on four B300 (vLLM, August 2026) pays 17.5 us
+for a further request [@dspark-step-cost], 1.5 of them bytes and FLOPs of five tokens."""
 TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6
 """Assumed: building the tree and its mask, sampling the verification: 0.11-0.3 ms
@@ -173,6 +179,11 @@ def draft_forward_s(
     layers = part.model.layers
     bandwidth = cost.bandwidth
     rate = cost.flops(part.dense_dtype)
+    if extend and draft.is_block:  # the features become keys and values; no layer runs
+        features = cost.product_s(
+            draft.fc_bytes / bandwidth, draft.fc_flops_per_token * t / rate, more_than_one(t)
+        )
+        return features + EXTEND_S * cost.launch_share
     weights = draft.step_bytes + (draft.fc_bytes if extend else 0.0)
     flops = draft.flops_per_token + (draft.fc_flops_per_token if extend else 0.0)
     layer = cost.product_s(weights / bandwidth, flops * t / rate, more_than_one(t))
@@ -191,9 +202,26 @@ def draft_forward_s(
     if cost.draft_eager:
         floor += EAGER_DRAFT_S
     floor *= cost.launch_share
-    total: Floats = (
-        layer + experts + head + cache + floor + cost.allreduce_s(t, part.model.hidden, layers)
-    )
+    total: Floats = layer + experts + head + cache + floor
+    if part.tp > 1:
+        total = total + cost.allreduce_s(t, part.model.hidden, layers)
+    return total
+
+
+def depth_s(cost: CostModel, batch: Floats, depths: Floats) -> Floats:
+    """Price what a depth takes beside the drafter's layers                          (DEPTHS).
+
+    T = depths (bytes / bandwidth + floor) of a depth's own head, if there is one; and for a block
+    `BLOCK_ROW_S` for each request's row.
+    """
+    draft, row_s = cost.draft, np.zeros_like(batch)
+    if draft is not None and draft.depth_bytes:
+        flops = draft.depth_flops_per_token * batch / cost.flops("bf16")
+        own = cost.product_s(draft.depth_bytes / cost.bandwidth, flops, more_than_one(batch))
+        row_s = own + DEPTH_S * cost.launch_share
+    if draft is not None and draft.is_block:
+        row_s = row_s + BLOCK_ROW_S * batch
+    total: Floats = row_s * depths
     return total
 
 
@@ -210,6 +238,7 @@ def draft_time(
     draft_forwards: ArrayLike,
     extend_tokens: ArrayLike,
     context_tokens: ArrayLike,
+    loaded: ArrayLike = False,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Price what speculation adds to a round, arrays broadcast.
 
@@ -218,20 +247,20 @@ def draft_time(
     Returns
     -------
     draft_s, tree_s, overhead_s, extend_s
-        Seconds; zero without speculation.
+        Seconds; zero without a drafter.
     """
     b = np.asarray(batch, np.float64)
     n = np.asarray(width, np.float64)
-    speculates = n > 1
+    speculates = (n > 1) | np.asarray(loaded, np.bool_)
     scale = np.where(speculates, cost.parameters["draft"], 0.0)
-    tokens = b * np.asarray(topk, np.float64)
-    steps = np.asarray(draft_forwards, np.float64) * draft_forward_s(
-        cost, tokens, context_tokens, tokens
-    )
+    rows, forwards = np.asarray(topk, np.float64), np.asarray(draft_forwards, np.float64)
+    steps = forwards * draft_forward_s(cost, b * rows, context_tokens, b * rows)
+    depths = rows if cost.draft is not None and cost.draft.is_block else 1.0
+    steps = steps + depth_s(cost, b, forwards * depths)
     extended = np.asarray(extend_tokens, np.float64)
     extend = np.where(
         extended > 0, draft_forward_s(cost, extended, context_tokens, b, extend=True), 0.0
     )
-    tree = (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share
+    tree = np.where(n > 1, (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share, 0.0)
     overhead = np.where(speculates, overhead_s(cost), 0.0)
     return steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale

@@ -74,6 +74,7 @@ def round_time(
     padded: ArrayLike | None = None,
     eager: ArrayLike = False,
     draft_share: ArrayLike = 1.0,
+    loaded: ArrayLike = False,
 ) -> RoundTime:
     """Price rounds; all counts are arrays that broadcast against each other.
 
@@ -82,21 +83,30 @@ def round_time(
     cost
         The system.
     batch, width, topk
-        Running requests B, verified tokens n of each (1: no speculation), branches k.
+        Running requests B, verified tokens n of each (1: no speculation), tokens of each in a
+        forward of the drafter: branches k, or the block.
     context_tokens, extend_tokens
         Tokens in the KV cache and in the draft extend, all requests together.
     draft_forwards
-        Draft steps S - 1.
+        Draft steps: S - 1, or 1 for a block.
     timeline
         SEQUENTIAL, OVERLAP or RUN_AHEAD.
     padded, eager
         Requests that the captured graph computes, and whether none fits.
     draft_share
         Share of its rounds in which a request has a draft: below 1 in lookups that find nothing.
+    loaded
+        Whether a drafter is loaded although nothing is drafted (n = 1): its extend and the worker's
+        overhead are paid all the same,
+
+            T(K = 0) = target(B, 1) + overhead + extend(B)  on the plan's timeline    (ZERO-STEPS)
+
+        SGLang 0.5.23 ``eagle_worker_v2.py:1471`` unless SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND;
+        vLLM 0.33.0 runs the drafter's forward and skips the sampling.
     """
     target = target_time(cost, batch, width, context_tokens, padded, eager, draft_share)
     draft, tree, overhead, extend = draft_time(
-        cost, batch, topk, width, draft_forwards, extend_tokens, context_tokens
+        cost, batch, topk, width, draft_forwards, extend_tokens, context_tokens, loaded
     )
     return RoundTime(
         target.dense_s,

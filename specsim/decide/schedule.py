@@ -2,7 +2,7 @@
 
 A server that speculates may switch the depth by how many requests run, down to none. With K = 0
 the drafter stays loaded, and its extend and the worker's overhead are still paid for (ZERO-STEPS in
-`specsim.simulate.pricing`). The table is the best at every batch in closed form; what it brings
+`specsim.cost.rounds`). The table is the best at every batch in closed form; what it brings
 under a load that changes, beside policies that follow the acceptance, `specsim.decide.adaptive`
 simulates.
 """

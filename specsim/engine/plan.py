@@ -61,18 +61,32 @@ class RunPlan:
 
     @property
     def verified_per_request(self) -> float:
-        """Mean tokens that a request verifies in a round: 1 + share (n - 1)         (LOOKUP)."""
-        return 1.0 + self.draft_share * (self.setting.num_draft_tokens - 1)
+        """Mean tokens of a request in the target's forward: 1 + share (n - 1)       (LOOKUP).
+
+        A target that drafts for itself computes its mask tokens besides (SGLang 0.5.23 UNO).
+        """
+        masks = self.setting.num_steps if self.setting.family == "self" else 0
+        return 1.0 + self.draft_share * (self.setting.num_draft_tokens - 1) + masks
 
     @property
     def draft_forwards(self) -> int:
         """Drafter's decode forwards per round: S - 1 where the extend gives the first, else S.
 
-        SGLang 0.5.9 ``eagle_worker.py:650``; llama.cpp ``common/speculative.cpp``.
+        SGLang 0.5.9 ``eagle_worker.py:650``; llama.cpp ``common/speculative.cpp``. One for a whole
+        block (0.5.23 ``dflash_worker_v2.py:2688``), a head per depth, none in a lookup.
         """
-        if not self.setting.speculates or self.setting.algorithm == "NGRAM":
+        steps = self.setting.num_steps
+        if not self.setting.drafts or self.setting.family in ("lookup", "self"):
             return 0
-        return self.setting.num_steps - (1 if self.first_draft == "extend" else 0)
+        if self.setting.family == "steps":
+            return steps - (1 if self.first_draft == "extend" else 0)
+        return 1 if self.setting.family == "block" else steps
+
+    @property
+    def draft_rows(self) -> int:
+        """Tokens of one request in a forward of the drafter: its branches, or its block."""
+        setting = self.setting
+        return setting.num_steps if setting.family == "block" else setting.topk
 
     def extend_tokens_per_request(self, accept_length: float, eager: bool = False) -> float:
         """Return the tokens that the draft extend computes per request and round.

@@ -243,7 +243,6 @@ def mixed_plan(
     It reserves what a round verifies, and its drafter computes all verified tokens once more.
     """
     setting = verdict.setting
-    drafts = setting.speculates and setting.algorithm != "NGRAM"
     overlap = setting.scheduler == "overlap"
     return RunPlan(
         setting=setting,
@@ -255,7 +254,7 @@ def mixed_plan(
         max_running_requests=max_running_requests,
         alloc_tokens=setting.num_draft_tokens,
         reserved_tokens_per_request=setting.num_draft_tokens,
-        draft_extend="verify" if drafts else "none",
+        draft_extend="verify" if setting.follows_text else "none",
         extend_eager=False,
         graph_batch_sizes=graph_sizes,
         graph_unit=graph_unit,

@@ -50,6 +50,11 @@ _METHODS: dict[Algorithm, str] = {
     "MTP": "mtp",
     "STANDALONE": "draft_model",
     "NGRAM": "ngram",
+    "SUFFIX": "suffix",
+    "DFLASH": "dflash",
+    "DSPARK": "dspark",
+    "P_EAGLE": "eagle3",
+    "MEDUSA": "medusa",
 }
 
 

@@ -135,7 +135,7 @@ def _accept_length(row: Observation, most: int, where: str) -> float | None:
     """Check tau: 1 .. min(S, n-1) + 1, what a perfect drafter reaches."""
     value = row.accept_length
     if value is None:
-        return None if row.setting.speculates else 1.0
+        return None if row.setting.drafts else 1.0
     if not 1 <= value <= ROUNDING * (most + 1):
         raise refusal(
             where,
@@ -181,7 +181,7 @@ def _check_measured(row: Observation, where: str) -> None:
     """Refuse a row that measures nothing."""
     names = ["output_tps", "tpot_s", "itl_s", "round_time_s"]
     measured = [row.output_tps, row.tpot_s, row.itl_s, row.round_time_s]
-    if row.setting.speculates:
+    if row.setting.drafts:
         names += ["accept_length", "draft_time_s", "survival_1"]
         measured += [row.accept_length, row.draft_time_s, *row.survival[:1]]
     if all(value is None for value in measured):

@@ -27,7 +27,7 @@ from specsim.observations.schema import (
     further_column,
     refusal,
 )
-from specsim.setting import Scheduler, SpecSetting, parse_algorithm
+from specsim.setting import FAMILY_OF, Scheduler, SpecSetting, parse_algorithm
 from specsim.textfile import csv_cell, from_csv_cell, read_text, write_text
 from specsim.workload import LoadKind
 
@@ -270,7 +270,7 @@ def _setting(parts: Mapping[str, Any], where: str) -> SpecSetting:
                 raise refusal(where, column, parts[column], "is not none's", hint)
         return SpecSetting.none(scheduler)
     topk, steps, tokens = parts["topk"], parts["num_steps"], parts["num_draft_tokens"]
-    if steps is None:
+    if steps is None and not (FAMILY_OF[algorithm] == "block" and tokens):
         raise refusal(where, "num_steps", None, "is not stated", "write the draft depth")
     if tokens is None and topk is not None and topk > 1:
         hint = "a tree needs its size, with root"

@@ -55,9 +55,10 @@ class DraftSpec:
     id: str | None = None
     quantisation: str | None = None  # weight format of one that is not its published one
     layers: int | None = None  # that are kept of a model that drafts, where it is cut short
+    tp: int | None = None  # GPUs that share it, 1 or the target's; None is the target's
 
     def __post_init__(self) -> None:
-        at_least(1, layers=self.layers)
+        at_least(1, layers=self.layers, tp=self.tp)
 
 
 def workload_of(

@@ -155,13 +155,20 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
     )
     draft = None
     if setup.draft is not None and setup.draft.id is not None:
+        tp = setup.draft.tp or engine.tp
+        if tp not in (1, engine.tp) or (tp < engine.tp and engine.dp > 1):
+            raise InputError(
+                f"tp {tp} of the drafter",
+                f"is neither 1 nor the {engine.tp} of the target, or there is dp attention",
+                "leave [draft] tp out",
+            )
         draft = shard_draft(
             load_draft(setup.draft.id, model, setup.draft.layers),
             model,
             target.quantisation,
-            engine.tp,
+            tp,
             engine.dp,
-            engine.ep,
+            min(engine.ep, tp),
             engine.kv_dtype,
             setup.draft.quantisation,
         )

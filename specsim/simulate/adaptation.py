@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.engine import RunPlan, with_draft_share
-from specsim.setting import SpecSetting
 from specsim.simulate.policy import NEVER, Policy
 
 
@@ -71,8 +70,7 @@ class Adaptation:
 
 def idle_plan(head: RunPlan) -> RunPlan:
     """Return the plan of rounds without drafts on a server that has its drafter loaded (K = 0)."""
-    none = SpecSetting.none(head.setting.scheduler)
-    return replace(head, setting=none, draft_extend="verify")
+    return replace(head, setting=replace(head.setting, topk=1, num_steps=0, num_draft_tokens=1))
 
 
 def _captured_sizes(

@@ -4,26 +4,18 @@ Within a stretch of rounds only the KV cache grows, and a round's phases are aff
 given batch each is `base + slope * context_tokens`. Both are read off `cost.round_time` itself, for
 all batches at once, by asking it at two sizes, so no formula is written twice. Where attention is
 not linear in the context (sliding windows, linear-attention states) it is asked every time.
-
-A server that keeps its drafter loaded but drafts nothing still runs the drafter's extend, so that
-its cache follows the text, and its worker keeps its own overhead (SGLang 0.5.23
-``eagle_worker_v2.py:1471`` unless SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND; vLLM 0.33.0 runs the
-drafter's forward and skips the sampling). A plan says so by `draft_extend` without a drafting
-setting:
-
-    T(K = 0) = target(B, 1) + overhead + extend(B)  on the plan's timeline            (ZERO-STEPS)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.case import TIMELINES
-from specsim.cost.forward import attention_s, draft_forward_s, overhead_s
+from specsim.cost.forward import attention_s
 from specsim.cost.model import CostModel
 from specsim.cost.rounds import (
     OVERLAP,
@@ -48,11 +40,6 @@ PREFILL_BLOCK = 256
 """Prompt token counts that are priced together."""
 
 
-def drafter_idles(plan: RunPlan) -> bool:
-    """Whether the drafter is loaded and follows the text, but nothing is drafted (K = 0)."""
-    return not plan.setting.speculates and plan.draft_extend != "none"
-
-
 def extend_tokens(plan: RunPlan, accept_length: float, batch: ArrayLike) -> Floats:
     """Tokens of the draft extend, all requests together, at the mean of what is accepted."""
     eager = padded_batch(plan, np.asarray(batch))[1]
@@ -67,31 +54,26 @@ def planned_time(
     batch: ArrayLike,
     context_tokens: ArrayLike,
 ) -> RoundTime:
-    """Price rounds of a plan: `cost.round_time`, or with an idle drafter (ZERO-STEPS).
+    """Price rounds of a plan, with a drafter that idles too (ZERO-STEPS).
 
     `accept_length` counts the bonus token; `context_tokens` those of all requests of the batch.
     """
     b = np.asarray(batch, dtype=np.float64)
     padded, eager = padded_batch(plan, b)
-    extended = extend_tokens(plan, accept_length, b)
-    time = round_time(
+    return round_time(
         cost,
         b,
         plan.verified_per_request,
         context_tokens,
-        topk=plan.setting.topk,
+        topk=plan.draft_rows,
         draft_forwards=plan.draft_forwards,
-        extend_tokens=extended,
+        extend_tokens=extend_tokens(plan, accept_length, b),
         timeline=TIMELINES[plan.timeline],
         padded=padded,
         eager=eager,
         draft_share=plan.draft_share,
+        loaded=plan.setting.speculates,
     )
-    if not drafter_idles(plan):
-        return time
-    extend = draft_forward_s(cost, extended, context_tokens, b, extend=True)
-    extend = extend * cost.parameters["draft"]
-    return replace(time, overhead_s=overhead_s(cost) * np.ones_like(extend), extend_s=extend)
 
 
 @dataclass(frozen=True, slots=True)

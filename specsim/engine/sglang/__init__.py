@@ -66,7 +66,7 @@ def plan_sglang(
     setting, version, mem_mib = verdict.setting, engine.parsed_version, gpu_mem_bytes / MIB
     overlap = setting.scheduler == "overlap"
     v2 = setting.speculates and (overlap or spec_era(version) == "v2-only")
-    drafts = setting.speculates and setting.algorithm != "NGRAM"
+    drafts = setting.follows_text
     notes = list(verdict.notes)
     if v2 and drafts and not engine.backend:
         notes.append("attention backend not stated: assumed one that waits and extends eagerly")

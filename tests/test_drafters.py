@@ -1,0 +1,267 @@
+"""Families of drafters: settings, plans, shapes, prices, and a drafter that drafts nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specsim.architecture import DraftKind, load_draft, load_model
+from specsim.cost.forward import BLOCK_ROW_S, depth_s, draft_forward_s
+from specsim.cost.rounds import round_time
+from specsim.engine import EngineSpec
+from specsim.errors import FormatError, InputError
+from specsim.server import DraftSpec, HardwareSpec, ModelSpec, Setup
+from specsim.server.system import System, assemble
+from specsim.setting import FAMILIES, FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
+from specsim.sharding import shard_draft
+
+LLAMA = load_model("llama-3.1-8b")
+
+
+def server(draft: str, gpus: int = 1, **about: object) -> System:
+    return assemble(
+        Setup(
+            HardwareSpec("h100-sxm", gpus, "nvlink4" if gpus > 1 else "none"),
+            ModelSpec("llama-3.1-8b"),
+            EngineSpec("vllm", "0.33.0", tp=gpus),
+            DraftSpec(draft, **about),  # type: ignore[arg-type]
+        )
+    )
+
+
+# --- names
+
+
+def test_every_algorithm_has_one_family_and_every_kind_an_algorithm() -> None:
+    members = [name for names in FAMILIES.values() for name in names]
+    assert sorted(members) == sorted(get_args(Algorithm))
+    for kind in get_args(DraftKind):
+        assert parse_algorithm(kind) in FAMILY_OF
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [("p-eagle", "P_EAGLE"), ("PEagle", "P_EAGLE"), ("dflash", "DFLASH"), ("ngram_gpu", "NGRAM")],
+)
+def test_names_that_engines_use(name: str, algorithm: str) -> None:
+    assert parse_algorithm(name) == algorithm
+
+
+@given(st.integers(2, 64), st.sampled_from(FAMILIES["block"]))
+def test_the_depth_of_a_block_follows_from_its_tokens(tokens: int, algorithm: Algorithm) -> None:
+    """SGLang calls the steps of a block drafter 1, whatever its block."""
+    for steps in (None, 1, tokens - 1):
+        setting = SpecSetting.of(1, steps, tokens, algorithm)
+        assert setting.key == (tokens - 1, 1, tokens)
+
+
+def test_a_block_is_a_chain() -> None:
+    with pytest.raises(InputError, match="one forward drafts one chain"):
+        SpecSetting.of(2, 3, algorithm="DSPARK")
+
+
+# --- plans
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "forwards", "rows", "follows"),
+    [
+        ("EAGLE3", 4, 1, True),
+        ("DFLASH", 1, 5, True),
+        ("P_EAGLE", 1, 5, True),
+        ("MEDUSA", 5, 1, False),
+        ("NGRAM", 0, 1, False),
+        ("SUFFIX", 0, 1, False),
+        ("UNO", 0, 1, False),
+    ],
+)
+def test_how_a_family_drafts(algorithm: Algorithm, forwards: int, rows: int, follows: bool) -> None:
+    plan = server("ngram").plan(SpecSetting.of(1, 5, algorithm=algorithm), what_if=True)
+    assert (plan.draft_forwards, plan.draft_rows) == (forwards, rows)
+    assert (plan.draft_extend != "none") == follows
+    assert plan.verified_per_request == (11 if algorithm == "UNO" else 6)
+
+
+# --- shapes
+
+
+def test_a_block_drafter_has_its_layers_and_the_targets_head() -> None:
+    draft = load_draft("dflash", LLAMA)
+    assert draft.shape is not None
+    assert draft.shape.layers == 5
+    assert not draft.own_head
+    assert draft.fc_params == 5 * LLAMA.hidden**2
+    part = shard_draft(draft, LLAMA)
+    layers = 5 * (LLAMA.attention_params.total + 3 * LLAMA.hidden * LLAMA.ffn_inter)
+    assert part.weight_bytes_per_gpu == pytest.approx(2 * (layers + draft.fc_params), rel=1e-3)
+    assert part.kv_bytes_per_token == 5 / LLAMA.layers * LLAMA.kv_bytes_per_token()
+
+
+def test_medusa_is_five_heads_of_which_a_depth_reads_one() -> None:
+    part = shard_draft(load_draft("medusa", LLAMA), LLAMA)
+    one = 2 * (LLAMA.hidden**2 + LLAMA.head_params)
+    assert (part.depth_bytes, part.weight_bytes_per_gpu) == (one, 5 * one)
+    assert part.kv_bytes_per_token == 0
+
+
+def test_a_multi_layer_mtp_is_in_memory_with_all_its_layers() -> None:
+    model = replace(LLAMA, mtp_layers=3)
+    one = shard_draft(load_draft("mtp", replace(LLAMA, mtp_layers=1)), LLAMA)
+    three = shard_draft(load_draft("mtp", model), model)
+    assert three.weight_bytes_per_gpu == pytest.approx(3 * one.weight_bytes_per_gpu)
+    assert three.kv_bytes_per_token == 3 * one.kv_bytes_per_token
+    assert three.step_bytes == one.step_bytes
+
+
+EAGLE3_CONFIG = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 1,
+    "vocab_size": 128256,
+    "draft_vocab_size": 32000,
+}
+
+
+def config(folder: Path, **changes: object) -> str:
+    path = folder / "drafter" / "config.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({k: v for k, v in {**EAGLE3_CONFIG, **changes}.items() if v}))
+    return str(path)
+
+
+def test_a_drafters_config_is_read(tmp_path: Path) -> None:
+    """The published shape of SpecForge's drafter is the generic one of the library."""
+    draft, generic = load_draft(config(tmp_path), LLAMA), load_draft("eagle3", LLAMA)
+    assert (draft.id, draft.kind, draft.own_head) == ("drafter", "eagle3", True)
+    assert shard_draft(draft, LLAMA).step_bytes == shard_draft(generic, LLAMA).step_bytes
+    assert (
+        shard_draft(draft, LLAMA).weight_bytes_per_gpu
+        == shard_draft(generic, LLAMA).weight_bytes_per_gpu
+    )
+
+
+def test_kinds_of_configs(tmp_path: Path) -> None:
+    block = {"draft_vocab_size": None, "num_hidden_layers": 5}
+    flash = load_draft(
+        config(
+            tmp_path,
+            architectures=["DFlashDraftModel"],
+            dflash_config={"target_layer_ids": [1, 8, 15, 22, 29]},
+            **block,
+        ),
+        LLAMA,
+    )
+    assert flash == replace(
+        load_draft("dflash", LLAMA),
+        id="drafter",
+        shape=flash.shape,
+    )
+    spark = load_draft(
+        config(tmp_path, architectures=["DSparkModel"], markov_rank=128, **block), LLAMA
+    )
+    assert (spark.kind, spark.depth_params) == ("dspark", 128 * LLAMA.vocab)
+    plain = load_draft(config(tmp_path, architectures=["LlamaForCausalLM"], **block), LLAMA)
+    assert plain.kind == "standalone"
+    heads = load_draft(config(tmp_path, architectures=["MedusaModel"], medusa_num_heads=3), LLAMA)
+    assert (heads.kind, heads.copies) == ("medusa", 3)
+    with pytest.raises(InputError, match="vocabulary 32000"):
+        load_draft(config(tmp_path, vocab_size=32000), LLAMA)
+    with pytest.raises(FormatError, match="num_attention_heads"):
+        load_draft(config(tmp_path, num_attention_heads=None), LLAMA)
+
+
+def test_a_drafter_on_one_gpu_of_several() -> None:
+    """All of it on each, no all-reduce: [draft] tp = 1."""
+    alone, shared = server("eagle3", 4, tp=1).cost, server("eagle3", 4).cost
+    assert alone.draft is not None
+    assert shared.draft is not None
+    assert alone.draft.step_bytes > 3 * shared.draft.step_bytes
+    expected = draft_forward_s(server("eagle3").cost, 8, 0.0, 8)
+    assert draft_forward_s(alone, 8, 0.0, 8) == pytest.approx(float(expected))
+    with pytest.raises(InputError, match="neither 1 nor the 4"):
+        server("eagle3", 4, tp=2)
+
+
+def test_expert_parallelism_leaves_a_dense_drafter_alone() -> None:
+    kimi = load_model("kimi-k2.5")
+    draft = load_draft("eagle3", kimi)
+    assert shard_draft(draft, kimi, tp=8, ep=8).step_bytes == (
+        shard_draft(draft, kimi, tp=8).step_bytes
+    )
+
+
+def test_what_does_not_fit_is_said_before_a_launch() -> None:
+    """70B in bf16 fits two cards of 80 GB barely; a drafter of 8B does not go with it."""
+    setup = Setup(
+        HardwareSpec("h100-sxm", 2, "nvlink4"),
+        ModelSpec("llama-3.1-70b", quantisation="fp8"),
+        EngineSpec("vllm", "0.33.0", tp=2, mem_fraction_static=0.5),
+        DraftSpec("llama-3.1-8b"),
+    )
+    system = assemble(setup)
+    system.kv_pool_tokens(system.plan(SpecSetting.none()))
+    with pytest.raises(InputError, match="do not fit"):
+        system.kv_pool_tokens(system.plan(SpecSetting.of(1, 3, algorithm="STANDALONE")))
+
+
+# --- prices
+
+
+@given(st.integers(1, 256), st.integers(1, 16))
+def test_a_block_is_one_forward_whatever_its_depth(batch: int, depth: int) -> None:
+    """Weights are read once for all depths; a row of logits is sampled for each (DEPTHS)."""
+    cost = server("dflash").cost
+    time = round_time(cost, batch, depth + 1, 0.0, topk=depth, draft_forwards=1)
+    rows = float(batch * depth)
+    forward = draft_forward_s(cost, rows, 0.0, rows)
+    assert time.draft_s == pytest.approx(float(forward) + BLOCK_ROW_S * rows)
+
+
+def test_features_of_a_block_drafter_cost_their_projection_only() -> None:
+    cost = server("dflash").cost
+    assert draft_forward_s(cost, 8, 1e6, 8, extend=True) < 0.5 * draft_forward_s(cost, 8, 0.0, 8)
+
+
+def test_each_head_is_read_once_per_depth() -> None:
+    cost = server("medusa").cost
+    assert cost.draft is not None
+    one, five = (float(depth_s(cost, np.array(1.0), np.array(s))) for s in (1.0, 5.0))
+    assert five == pytest.approx(5 * one)
+    assert one > cost.draft.depth_bytes / float(cost.bandwidth)
+    assert float(round_time(cost, 1, 6, 0.0, draft_forwards=5).draft_s) == pytest.approx(five)
+
+
+# --- a drafter that drafts nothing
+
+
+def test_zero_steps_are_a_setting() -> None:
+    idle = SpecSetting.of(1, 0, algorithm="MTP")
+    assert (idle.key, idle.speculates, idle.drafts) == ((0, 1, 1), True, False)
+    assert idle.title == idle.brief == "no drafts (MTP loaded)"
+    with pytest.raises(InputError, match="nothing is drafted in 0 steps"):
+        SpecSetting("MTP", 2, 0, 4)
+    with pytest.raises(InputError, match="at least 0"):
+        SpecSetting.of(1, -1)
+
+
+def test_zero_steps_keep_memory_and_pay_overhead_and_extend() -> None:
+    system = server("eagle3")
+    none, idle, chain = (
+        system.plan(SpecSetting.none()),
+        system.plan(SpecSetting.of(1, 0)),
+        system.plan(SpecSetting.of(1, 3)),
+    )
+    assert system.kv_pool_tokens(idle) == system.kv_pool_tokens(chain) < system.kv_pool_tokens(none)
+    assert idle.max_running_requests == chain.max_running_requests
+    assert (idle.draft_forwards, idle.extend_tokens_per_request(1.0)) == (0, 1.0)
