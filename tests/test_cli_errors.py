@@ -33,7 +33,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 NUMBERS = {
     "--topk 0 --steps 2": ("topk 0", "use 1 for a chain"),
     "--steps -1": ("steps -1", "--algorithm none"),
-    "--steps 0": ("steps 0", "--algorithm none"),
+    "--topk 2 --steps 0": ("steps 0 with topk 2", "more steps"),
     "--topk 2": ("steps", "add --steps N"),
     "--topk 2 --steps 2 --draft-tokens 8": ("draft tokens 8", "use at most 7"),
     "--topk 2 --steps 2 --draft-tokens 0": ("draft tokens 0", "between 2 and 7"),

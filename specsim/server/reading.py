@@ -195,7 +195,7 @@ def _unknown_key(origin: str | Path, section: str, key: str | None) -> UnknownNa
     known = {name: list(_kinds(name)) for name in SECTIONS}
     name = section if key is None else key
     homes = [other for other, keys in known.items() if name in keys]
-    remedy = f"it belongs in [{homes[0]}]" if homes else None
+    remedy = f"it belongs in {' or '.join(f'[{home}]' for home in homes)}" if homes else None
     if key is None:
         return UnknownNameError(f"{origin}: section", section, known, remedy)
     return UnknownNameError(f"{origin}: key of [{section}]", key, known[section], remedy)
