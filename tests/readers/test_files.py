@@ -7,6 +7,7 @@ import io
 import sys
 from pathlib import Path
 
+import benchmark_samples as benchmarks
 import log_samples as logs
 import pytest
 import result_samples as results
@@ -49,7 +50,20 @@ FORMAT_OF = {
     ],
     "trtllm_log": [results.TRT_LOG, results.TRT_OLD],
     "trtllm_stats": [results.json_lines(results.TRT_RECORD)],
-    "prometheus": [results.SGLANG_PROM, results.VLLM_PROM],
+    "prometheus": [
+        results.SGLANG_PROM,
+        results.VLLM_PROM,
+        benchmarks.LLAMA_PROM,
+        benchmarks.TRTLLM_PROM,
+    ],
+    "vllm_offline": [benchmarks.OFFLINE, benchmarks.BENCH_THROUGHPUT],
+    "trtllm_bench": [benchmarks.TRTLLM_BENCH],
+    "aiperf": [
+        benchmarks.AIPERF,
+        benchmarks.AIPERF_CSV,
+        results.json_lines(benchmarks.AIPERF_JSON),
+    ],
+    "llama_bench": [benchmarks.BATCHED, benchmarks.SWEEP, benchmarks.LLAMA_BENCH],
     "bench_json": [
         results.json_lines(results.SERVING_RECORD),
         results.json_lines(results.VLLM_RECORD),
@@ -63,6 +77,8 @@ FORMAT_OF = {
         results.VLLM_QUEUED_TABLE,
         results.SEND_ONE,
         results.EVALSCOPE_CUT,
+        benchmarks.UNDER_HEADINGS,
+        benchmarks.ROUTED,
     ],
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
     "nsys_kernel_summary": [results.NSYS_TEXT, results.NSYS_CSV],

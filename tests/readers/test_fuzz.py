@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import benchmark_samples as benchmarks
 import log_samples as logs
 import mutate
 import pytest
@@ -47,7 +48,11 @@ TEXTS: dict[str, list[str]] = {
     "vllm_log": [logs.VLLM_STARTUP + logs.VLLM, logs.VLLM_085, logs.VLLM_V0 * 2],
     "trtllm_log": [results.TRT_LOG, results.TRT_OLD],
     "trtllm_stats": [results.json_lines(*[results.TRT_RECORD] * 3)],
-    "prometheus": [results.SGLANG_PROM, results.VLLM_PROM_TOTAL],
+    "prometheus": [results.SGLANG_PROM, results.VLLM_PROM_TOTAL, benchmarks.LLAMA_PROM],
+    "vllm_offline": [benchmarks.OFFLINE],
+    "trtllm_bench": [benchmarks.TRTLLM_BENCH],
+    "aiperf": [benchmarks.AIPERF, json.dumps(benchmarks.AIPERF_JSON, indent=1)],
+    "llama_bench": [benchmarks.BATCHED, benchmarks.SWEEP, benchmarks.LLAMA_BENCH],
     "bench_json": [
         results.json_lines(results.SERVING_RECORD, results.VLLM_RECORD),
         json.dumps(results.VLLM_RECORD, indent=2),
@@ -60,6 +65,7 @@ TEXTS: dict[str, list[str]] = {
         results.VLLM_QUEUED_TABLE,
         results.SEND_ONE,
         results.EVALSCOPE_CUT,
+        benchmarks.ROUTED,
     ],
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
     "nsys_kernel_summary": [results.NSYS_TEXT, results.NSYS_CSV],

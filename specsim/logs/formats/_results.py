@@ -1,14 +1,14 @@
-"""Stated results of benchmarks: a record of JSON keys, or of a printed table, -> an entry.
+"""Stated results of benchmarks: figures by name -> a row, checked against each other, -> an entry.
 
-SGLang's and vLLM's serving benchmarks share their ancestry and most of their keys; a printed table
-is first turned into the record that JSON would have held.
+Every benchmark says some of the same figures under names of its own. Its module maps them to
+those of :func:`row_of`; what they mean together, and when they contradict each other, is here.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,9 +16,9 @@ from typing import Any
 from specsim.logs.diagnose import Finding, partial_drafting, told, truncated
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.formats.sglang.facts import settings_of_args
-from specsim.logs.json_values import number, table, text, whole
+from specsim.logs.json_values import MAX_WHOLE, number, table, text, whole
 from specsim.logs.settings import algorithm_name, chain_settings
-from specsim.logs.unread import CONTRADICTION, MISSING, Unread, check
+from specsim.logs.unread import CONTRADICTION, MISSING, OUT_OF_RANGE, Unread, check
 
 SLACK = 0.01
 """Relative difference that rounding of a printed result explains."""
@@ -39,11 +39,31 @@ ROUNDING = 0.02
 
 RATES = "spec_decode_per_position_acceptance_rates"
 
-_COUNTS = (
-    *("completed", "total_input_tokens", "total_output_tokens", "max_concurrency"),
-    *("spec_decode_num_drafts", "spec_decode_draft_tokens", "spec_decode_accepted_tokens"),
-)
-_SGLANG_KEYS = {"accept_length", "total_throughput", "server_info", "total_input_text_tokens"}
+FIGURES = {
+    "max_concurrency": "concurrency",
+    "concurrency": "in_flight",
+    "completed": "num_requests",
+    "duration": "duration_s",
+    "output_throughput": "output_tps",
+    "request_throughput": "request_throughput",
+    "total_input_tokens": "input_tokens",
+    "total_output_tokens": "output_tokens",
+    "accept_length": "accept_length",
+    "spec_decode_acceptance_length": "accept_length",
+    "spec_decode_num_drafts": "drafts",
+    "spec_decode_draft_tokens": "drafted",
+    "spec_decode_accepted_tokens": "accepted",
+}
+"""Key of a serving benchmark's JSON -> name of the figure."""
+_TIMES = {"mean_ttft_ms": "ttft_s", "mean_tpot_ms": "tpot_s", "mean_itl_ms": "itl_s"}
+_TIMES |= {"mean_e2e_latency_ms": "e2e_s", "mean_e2el_ms": "e2e_s"}
+_COUNTS = ("num_requests", "input_tokens", "output_tokens", "drafts", "drafted", "accepted")
+_SGLANG_KEYS = {
+    *("accept_length", "total_throughput", "server_info", "total_input_text_tokens"),
+    *("total_output_tokens_retokenized", "concurrency", "max_itl_ms"),
+}
+_ENGINES = {"vllm": "vllm", "sglang": "sglang", "trt": "tensorrt-llm", "tensorrt": "tensorrt-llm"}
+"""First word of a backend -> its engine; SGLang's client calls other interfaces so, too."""
 _TEXTS = {"backend": "backend", "dataset_name": "dataset", "tag": "tag"}
 
 
@@ -52,6 +72,164 @@ def agree(one: float | None, other: float | None, slack: float = SLACK) -> bool:
     if one is None or other is None:
         return True
     return abs(one - other) <= slack * max(abs(one), abs(other))
+
+
+def row_of(
+    said: Mapping[str, float | None], survival: Sequence[float] | None = None, **more: Any
+) -> LogRow:
+    """Return the row that the figures of a benchmark make, checked against each other.
+
+    Parameters
+    ----------
+    said
+        Figures by name, SI units: fields of :class:`LogRow`, and `input_tokens`, `output_tokens`
+        (of all requests), `request_throughput` (1/s), `e2e_s` (mean of requests), `in_flight` (mean
+        number of requests), `drafts`, `drafted`, `accepted` (rounds, and tokens of all requests).
+    survival
+        Probability that at least 1, 2, ... drafts are accepted.
+    more
+        Fields of the row beside these.
+
+    Raises
+    ------
+    Unread
+        If a figure cannot be, or contradicts another.
+    """
+    known = {name: value for name, value in said.items() if value is not None}
+    check(all(0 <= value <= MAX_WHOLE for value in known.values()), OUT_OF_RANGE)
+    check(all(known.get(name, 0.0) % 1 == 0 for name in _COUNTS), "a count is no whole number")
+    get = {k: v for k, v in known.items() if v or k == "accepted"}.get  # no time, or rate, is 0
+    n, seconds, tps, rate = map(get, ("num_requests", "duration_s", "output_tps", "request_rate"))
+    out = get("output_len") or ratio(get("output_tokens"), n)
+    total = get("output_tokens") or (n * out if n and out else None)
+    check(
+        agree(tps, ratio(total, seconds), SLACK if get("output_tokens") else LOOSE), CONTRADICTION
+    )
+    served = get("request_throughput")
+    if served and served > LEAST_RATE:
+        check(agree(served, ratio(n, seconds)), CONTRADICTION)
+        check(agree(tps, served * out if out else None, LOOSE), CONTRADICTION)
+    accept = _accept_length(get("accept_length"), get("drafts"), get("accepted"))
+    _check_survival(survival, accept)
+    share = get("accept_rate") or ratio(get("accepted"), get("drafted"))
+    each = get("drafted_per_round") or ratio(get("drafted"), get("drafts"))
+    clients, in_flight = get("concurrency"), get("in_flight")
+    check(not (n and in_flight) or (in_flight or 0.0) <= (n or 0.0) * (1 + SLACK), CONTRADICTION)
+    return LogRow(
+        kind=more.pop("kind", "open_loop" if rate and not clients else "closed_loop"),
+        concurrency=clients or in_flight,
+        batch_size=get("batch_size"),
+        output_tps=tps,
+        accept_length=accept,
+        survival=tuple(survival) if survival else None,
+        tpot_s=get("tpot_s"),
+        ttft_s=get("ttft_s"),
+        itl_s=get("itl_s"),
+        round_time_s=get("round_time_s"),
+        drafted_per_round=each,
+        accept_rate=share,
+        request_rate=rate,
+        num_requests=int(n) if n else None,
+        input_len=get("input_len") or ratio(get("input_tokens"), n),
+        output_len=out,
+        duration_s=seconds,
+        **more,
+    )
+
+
+def _accept_length(
+    said: float | None, drafts: float | None, accepted: float | None
+) -> float | None:
+    """Accept length as said, and as counted: of `accepted` tokens in `drafts` rounds."""
+    counted = 1 + accepted / drafts if drafts and accepted is not None else None
+    check(said is None or counted is None or abs(said - counted) <= ROUNDING, CONTRADICTION)
+    length = counted if said is None else said
+    check(length is None or 1 <= length <= LONGEST_ACCEPT, "accept length out of range")
+    return length
+
+
+def _check_survival(survival: Sequence[float] | None, accept: float | None) -> None:
+    if survival:
+        check(all(0 <= rate <= 1 for rate in survival), OUT_OF_RANGE)
+        check(all(later <= earlier + 1e-6 for earlier, later in pairwise(survival)), CONTRADICTION)
+        check(accept is None or abs(accept - 1 - sum(survival)) <= LOOSE, CONTRADICTION)
+
+
+def entry_of(
+    name: str,
+    row: LogRow,
+    settings: Mapping[str, object],
+    engine: str | None = None,
+    version: str | None = None,
+    chunks: bool = True,
+) -> LogEntry:
+    """Return the entry of a benchmark's row, with what must be known of its numbers.
+
+    `chunks`: whether the client takes the gap between two chunks for that between two tokens.
+    """
+    depth = settings.get("num_steps")
+    findings: list[Finding] = [
+        ("queue_dominated", _queued(row)),
+        ("itl_per_chunk", _per_chunk(row) if chunks else ""),
+        _nothing_accepted(row, settings),
+    ]
+    partial = partial_drafting(row.drafted_per_round, depth if isinstance(depth, int) else None)
+    diagnoses = (*told(findings), *partial)
+    return LogEntry("", name, engine, version, settings, (row,), diagnoses=diagnoses)
+
+
+def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
+    """Read a record of ``sglang.bench_serving`` or ``vllm bench serve``, by the keys of their JSON.
+
+    `suffix` goes to the name of the format. Raises :class:`Unread` if it makes no measurement.
+    """
+    said = {name: v for key, name in FIGURES.items() if (v := number(record, key)) is not None}
+    check(all(number(record, k) is not None for k in FIGURES if record.get(k) is not None), MISSING)
+    said |= {name: v / 1e3 for key, name in _TIMES.items() if (v := number(record, key))}
+    if whole(record, "completed") is None or not said.get("duration_s"):
+        raise Unread(MISSING)
+    check(said["num_requests"], "no request completed")
+    check(said.get("output_tps"), MISSING)
+    rates = record.get(RATES)
+    survival = rates if isinstance(rates, list) and rates else None
+    check(all(type(r) in (int, float) for r in survival or ()), "per-position rates are damaged")
+    info = table(record, "server_info")
+    settings = _settings(record, info, survival)
+    if settings.get("algorithm") == "none":
+        said.setdefault("accept_length", 1.0)
+    if rate := _request_rate(record):
+        said["request_rate"] = rate
+    elif "concurrency" not in said and "max_concurrency" in record:
+        said["concurrency"] = said["num_requests"]  # all were sent at once
+    vllm = _is_vllms(record)
+    # SGLang reports the mean since the server started, vLLM that of this run.
+    row = row_of(said, survival, accept_length_scope="run" if vllm else "pooled")
+    later = said.get("e2e_s", 0.0) - said.get("ttft_s", 0.0)
+    if not vllm and row.tpot_s is None and row.ttft_s and (row.output_len or 0) > 1 and later > 0:
+        row = replace(row, tpot_s=later / ((row.output_len or 0.0) - 1))
+    return entry_of(
+        ("vllm_bench_serve" if vllm else "sglang_bench_serving") + suffix,
+        row,
+        settings,
+        _engine(record, vllm),
+        text(info, "version"),
+        # SGLang's own client spreads the gap between two chunks over their tokens
+        chunks=text(record, "backend") != "sglang",
+    )
+
+
+def _is_vllms(record: Mapping[str, Any]) -> bool:
+    """Whether vLLM's client wrote it: SGLang's has keys of its own, whatever server it asks."""
+    ours = (text(record, "backend") or "").startswith("sglang")
+    return not ours and not _SGLANG_KEYS & record.keys()
+
+
+def _engine(record: Mapping[str, Any], vllm: bool) -> str | None:
+    """Return the engine that was asked: a backend may name an interface that others have too."""
+    engine = _ENGINES.get((text(record, "backend") or "vllm").split("-")[0])
+    if vllm:
+        return engine or ("vllm" if any(key.startswith("spec_decode_") for key in record) else None)
+    return "sglang" if engine == "sglang" or "server_info" in record else None
 
 
 def positive(record: Mapping[str, Any], key: str) -> float:
@@ -86,6 +264,7 @@ def joined(results: Iterable[LogEntry], path: str) -> list[LogEntry]:
             entries.pop()
             new = (d for d in result.diagnoses if d.code not in last.codes)
             rows, diagnoses = (*last.rows, *result.rows), (*last.diagnoses, *new)
+            result = replace(result, timings=(*last.timings, *result.timings))
         else:
             rows, diagnoses = result.rows, result.diagnoses
         n = sum(row.windows for row in rows)
@@ -118,95 +297,6 @@ def with_unread(
     return [*entries, replace(last, unread=dict(total), diagnoses=(*last.diagnoses, *cut))]
 
 
-def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
-    """Read a record of ``sglang.bench_serving`` or ``vllm bench serve``, by the keys of their JSON.
-
-    `suffix` goes to the name of the format. Raises :class:`Unread` if it makes no measurement.
-    """
-    completed = whole(record, "completed")
-    duration, tps = positive(record, "duration"), positive(record, "output_throughput")
-    if completed is None:
-        raise Unread(MISSING)
-    check(completed, "no request completed")
-    counts = {key: whole(record, key) for key in _COUNTS if record.get(key) is not None}
-    check(None not in counts.values(), "a count is no whole number")
-    tokens, speed = counts.get("total_output_tokens"), number(record, "request_throughput")
-    check(agree(tps, ratio(tokens, duration)), CONTRADICTION)
-    slow = speed is not None and speed <= LEAST_RATE
-    check(slow or agree(speed, completed / duration), CONTRADICTION)
-    accept, survival = _acceptance(record)
-    info = table(record, "server_info")
-    settings = _settings(record, info, survival)
-    if settings.get("algorithm") == "none" and accept is None:
-        accept = 1.0
-    vllm = _is_vllm(record)
-    rate, clients = _request_rate(record), counts.get("max_concurrency")
-    if clients is None and rate is None and "max_concurrency" in record:
-        clients = completed  # all were sent at once
-    drafted = counts.get("spec_decode_draft_tokens")
-    row = LogRow(
-        kind="open_loop" if rate and not clients else "closed_loop",
-        concurrency=clients,
-        output_tps=tps,
-        accept_length=accept,
-        # SGLang reports the mean since the server started, vLLM that of this run.
-        accept_length_scope="run" if vllm else "pooled",
-        survival=survival,
-        tpot_s=_seconds(record, "mean_tpot_ms"),
-        ttft_s=_seconds(record, "mean_ttft_ms"),
-        itl_s=_seconds(record, "mean_itl_ms"),
-        drafted_per_round=ratio(drafted, counts.get("spec_decode_num_drafts")),
-        accept_rate=ratio(counts.get("spec_decode_accepted_tokens"), drafted),
-        request_rate=rate,
-        num_requests=completed,
-        input_len=ratio(counts.get("total_input_tokens"), completed),
-        output_len=ratio(tokens, completed),
-        duration_s=duration,
-    )
-    findings: list[Finding] = [
-        ("queue_dominated", _queued(row)),
-        # SGLang's own client spreads the gap between two chunks over their tokens
-        ("itl_per_chunk", "" if text(record, "backend") == "sglang" else _per_chunk(row)),
-    ]
-    partial = partial_drafting(row.drafted_per_round, len(survival or ()))
-    return LogEntry(
-        path="",
-        format=("vllm_bench_serve" if vllm else "sglang_bench_serving") + suffix,
-        engine="vllm" if vllm else "sglang",
-        engine_version=text(info, "version"),
-        settings=settings,
-        rows=(row,),
-        diagnoses=(*told(findings), *partial, *told([_nothing_accepted(row)])),
-    )
-
-
-def _is_vllm(record: Mapping[str, Any]) -> bool:
-    backend = text(record, "backend")
-    if backend:
-        return not backend.startswith("sglang") and "server_info" not in record
-    return not _SGLANG_KEYS & record.keys()
-
-
-def _acceptance(record: Mapping[str, Any]) -> tuple[float | None, tuple[float, ...] | None]:
-    """Accept length and survival, checked against each other."""
-    accept = accept_length(record, "accept_length", "spec_decode_acceptance_length")
-    drafts = number(record, "spec_decode_num_drafts")
-    accepted = number(record, "spec_decode_accepted_tokens")
-    if drafts and accepted is not None:
-        counted = 1 + accepted / drafts
-        check(accept is None or abs(accept - counted) <= ROUNDING, CONTRADICTION)
-        accept = counted if accept is None else accept
-    rates = record.get(RATES)
-    if not isinstance(rates, list) or not rates:
-        return accept, None
-    survival = tuple(float(r) for r in rates if type(r) in (int, float))
-    whole_list = len(survival) == len(rates) and all(0 <= r <= 1 for r in survival)
-    check(whole_list, "per-position rates are damaged")
-    check(all(b <= a + 1e-6 for a, b in pairwise(survival)), CONTRADICTION)
-    check(accept is None or abs(accept - 1 - sum(survival)) <= LOOSE, CONTRADICTION)
-    return accept, survival
-
-
 def _request_rate(record: Mapping[str, Any]) -> float | None:
     """Return requests per second; None where all were sent at once."""
     value = record.get("request_rate")
@@ -217,18 +307,13 @@ def _request_rate(record: Mapping[str, Any]) -> float | None:
     return rate if rate and 0 < rate < math.inf else None
 
 
-def _seconds(record: Mapping[str, Any], key: str) -> float | None:
-    value = number(record, key)
-    return value / 1e3 if value is not None and value > 0 else None
-
-
 def ratio(of: float | None, to: float | None) -> float | None:
     """Return a quotient; None where a part is not known."""
     return of / to if of is not None and to else None
 
 
 def _settings(
-    record: Mapping[str, Any], info: Mapping[str, Any], survival: tuple[float, ...] | None
+    record: Mapping[str, Any], info: Mapping[str, Any], survival: Sequence[float] | None
 ) -> dict[str, object]:
     settings = settings_of_args(info) if info else {}
     if survival:
@@ -254,10 +339,10 @@ def _per_chunk(row: LogRow) -> str:
     return ""
 
 
-def _nothing_accepted(row: LogRow) -> Finding:
+def _nothing_accepted(row: LogRow, settings: Mapping[str, object]) -> Finding:
     if row.accept_length is None or row.accept_length >= LEAST_ACCEPT:
         return "zero_acceptance", ""
-    if row.drafted_per_round:
+    if row.drafted_per_round or settings.get("algorithm", "none") != "none":
         return "zero_acceptance", "accept length 1.00: no draft was accepted"
     return "speculation_off", "accept length 1.00: speculation is off, not failing"
 

@@ -1,4 +1,4 @@
-"""Prometheus text of SGLang and vLLM: gauges of the moment, counters differenced.
+"""Prometheus text of the engines: gauges of the moment, counters differenced.
 
 A file may hold several scrapes one after the other (``cat before.prom after.prom``): counters are
 then differences between the first and the last one, which leaves out what happened before.
@@ -22,7 +22,7 @@ from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, OUT_OF_RANGE, TRUNCATED, Unread, check, counted
 
-_NAME = rb"(?P<engine>sglang|vllm)[:_](?P<name>[a-zA-Z_]\w{0,120})"
+_NAME = rb"(?P<engine>sglang|vllm|trtllm|llamacpp)[:_](?P<name>[a-zA-Z_]\w{0,120})"
 _PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
 """A label; two lines that ran into each other do not make a list of them."""
 _SAMPLE = re.compile(
@@ -35,24 +35,33 @@ _START = re.compile(rb"^" + _NAME + rb"[{ \t]", re.MULTILINE)
 _LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
 _PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
 _RELEVANT = re.compile(
-    r"(?!.*_(?:created|bucket)\Z)(?:spec_|num_requests_|num_running_reqs|num_queue_reqs"
-    r"|gen_throughput|token_usage|(?:kv|gpu)_cache_usage_perc|[a-z_]{1,64}_seconds_(?:sum|count)\Z)"
+    r"(?!.*_(?:created|bucket)\Z)(?:spec_|num_requests_|num_running_reqs|num_queue_reqs|requests_"
+    r"|n_busy_slots_|tokens_predicted_|gen_throughput|token_usage"
+    r"|kv_cache_utilization|(?:kv|gpu)_cache_usage_(?:perc|ratio)|[a-z_]{1,64}_seconds_(?:sum|count)\Z)"
 )
 """``_created`` series are time stamps."""
 _REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
 _SHARD_LABELS = (b"tp_rank", b"pp_rank")
 _MAX_SERIES = 1 << 16
 
-RUNNING = ("num_requests_running", "num_running_reqs")
-WAITING = ("num_requests_waiting", "num_queue_reqs")
-KV_USAGE = ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")
+RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
+WAITING = ("num_requests_waiting", "num_queue_reqs", "requests_deferred")
+KV_USAGE = (
+    *("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage"),
+    *("kv_cache_utilization", "kv_cache_usage_ratio"),
+)
 TPOT = ("time_per_output_token_seconds", "request_time_per_output_token_seconds")
+ACCEPT_LENGTH = ("spec_accept_length", "spec_decode_acceptance_length")
 DRAFTS, DRAFTED, ACCEPTED, BY_POSITION = (
     (f"spec_decode_num_{what}_total", f"spec_decode_num_{what}")
     for what in ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos")
 )
 COUNTERS = (DRAFTS, DRAFTED, ACCEPTED)
 """Names of one metric in different engines and versions."""
+
+ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
+ONE_SLOT = 1.05
+"""Up to so many slots in a decode, on average, there was one client."""
 
 INCOMPLETE, LOST = "scrapes are incomplete", "a counter is missing"
 
@@ -210,7 +219,7 @@ def _sample(line: bytes, dump: _Dump) -> _Series | None:
 
 
 def _entry(dump: _Dump, path: str) -> LogEntry:
-    engine = "vllm" if dump.engines["vllm"] > dump.engines["sglang"] else "sglang"
+    engine = max(dump.engines, key=lambda name: dump.engines[name], default="sglang")
     row = LogRow(
         kind="closed_loop",
         batch_size=dump.total(*RUNNING),
@@ -221,7 +230,9 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
         queue=dump.total(*WAITING),
         kv_usage=_mean(dump.gauges(*KV_USAGE)),
     )
-    row, settings = (_with_counters if engine == "vllm" else _with_gauges)(row, dump)
+    row, settings = (_with_gauges if engine == "sglang" else _with_counters)(row, dump)
+    if engine == "llamacpp":
+        row = _with_slots(row, dump)
     if len(dump.models) == 1:
         settings["model"] = next(iter(dump.models))
     n, cut = dump.count, TRUNCATED in dump.unread
@@ -233,7 +244,7 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
     return LogEntry(
         path=path,
         format="prometheus",
-        engine=engine,
+        engine=ENGINES.get(engine, engine),
         settings=settings,
         rows=(row,) if used else (),
         windows=WindowCount(used, used),
@@ -265,7 +276,7 @@ def _accept_length(dump: _Dump) -> float | None:
     pairs = [
         (length, replica.gauge(*RUNNING))
         for replica in dump.replicas.values()
-        if (length := replica.gauge("spec_accept_length")) and 1 <= length <= LONGEST_ACCEPT
+        if (length := replica.gauge(*ACCEPT_LENGTH)) and 1 <= length <= LONGEST_ACCEPT
     ]
     lengths, running = [a for a, _ in pairs], [n for _, n in pairs if n is not None]
     if len(running) < len(lengths) or not sum(running):
@@ -274,7 +285,9 @@ def _accept_length(dump: _Dump) -> float | None:
 
 
 def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
-    """Add what vLLM counts of drafts; and return its settings."""
+    """Add what vLLM, llama.cpp and TensorRT-LLM count of drafts; and return their settings."""
+    if not dump.engines["vllm"] and (length := _accept_length(dump)):
+        return replace(row, accept_length=length), {}  # a gauge: rounds are not counted
     parts = list(_drafting(dump))
     drafts, accepted = sum(p.drafts for p in parts), sum(p.accepted for p in parts)
     drafted = sum(p.drafted for p in parts if p.drafted is not None)
@@ -289,6 +302,26 @@ def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]
         accept_rate=accepted / drafted if drafted else None,
     )
     return row, chain_settings(k) if k else {}
+
+
+def _with_slots(row: LogRow, dump: _Dump) -> LogRow:
+    """Add the time per token in a busy slot; of one client, it is the throughput too."""
+    of = next(iter(dump.replicas.values()))
+    seconds, tokens = of.counter(f"{_SLOT}_seconds_total"), of.counter(f"{_SLOT}_total")
+    if not (seconds and tokens) or len(of.scrapes(_SLOT)) > 1:
+        return row
+    busy = of.gauge("n_busy_slots_per_decode")
+    alone = row.batch_size == 1 and (busy is None or busy <= ONE_SLOT)
+    accept, tpot_s = row.accept_length, seconds / tokens
+    return replace(
+        row,
+        tpot_s=tpot_s,
+        output_tps=1 / tpot_s if alone else None,
+        round_time_s=accept * tpot_s if accept else None,
+    )
+
+
+_SLOT = "tokens_predicted"
 
 
 class _Drafting(NamedTuple):
@@ -325,6 +358,7 @@ def _checked(replica: _Replica) -> _Drafting:
     check(accepted is not None or (counts and whole), LOST)
     total = sum(counts) if accepted is None else accepted
     full = drafted is None or len(positions) >= round(drafted / drafts)
+    check(accepted is not None or full, LOST)
     if counts and whole and full:
         check(abs(sum(counts) - total) <= SCRAPE_SLACK * total, CONTRADICTION)
     check(all(later <= earlier for earlier, later in pairwise(counts)), CONTRADICTION)

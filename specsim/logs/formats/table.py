@@ -24,11 +24,11 @@ from specsim.logs.formats._results import (
     with_unread,
 )
 from specsim.logs.json_values import number
-from specsim.logs.paste import label_of
+from specsim.logs.paste import Headings, label_of
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, TRUNCATED, check, counted
 
-_TITLE = "Serving Benchmark Result"
+_TITLE = re.compile(r"(?:Serving|Offline Throughput) Benchmark Result")
 _SERVING = {
     "Backend": "backend",
     "Traffic request rate": "request_rate",
@@ -39,6 +39,7 @@ _SERVING = {
     "Benchmark duration (s)": "duration",
     "Total input tokens": "total_input_tokens",
     "Total generated tokens": "total_output_tokens",
+    "Total generated tokens (retokenized)": "total_output_tokens_retokenized",
     "Request throughput (req/s)": "request_throughput",
     "Output token throughput (tok/s)": "output_throughput",
     "Total token throughput (tok/s)": "total_token_throughput",
@@ -110,13 +111,14 @@ class _Tables:
     header: list[str] = field(default_factory=list)  # keys of the columns of a grid
     summary: dict[str, object] | None = None  # evalscope's, while it is open
     complete: bool = False  # whether a rule ends it
+    above: Headings = field(default_factory=Headings)
     label: str = ""
 
     def read(self, line: bytes) -> None:
         """Read one line."""
         text = line.decode("utf-8", "replace").strip("\r\n")
         bare = text.strip()
-        if _TITLE in text:
+        if _TITLE.search(text):
             self.close(ended=False)
             self.serving, self.positions = dict(self.before), {}
         elif self.serving is not None and re.fullmatch(r"={20,}", bare):
@@ -134,6 +136,8 @@ class _Tables:
         found, position = _LINE.fullmatch(text), _POSITION.fullmatch(text)
         if position and self.serving is not None:
             self.positions[int(position[1])] = float(position[2]) / 100
+        elif self.above.read(line):
+            self.label = ""
         elif not found:
             self.label = label_of(line) or self.label
             if self.serving is not None and _MEASURE.match(text):
@@ -175,7 +179,7 @@ class _Tables:
                 record[RATES] = [self.positions[i] for i in sorted(self.positions)]
             cut = "" if ended else "the table has no end: its last lines are missing"
             self._keep(partial(serving, suffix="_table"), record, cut)
-            self.label, self.before = "", {}
+            self.before = {}
         if self.summary is not None:
             cut = "" if self.complete else "the grid is cut: its last rows are missing"
             self._keep(_evalscope, self.summary, cut)
@@ -185,7 +189,8 @@ class _Tables:
         with counted(self.unread):
             result = read(record)
             diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
-            self.results.append(replace(result, label=self.label, diagnoses=diagnoses))
+            label = ", ".join(filter(None, (self.above.label, self.label)))
+            self.results.append(replace(result, label=label, diagnoses=diagnoses))
 
 
 def _value(text: str) -> float | str:

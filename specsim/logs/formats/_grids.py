@@ -1,0 +1,118 @@
+"""Printed grids of any program: markdown, ``+---+`` and box-drawn tables, CSV: header and rows."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from specsim.logs.paste import Headings, label_of
+from specsim.logs.unread import DAMAGED_ROW, TRUNCATED
+
+_BARS = str.maketrans(dict.fromkeys("│┃║", "|"))
+_RULE = re.compile(r"[|+\s:=\u2500-\u257f-]+")
+_PLAIN = re.compile(
+    r"[~≈]?(\d{1,15}|\d{1,3}(?:,\d{3}){1,4})((?:\.\d{1,12})?)(?:[eE]([+-]?\d{1,2}))?"
+)
+_SPREAD = re.compile(r"\s*(?:±|\+/-)\s*\d{1,12}(?:\.\d{1,12})?%?\Z")
+MAX_COLUMNS = 512
+
+
+@dataclass(slots=True)
+class Grid:
+    """One table: the cells of its header, and of each row under it."""
+
+    header: tuple[str, ...]
+    label: str = ""  # the headings above
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    separator: str = "|"
+
+    def records(self) -> Iterator[dict[str, str]]:
+        """Yield the rows by column; a column whose name comes again counts once."""
+        for row in self.rows:
+            yield dict(reversed(list(zip(self.header, row, strict=True))))
+
+
+def grids(
+    lines: Iterable[bytes], wanted: Callable[[tuple[str, ...]], bool], unread: Counter[str]
+) -> Iterator[Grid]:
+    """Yield the tables whose header is `wanted`; count rows that do not fit theirs.
+
+    A row without a number begins another table; a blank line ends one, since rows below it may be
+    of another whose header is lost.
+    """
+    above, label = Headings(), ""
+    grid: Grid | None = None
+    for line in lines:
+        text = line.decode("utf-8", "replace").translate(_BARS)
+        bare = text.strip()
+        separator = _separator(bare, grid, wanted)
+        if not separator:
+            if above.read(line):
+                label = ""
+            label = label_of(line) or label
+            if grid and not bare:
+                yield grid
+                grid = None
+        elif _RULE.fullmatch(bare):
+            continue
+        elif not (bare.endswith("|") if separator == "|" else line.endswith((b"\n", b"\r"))):
+            unread[TRUNCATED] += 1 if grid else 0
+        else:
+            cells = _cells(bare, separator)
+            named = all(value_of(cell) is None for cell in cells)
+            if wanted(cells) or (named and not _continues(grid, cells)):
+                if grid:
+                    yield grid
+                heading = ", ".join(filter(None, (above.label, label)))
+                grid = Grid(cells, heading, separator=separator) if wanted(cells) else None
+            elif grid and len(cells) == len(grid.header):
+                grid.rows.append(cells)
+            elif grid:
+                unread[DAMAGED_ROW] += 1
+    if grid:
+        yield grid
+
+
+def value_of(cell: str) -> float | None:
+    """Return the number of a cell, without its spread; None if it is none, or has a unit.
+
+    >>> value_of("1,234.50"), value_of("**66.2** ± 0.4"), value_of("2 5.60"), value_of("8x")
+    (1234.5, 66.2, None, None)
+    """
+    found = _PLAIN.fullmatch(_SPREAD.sub("", cell).strip(" \t*_`"))
+    if found is None:
+        return None
+    return float(found[1].replace(",", "") + found[2] + (f"e{found[3]}" if found[3] else ""))
+
+
+def _separator(bare: str, grid: Grid | None, wanted: Callable[[tuple[str, ...]], bool]) -> str:
+    """Return what stands between the cells of a line; empty if it is no row."""
+    if bare.startswith(("|", "+")) or (bare and _RULE.fullmatch(bare)):
+        return "|"
+    if grid and grid.separator != "|" and grid.separator in bare:
+        return grid.separator
+    return next((m for m in ("\t", ",", ";") if m in bare and wanted(_cells(bare, m))), "")
+
+
+def _cells(bare: str, separator: str) -> tuple[str, ...]:
+    if separator == "|":
+        inner = bare.removeprefix("|").removesuffix("|")
+        return tuple(cell.strip() for cell in inner.split("|")[:MAX_COLUMNS])
+    try:
+        cells = next(csv.reader([bare], delimiter=separator, strict=True), [])
+    except csv.Error:
+        return ()
+    return tuple(cell.strip() for cell in cells[:MAX_COLUMNS])
+
+
+def _continues(grid: Grid | None, cells: tuple[str, ...]) -> bool:
+    """Whether a row goes on with the name of the row above, as in narrow terminals."""
+    named = grid is not None and len(cells) == len(grid.header) and any(cells)
+    if not named or any(cells[1:]) or not grid or not grid.rows:
+        return False
+    first, *rest = grid.rows[-1]
+    grid.rows[-1] = (f"{first} {cells[0]}", *rest)
+    return True

@@ -1,0 +1,115 @@
+"""llama.cpp without a server: llama-batched-bench, llama-sweep-bench and llama-bench.
+
+Steps of plain decoding by batch, which is what verifying as many tokens costs too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from specsim.logs.entry import LogEntry, LogRow, Timing
+from specsim.logs.format import Format
+from specsim.logs.formats._grids import grids, value_of
+from specsim.logs.formats._results import agree, joined, row_of, with_unread
+from specsim.logs.settings import NO_SPECULATION
+from specsim.logs.source import Source
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, Unread, check, counted
+
+_BATCHED = {"PP", "TG", "N_KV", "T_TG s", "S_TG t/s"}
+_BENCH = {"model", "test", "t/s"}
+_TEST = re.compile(r"(pp|tg)(\d{1,7})(?:\+tg(\d{1,7}))?(?: @ d(\d{1,9}))?")
+_DIGITS = 0.006
+"""Half of the last printed digit of seconds (three) and speeds (two), and what floats add."""
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read tables of llama.cpp's benchmarks, one entry per model."""
+    unread: Counter[str] = Counter()
+    results = []
+    for grid in grids(source.lines(), _wanted, unread):
+        read = _bench_row if set(grid.header) >= _BENCH else _batched_row
+        for record in grid.records():
+            with counted(unread):
+                results.append(_entry(grid.label, record.get("model", ""), *read(record)))
+    return with_unread(joined(results, source.path), unread, source.path, FORMAT.name)
+
+
+def _wanted(cells: tuple[str, ...]) -> bool:
+    return set(cells) >= _BATCHED or set(cells) >= _BENCH
+
+
+def _entry(label: str, model: str, row: LogRow | None, timing: Timing | None) -> LogEntry:
+    return LogEntry(
+        "",
+        FORMAT.name,
+        "llama.cpp",
+        settings={**NO_SPECULATION, **({"model": model} if model else {})},
+        rows=(row,) if row else (),
+        timings=(timing,) if timing else (),
+        label=label,
+    )
+
+
+def _batched_row(record: Mapping[str, str]) -> tuple[LogRow, Timing | None]:
+    """Read a row of llama-batched-bench, or of ik_llama's llama-sweep-bench (no column B)."""
+    names = ("PP", "TG", "N_KV", "T_TG s", "S_TG t/s", "T_PP s", "S_PP t/s")
+    pp, tg, n_kv, tg_s, tg_tps, pp_s, pp_tps = (_number(record, name) for name in names)
+    batch = _number(record, "B") if "B" in record else 1.0
+    check(all(n % 1 == 0 for n in (pp, tg, n_kv, batch)) and batch >= 1, DAMAGED_ROW)
+    if not tg:
+        raise Unread(MISSING)
+    check(_tells(batch * tg, tg_s, tg_tps), CONTRADICTION)
+    shared = _tells(pp, pp_s, pp_tps)  # one prompt for all
+    check(not pp or shared or _tells(batch * pp, pp_s, pp_tps), CONTRADICTION)
+    if "B" in record:
+        check(n_kv in (batch * (pp + tg), pp + batch * tg), CONTRADICTION)
+    before = pp if "B" in record else n_kv
+    row = _step(batch, tg_s / tg, before + tg / 2)
+    prompts = 1 if shared else round(batch)
+    timing = Timing("prefill", pp_s, batch_size=prompts, prompt_tokens=pp) if pp and pp_s else None
+    return replace(row, input_len=before, output_len=tg), timing
+
+
+def _bench_row(record: Mapping[str, str]) -> tuple[LogRow | None, Timing | None]:
+    """Read a row of llama-bench: one stream that decodes, or one prompt."""
+    test, tps = _TEST.fullmatch(record["test"]), _number(record, "t/s")
+    check(test is not None and tps > 0, DAMAGED_ROW)
+    if test is None or test[3]:
+        raise Unread("prompt and decoding in one figure")
+    n, depth = int(test[2]), float(test[4] or 0)
+    check(n, DAMAGED_ROW)
+    if test[1] == "tg":
+        return replace(_step(1.0, 1.0 / tps, depth + n / 2), input_len=depth, output_len=n), None
+    return None, Timing("prefill", n / tps, batch_size=1, prompt_tokens=n)
+
+
+def _step(batch: float, seconds: float, context: float) -> LogRow:
+    check(seconds > 0, DAMAGED_ROW)
+    said = {"batch_size": batch, "concurrency": batch, "round_time_s": seconds}
+    said |= {"accept_length": 1.0, "output_tps": batch / seconds}
+    return row_of(said, kind="steady_decode", extra={"context_len": context})
+
+
+def _number(record: Mapping[str, str], name: str) -> float:
+    value = value_of(record.get(name, ""))
+    if value is None:
+        raise Unread(DAMAGED_ROW)
+    return value
+
+
+def _tells(tokens: float, seconds: float, tps: float) -> bool:
+    """Whether a printed speed is that of tokens in printed seconds."""
+    if not seconds:
+        return tokens == 0
+    error = (0.0006 / seconds + _DIGITS / max(tps, _DIGITS)) + 1e-4
+    return agree(tokens / seconds, tps, error)
+
+
+FORMAT = Format(
+    name="llama_bench",
+    mark=re.compile(rb"\| *S_TG t/s \||\| +test \| +t/s \|"),
+    parse=parse,
+)

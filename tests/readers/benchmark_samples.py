@@ -1,0 +1,219 @@
+"""Results of benchmark programs in their own layouts, with numbers of our own."""
+
+from __future__ import annotations
+
+
+def serving_table(tps: float, **more: str) -> str:
+    """``vllm bench serve``'s table: 40 requests of 2048 in and 1024 out, one at a time."""
+    lines = {
+        "Successful requests": "40",
+        "Failed requests": "0",
+        "Maximum request concurrency": "1",
+        "Benchmark duration (s)": f"{40960 / tps:.2f}",
+        "Total input tokens": "81920",
+        "Total generated tokens": "40960",
+        "Output token throughput (tok/s)": f"{tps:.2f}",
+        "Peak output token throughput (tok/s)": "99.00",
+        "Mean TTFT (ms)": "180.00",
+        "Mean TPOT (ms)": f"{1e3 / tps:.2f}",
+        "Acceptance length": "3.10",
+        "Drafts": "13200",
+        "Draft tokens": "39600",
+        "Accepted tokens": "27720",
+        **more,
+    }
+    body = "".join(f"{label + ':':<40} {value:<10}\n" for label, value in lines.items())
+    rates = "".join(f"  Position {i}:                            {r:.2f}\n"
+                    for i, r in enumerate((82.0, 70.0, 58.0)))  # fmt: skip
+    return f"{' Serving Benchmark Result ':=^50}\n{body}{rates}{'=' * 50}\n"
+
+
+UNDER_HEADINGS = (
+    "```\nvllm bench serve \\\n  --model org/m-NVFP4 \\\n  --top-k 20\n```\n\n"
+    "# Two servers\n## org/m-FP8, 2 GPUs, MTP 3\n```\n" + serving_table(66.2)
+    + "```\n### concurrency 2\n```\n"
+    + serving_table(110.0, **{"Maximum request concurrency": "2"})
+    + "```\n## org/m-NVFP4, 2 GPUs, MTP 3\n```\n" + serving_table(76.7) + "```\n"
+)  # fmt: skip
+
+ROUTED = """\
+============ Serving Benchmark Result ============
+Backend:                                 vllm      
+Traffic request rate:                    20.0      
+Max request concurrency:                 not set   
+Successful requests:                     4000      
+Benchmark duration (s):                  210.00    
+Total input tokens:                      8000000   
+Total generated tokens:                  800000    
+Total generated tokens (retokenized):    799000    
+Request throughput (req/s):              19.05     
+Output token throughput (tok/s):         3809.52   
+Concurrency:                             152.38    
+Mean E2E Latency (ms):                   8000.00   
+Mean TTFT (ms):                          1000.00   
+Mean ITL (ms):                           35.18     
+Max ITL (ms):                            400.00    
+==================================================
+"""  # noqa: W291
+
+OFFLINE = """\
+python spec_decode.py --method ngram --num_spec_tokens 4 --num_prompts 50
+Processed prompts: 100%|###| 50/50 [00:08<00:00,  6.25it/s, est. speed input: 500.00 toks/s, output: 1250.00 toks/s]
+--------------------------------------------------
+total_num_output_tokens: 10000
+num_drafts: 2000
+num_draft_tokens: 6000
+num_accepted_tokens: 4000
+mean acceptance length: 3.00
+--------------------------------------------------
+acceptance at token 0: 0.90
+acceptance at token 1: 0.60
+acceptance at token 2: 0.30
+acceptance at token 3: 0.20
+"""  # noqa: E501
+BENCH_THROUGHPUT = (
+    "Throughput: 7.80 requests/s, 2480.00 total tokens/s, 1700.00 output tokens/s\n"
+    "Total num prompt tokens:  78000\nTotal num output tokens:  170000\n"
+)
+
+TRTLLM_BENCH = """\
+===========================================================
+= PYTORCH BACKEND
+===========================================================
+Model:                  org/m-FP4
+Model Path:             /models/m-FP4
+TensorRT LLM Version:   1.2
+Quantization:           NVFP4
+KV Cache Dtype:         FP8
+
+===========================================================
+= REQUEST DETAILS
+===========================================================
+Number of requests:             640
+Number of concurrent requests:  63.6000
+Average Input Length (tokens):  1024.0000
+Average Output Length (tokens): 1024.0000
+===========================================================
+= WORLD + RUNTIME INFORMATION
+===========================================================
+TP Size:                4
+PP Size:                1
+EP Size:                4
+Max Runtime Batch Size: 64
+Max Runtime Tokens:     2176
+Issue Rate (req/sec):   2.0000E+14
+
+===========================================================
+= PERFORMANCE OVERVIEW
+===========================================================
+Request Throughput (req/sec):                     3.9063
+Total Output Throughput (tokens/sec):             4000.0000
+Total Token Throughput (tokens/sec):              8000.0000
+Total Latency (ms):                               163840.0000
+Average request latency (ms):                     16281.6000
+Per User Output Throughput [w/ ctx] (tps/user):   62.9000
+Per GPU Output Throughput (tps/gpu):              1000.0000
+"""
+
+AIPERF = """\
+$ aiperf profile --model org/m --streaming --concurrency 8
+                    NVIDIA AIPerf | LLM Metrics
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
+┃                            Metric ┃      avg ┃      min ┃      p99 ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
+│          Time to First Token (ms) │   100.50 │    80.50 │   300.50 │
+│          Inter Token Latency (ms) │    10.25 │     9.25 │    20.25 │
+│              Request Latency (ms) │ 3,165.25 │ 2,000.25 │ 4,000.25 │
+│  Output Token Throughput Per User │    97.56 │    90.56 │    99.56 │
+│                 (tokens/sec/user) │          │          │          │
+│ Output Sequence Length (tokens)   │   300.00 │   200.00 │   400.00 │
+│ Output Token Throughput           │   758.27 │      N/A │      N/A │
+│ (tokens/sec)                      │          │          │          │
+│ Request Throughput (requests/sec) │     2.53 │      N/A │      N/A │
+│ Request Count (requests)          │    96.00 │      N/A │      N/A │
+└───────────────────────────────────┴──────────┴──────────┴──────────┘
+                    NVIDIA AIPerf | LLM Metrics: Spec Decode
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
+┃                            Metric ┃      avg ┃      min ┃      p99 ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
+│         Acceptance Length (ratio) │     3.90 │     1.83 │     6.00 │
+│  Token-Weighted Acceptance Length │     4.20 │      N/A │      N/A │
+│                           (ratio) │          │          │          │
+│ Overall Draft Acceptance Rate (%) │    64.00 │      N/A │      N/A │
+└───────────────────────────────────┴──────────┴──────────┴──────────┘
+"""
+AIPERF_CSV = """\
+Metric,avg,min,max,p99
+Inter Token Latency (ms),10.25,9.25,30.25,20.25
+Output Sequence Length (tokens),300.50,200.00,400.00,400.00
+Request Latency (ms),3165.25,2000.25,5000.25,4000.25
+Time to First Token (ms),100.50,80.50,500.50,300.50
+
+Metric,Value
+Output Token Throughput (tokens/sec),760.27
+Request Count,96
+Request Throughput (requests/sec),2.53
+"""
+AIPERF_JSON = {
+    "schema_version": "1.4",
+    "request_throughput": {"unit": "requests/sec", "avg": 2.53},
+    "output_token_throughput": {"unit": "tokens/sec", "avg": 760.27},
+    "inter_token_latency": {"unit": "ms", "avg": 10.25, "p99": 20.25},
+    "output_sequence_length": {"unit": "tokens", "avg": 300.5},
+    "total_spec_decode_steps": {"unit": "count", "avg": 1000.0},
+    "total_accepted_draft_tokens": {"unit": "tokens", "avg": 2000.0},
+    "total_draft_tokens": {"unit": "tokens", "avg": 4000.0},
+    "input_config": {"endpoint": {"model_names": ["org/m"]}, "loadgen": {"concurrency": 8}},
+}
+
+BATCHED = """\
+main: n_kv_max = 8192, n_batch = 2048, is_pp_shared = 0, n_threads = 8
+
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|  1024 |    128 |    1 |   1152 |    2.000 |   512.00 |    5.000 |    25.60 |    7.000 |   164.57 |
+|  1024 |    128 |    4 |   4608 |    8.000 |   512.00 |    9.600 |    53.33 |   17.600 |   261.82 |
+"""
+SWEEP = """\
+|    PP |     TG |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |
+|-------|--------|--------|----------|----------|----------|----------|
+|   512 |    128 |      0 |    1.000 |   512.00 |    4.000 |    32.00 |
+|   512 |    128 |   4096 |    2.000 |   256.00 |    8.000 |    16.00 |
+"""
+LLAMA_BENCH = """\
+| model              |      size | params | backend | ngl |            test |            t/s |
+| ------------------ | --------: | -----: | ------- | --: | --------------: | -------------: |
+| llama 8B Q4_K_M    |  4.58 GiB | 8.03 B | CUDA    |  99 |           pp512 | 3200.00 ± 8.00 |
+| llama 8B Q4_K_M    |  4.58 GiB | 8.03 B | CUDA    |  99 |           tg128 |   80.00 ± 0.25 |
+| llama 8B Q4_K_M    |  4.58 GiB | 8.03 B | CUDA    |  99 |   tg128 @ d4096 |   64.00 ± 0.25 |
+| qwen 7B Q8_0       |  7.54 GiB | 7.62 B | CUDA    |  99 |           tg128 |   50.00 ± 0.25 |
+
+build: 0abc123 (9999)
+"""
+
+LLAMA_PROM = """\
+# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total 9500
+# TYPE llamacpp:tokens_predicted_seconds_total counter
+llamacpp:tokens_predicted_seconds_total 190.5
+# TYPE llamacpp:spec_decode_num_draft_tokens_total counter
+llamacpp:spec_decode_num_draft_tokens_total 10800
+# TYPE llamacpp:spec_decode_num_accepted_tokens_total counter
+llamacpp:spec_decode_num_accepted_tokens_total 5900
+# TYPE llamacpp:spec_decode_num_drafts_total counter
+llamacpp:spec_decode_num_drafts_total 3600
+# TYPE llamacpp:spec_decode_num_accepted_tokens_per_pos_total counter
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 2700
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 1900
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 1300
+# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 1
+"""
+TRTLLM_PROM = """\
+trtllm_num_requests_running{model_name="org/m"} 12.0
+trtllm_time_per_output_token_seconds_sum{model_name="org/m"} 40.5
+trtllm_time_per_output_token_seconds_count{model_name="org/m"} 4000.0
+trtllm_spec_decode_num_draft_tokens_total{model_name="org/m"} 3000.0
+trtllm_spec_decode_num_accepted_tokens_total{model_name="org/m"} 1500.0
+trtllm_spec_decode_acceptance_length{model_name="org/m"} 2.5
+"""
