@@ -15,9 +15,11 @@ from specsim.logs.source import Source
 from specsim.logs.unread import TRUNCATED, counted
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,12}m")
-_MARK = re.compile(rb"eval time =|draft acceptance|decoded |n_draft|n_accept|n_predict|accept  ")
+_MARK = re.compile(
+    rb"eval time =|draft acceptance|(?<!_)decoded |n_draft|n_accept|n_predict|accept  "
+)
 """What a line with a measurement holds."""
-_OF_SLOT = re.compile(rb"\| task |eval time =|draft acceptance")
+_OF_SLOT = re.compile(rb"\| task |eval time =|draft acceptance|n_decoded = |n_gen = ")
 _CUT = re.compile(rb"llama_perf_\w{1,32}: +[a-z ]{0,20}\Z")
 
 
@@ -31,7 +33,7 @@ class _Run:
 
     def says_anything(self) -> bool:
         """Whether anything was measured, or could not be read."""
-        served = any(request.known for request in self.slots.requests)
+        served = any(request.known or request.progress for request in self.slots.requests)
         return served or self.summary.says_anything or bool(self.slots.unread)
 
     def read(self, line: bytes) -> None:
@@ -81,7 +83,7 @@ FORMAT = Format(
     name="llamacpp",
     mark=re.compile(
         rb"llama_perf_\w|llama_print_timings|^n_(?:drafted|accept) +=|eval time = +\d"
-        rb"|draft acceptance(?: rate)? = ",
+        rb"|draft acceptance(?: rate)? = |n_(?:decoded|gen) = +\d+, tg = ",
         re.MULTILINE,
     ),
     parse=parse,

@@ -31,7 +31,6 @@ _INFO = re.compile(
 )
 _BUILD = re.compile(rb"\bbuild:? +(?P<build>\d{1,7}) \((?:[0-9a-f]{5,40}|unknown)\) with ")
 _STATED = (
-    re.compile(rb"adding speculative implementation '(?P<implementation>[a-z0-9-]{1,24})'\s*\Z"),
     re.compile(
         rb"(?: - (?:n_match=\d{1,4}, )?n_max=|, size_m=)(?P<depth>\d{1,4}), (?:n_min=|min_hits=)"
     ),
@@ -51,8 +50,13 @@ _STATED = (
     re.compile(rb"llama_kv_cache: size = .*, K \((?P<kv_dtype>\w{1,8})\): "),
 )
 """Lines that state something, by the name of the group."""
-_FIRST_COUNTS = ("implementation", "depth", "n_batch", "n_ubatch", "flash_attn", "kv_dtype")
-"""Printed again of the draft, or of a further way of drafting."""
+_FIRST_COUNTS = ("n_batch", "n_ubatch", "flash_attn", "kv_dtype")
+"""Printed again of the draft."""
+_NAMED = re.compile(
+    rb"(?:impl_|[\s'=,:])(?P<name>draft[-_](?:simple|eagle3|mtp|dflash|dspark)|ngram[-_][a-z0-9_-]{2,16})"
+    rb"(?![a-z0-9])"
+)
+"""A way of drafting: as one is added, in its own lines, or in the arguments of the server."""
 _FILE = re.compile(rb"loading model '([^']{1,500})'\s*\Z")
 _STATISTICS = re.compile(
     rb"statistics +(?P<name>[a-z0-9-]{1,24}): #calls\(b,g,a\) = +\d{1,9} +(?P<calls>\d{1,9}) +"
@@ -63,7 +67,7 @@ _STATISTICS = re.compile(
 """Of the life of a server, requests still running included: times that the drafter was asked,
 drafts that were verified, drafts that it gave, their tokens that were accepted."""
 _MARK = re.compile(
-    rb"build|system_info|n_slots|loading model|print_info|llama_context|llama_kv_cache|speculative"
+    rb"build|system_info|n_slots|loading model|print_info|llama_context|llama_kv_cache|spec"
     rb"|n_max=|size_m=|statistics|synthetic"
 )
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -75,19 +79,23 @@ class Facts:
 
     said: dict[str, object] = field(default_factory=dict)  # settings, build and way of drafting
     models: list[dict[str, object]] = field(default_factory=list)  # the target, then the draft
-    totals: dict[str, bytes] = field(default_factory=dict)  # the latest, as _STATISTICS names them
+    depths: dict[str, object] = field(default_factory=dict)  # by way of drafting, as named; or None
+    # The latest of each way of drafting, as _STATISTICS names them.
+    totals: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def read(self, line: bytes) -> None:
         """Take in a whole line."""
         if not _MARK.search(line):
             return
+        if named := _NAMED.search(line):
+            self.depths.setdefault(named["name"].decode().replace("_", "-"), None)
         if found := _INFO.search(line):
             key = _MODEL_FACTS[found[1]]
             if not self.models or key in self.models[-1]:
                 self.models.append({})
             self.models[-1][key] = _number(found[2].decode(errors="replace").strip())
         elif found := _STATISTICS.search(line):
-            self.totals = found.groupdict()
+            self.totals[found["name"].decode()] = found.groupdict()
         elif b"synthetic speculative acceptance is enabled" in line:
             self.said["synthetic_acceptance"] = True
         elif found := next((f for p in _STATED if (f := p.search(line))), None):
@@ -96,6 +104,9 @@ class Facts:
             self.said["model"] = PurePosixPath(found[1].decode(errors="replace")).name
 
     def _state(self, values: dict[str, object]) -> None:
+        if depth := values.pop("depth", None):
+            name = next(reversed(self.depths), "")
+            self.depths[name] = self.depths.get(name) or depth
         for key, value in values.items():
             if key not in _FIRST_COUNTS or key not in self.said:
                 self.said[key] = value
@@ -111,17 +122,27 @@ class Facts:
         return f"b{number}" if number else None
 
     @property
+    def implementation(self) -> str | None:
+        """The way of drafting: of several the one that gave most drafts, else one with a model."""
+        drafts = {name: int(total["drafts"]) for name, total in self.totals.items()}
+        if any(drafts.values()):
+            return max(drafts, key=drafts.__getitem__)
+        names = [name for name in (*self.depths, *self.totals) if name]
+        return next((n for n in names if not n.startswith("ngram")), names[0] if names else None)
+
+    @property
     def algorithm(self) -> str | None:
         """Name of the way of drafting; None where the log names none."""
-        if "implementation" not in self.said:
-            return None
-        name = str(self.said["implementation"])
-        return "NGRAM" if name.startswith("ngram") else _ALGORITHMS.get(name, name.upper())
+        name = self.implementation
+        if name is not None:
+            return "NGRAM" if name.startswith("ngram") else _ALGORITHMS.get(name, name.upper())
+        draft = str(self.models[-1].get("architecture", "")) if len(self.models) > 1 else ""
+        heads = (known for known in ("eagle3", "mtp", "dflash", "dspark") if known in draft)
+        return next(heads, "standalone").upper() if draft else None
 
     def server_settings(self) -> dict[str, object]:
         """Return the settings that have nothing to do with speculation."""
-        other = ("build", "implementation", "depth")
-        found = {key: value for key, value in self.said.items() if key not in other}
+        found = {key: value for key, value in self.said.items() if key != "build"}
         target = dict(self.models[0]) if self.models else {}
         name = target.pop("name", None)
         if name and not found.get("model"):
@@ -130,26 +151,30 @@ class Facts:
 
     def drafting_settings(self, deepest: int) -> dict[str, object]:
         """Return the settings of speculation; `deepest` is used where the depth is not stated."""
-        found: dict[str, object] = {"algorithm": self.algorithm or "STANDALONE", "topk": 1}
-        depth = self.said.get("depth") or deepest
+        name = self.implementation
+        said = {"algorithm": self.algorithm, "implementation": name}
+        found: dict[str, object] = {"topk": 1, **{k: v for k, v in said.items() if v is not None}}
+        depth = self.depths.get(name or "") or self.depths.get("") or deepest
         if isinstance(depth, int) and depth:
             found |= chain_settings(depth)
-        if "implementation" in self.said:
-            found["implementation"] = self.said["implementation"]
-        if len(self.models) > 1 and found["algorithm"] != "NGRAM":
+        others = [n for n in {**self.depths, **self.totals} if n and n != name]
+        if others:
+            found["also_drafting"] = " ".join(others)
+        if len(self.models) > 1 and self.algorithm != "NGRAM":
             found |= {f"draft_{key}": value for key, value in self.models[-1].items()}
         return found
 
     def timings(self) -> tuple[Timing, ...]:
-        """Return the time of one call of the drafter: all depths of all slots that draft."""
-        if not self.totals:
-            return ()
-        calls, seconds = int(self.totals["calls"]), float(self.totals["ms"]) / 1e3
-        if not calls or not seconds:
-            return ()
-        batch = max(round(int(self.totals["drafts"]) / calls), 1)
-        name = self.totals["name"].decode()
-        return (Timing("draft", seconds / calls, count=calls, batch_size=batch, name=name),)
+        """Return the time of one call of each drafter: all depths of all slots that draft."""
+        timed = (
+            (name, int(t["calls"]), int(t["drafts"]), float(t["ms"]) / 1e3)
+            for name, t in self.totals.items()
+        )
+        return tuple(
+            Timing("draft", s / n, count=n, batch_size=max(round(drafts / n), 1), name=name)
+            for name, n, drafts, s in timed
+            if n and s
+        )
 
 
 def begins_server(line: bytes) -> bool:

@@ -11,7 +11,8 @@ from itertools import pairwise
 from specsim.logs.unread import CONTRADICTION, DAMAGED, Unread, check
 
 _TIMING = re.compile(
-    rb"(?P<what>(?:\A|[\s:|])prompt eval| {4,}eval) time = +(?P<ms>\d{1,12}\.\d\d) ms / +"
+    rb"(?P<what>(?:\A|[\s:|\]>])prompt eval|(?:\A\W*|[|:\]>] *| {4,})eval) time = +"
+    rb"(?P<ms>\d{1,12}\.\d\d) ms / +"
     rb"(?P<n>\d{1,9}) tokens +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
     rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
 )
@@ -20,6 +21,8 @@ _ACCEPTANCE = re.compile(
     rb"\( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
     rb"(?:, mean len = +(\d{1,4}\.\d\d)\s*\Z)?"
 )
+_PROGRESS = re.compile(rb"\bn_(?:decoded|gen) = +(\d{1,9}), tg = +(\d{1,7}\.\d\d) t/s")
+"""Tokens so far, and their mean speed since the first one."""
 _POSITIONS = re.compile(rb"acc per pos = \(([01]\.\d{3}(?:, [01]\.\d{3}){0,63})\)\s*\Z")
 _WHO = re.compile(rb"\bid +(\d{1,4}) \| task +(-?\d{1,9}) \|")
 _PROMPT = re.compile(rb"new prompt, .*\b(?:task\.n_tokens|n_prompt_tokens) = (\d{1,9})\s*\Z")
@@ -43,6 +46,7 @@ class Request:
     context_tokens: int | None = None  # of the prompt, what was cached included
     prompt_tokens: int = 0
     prompt_s: float | None = None
+    progress: tuple[int, float] | None = None  # tokens that it had got, and in which time
     tokens: int | None = None  # the first one, which the prefill gives, included
     eval_s: float = 0.0
     accepted: int | None = None  # drafted tokens
@@ -95,6 +99,7 @@ class Slots:
     timed_slots: set[bytes] = field(default_factory=set)  # that printed timings
     unread: Counter[str] = field(default_factory=Counter)
     now_s: float | None = None  # the latest time stamp
+    unfinished: bool = False  # no request ended: what is known is how far they were
     in_order: bool = True  # time never went back: else the log is of more than one server
     prefills_s: list[float] = field(default_factory=list)  # of all, those of lost requests too
     _by_slot: dict[bytes, Request] = field(default_factory=dict)
@@ -111,18 +116,27 @@ class Slots:
             self._timing(timing, who)
         elif b"eval time =" in line and b" runs " not in line:
             raise Unread(DAMAGED)
+        elif progress := _PROGRESS.search(line):
+            self._progress(int(progress[1]), float(progress[2]))
         elif b"draft acceptance" in line:
             _accept(_ACCEPTANCE.search(line), self._last)
         elif who and self._last is not None:
             _event(line, self._last, self._line_s)
 
     def finish(self) -> None:
-        """Drop timings that do not keep to the convention of the others."""
+        """Drop timings that do not keep to the convention of the others.
+
+        Where no request ended, each is taken as far as it was.
+        """
         steps = self.counts_steps
         for request, by_n, by_steps in self._timed:
             if not (by_steps if steps else by_n):
                 self.unread[CONTRADICTION] += 1
                 request.tokens = None
+        self.unfinished = not any(request.known for request in self.requests)
+        for request in self.requests if self.unfinished else ():
+            if request.progress:
+                request.tokens, request.eval_s = request.progress
 
     @property
     def counts_steps(self) -> bool:
@@ -148,6 +162,14 @@ class Slots:
             self._by_slot[request.slot] = request
         return request
 
+    def _progress(self, tokens: int, tps: float) -> None:
+        """Note how far a request is."""
+        request = self._last
+        if request is None or not request.listed or request.known:
+            request = self._last = self._new(Request())
+        if tps > 0:
+            request.progress, request.end_s = (tokens, tokens / tps), self._line_s
+
     def _timing(self, found: re.Match[bytes], who: re.Match[bytes] | None) -> None:
         n, seconds = int(found["n"]), float(found["ms"]) / 1e3
         prompt = b"prompt" in found["what"]
@@ -163,7 +185,7 @@ class Slots:
             self.prefills_s.append(seconds)
             return
         request.tokens, request.eval_s = n, seconds
-        request.end_s = self._line_s if request.end_s is None else request.end_s
+        request.end_s = self._line_s if request.prompt_s is None else request.end_s
         self._timed.append((request, by_n, by_steps))
 
 

@@ -29,11 +29,16 @@ def server_entry(slots: Slots, facts: Facts, path: str) -> LogEntry:
     entry = LogEntry(path, "llamacpp", "llama.cpp", facts.build, diagnoses=found, unread=unread)
     if not any(r.tokens for r in known) or not any(r.eval_s for r in known):
         return entry
-    speculates = any(r.drafted for r in known) or facts.algorithm is not None
+    speculates = any(r.drafted for r in known) or facts.algorithm is not None or slots.unfinished
     timed = slots.in_order and all(r.end_s is not None for r in known)
     settings = facts.server_settings()
     deepest = max(len(r.positions) for r in known)
-    settings |= facts.drafting_settings(deepest) if speculates else NO_SPECULATION
+    if slots.unfinished and facts.algorithm is None:
+        pass  # what was accepted is printed at the end
+    elif speculates:
+        settings |= facts.drafting_settings(deepest)
+    else:
+        settings |= NO_SPECULATION
     warm = known[1:] if timed and _is_warm_up(known) else known
     common = _acceptance(warm, facts, slots.counts_steps) if speculates else _PLAIN
     rows, windows = [_untimed_row(slots, known, common)], WindowCount(len(known), len(known))
@@ -118,8 +123,10 @@ def _timed_rows(
         all_slots = facts.said.get("max_running_requests")
         loads = [load for load in loads if load.level == all_slots]
         level = level if level == all_slots else None
+    if len(slots.timed_slots) <= 1:
+        level = 1
     rows = [_load_row(load, common) for load in loads]
-    rows = rows or [_request_row(warm, common, slots.counts_steps, level)]
+    rows = rows or [_of_requests(slots, warm, common, level)]
     used = sum(row.windows for row in rows)
     dropped = Counter({WARM_UP: len(cold), RAMP: len(warm) - used, CUT: cut})
     return rows, WindowCount(len(known) + cut, used, dict(+dropped))
@@ -145,8 +152,9 @@ def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None]
     """
     if not facts.totals or facts.algorithm is None:
         return None
-    accepted = int(facts.totals["accepted"]) - sum(r.accepted or 0 for r in known)
-    verified = int(facts.totals["verified"]) - sum(r.drafting_rounds for r in known)
+    totals = facts.totals.values()
+    accepted = sum(int(t["accepted"]) for t in totals) - sum(r.accepted or 0 for r in known)
+    verified = sum(int(t["verified"]) for t in totals) - sum(r.drafting_rounds for r in known)
     if accepted < 0 or verified < 0:
         return None
     return accepted, None if facts.algorithm == "NGRAM" else verified
@@ -154,15 +162,18 @@ def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None]
 
 def _untimed_row(slots: Slots, known: Sequence[Request], common: LogRow) -> LogRow:
     """Return what timings without a clock say: throughput only where one slot was used."""
-    level = 1 if len(slots.timed_slots) <= 1 else None
-    row = _request_row(known, common, slots.counts_steps, level)
+    row = _of_requests(slots, known, common, 1 if len(slots.timed_slots) <= 1 else None)
     prefills_s = slots.prefills_s
-    return replace(
-        row,
-        batch_size=level,
-        output_tps=1 / row.tpot_s if level and row.tpot_s else None,
-        ttft_s=statistics.fmean(prefills_s) if any(prefills_s) else None,
-    )
+    return replace(row, ttft_s=statistics.fmean(prefills_s) if any(prefills_s) else None)
+
+
+def _of_requests(
+    slots: Slots, requests: Sequence[Request], common: LogRow, level: int | None
+) -> LogRow:
+    """Return what requests say; of one at a time the time per token is the throughput."""
+    row = _request_row(requests, common, slots.counts_steps, level)
+    tps = 1 / row.tpot_s if level == 1 and row.tpot_s else None
+    return replace(row, batch_size=level, output_tps=tps)
 
 
 def _request_row(
