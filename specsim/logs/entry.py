@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from specsim.logs.unread import OUT_OF_RANGE
+from specsim.textfile import printable
 
 Code = Literal[
     "capped",
@@ -177,3 +181,53 @@ def measures(row: LogRow) -> bool:
 def _weight(numbered: tuple[int, LogRow]) -> tuple[bool, int, float, int]:
     at, row = numbered
     return (measures(row), row.windows, row.batch_size or 0.0, at)
+
+
+LIMITS = {
+    **dict.fromkeys(("output_tps", "request_rate"), (0.0, 1e8)),
+    **dict.fromkeys(("round_time_s", "tpot_s", "ttft_s", "itl_s"), (0.0, 1e5)),
+    "accept_rate": (0.0, 1.01),
+    "accept_length": (1.0, 129.0),  # nothing drafts further
+}
+"""Least and most that any server measures, by field of a row; a request may wait for a day."""
+
+
+def believable(entry: LogEntry) -> LogEntry:
+    """Return an entry without numbers that no server measures, which count as unread.
+
+    An accept length is held against what the setting can emit, and texts lose what would command
+    a terminal.
+    """
+    drafted = entry.settings.get("num_steps"), entry.settings.get("num_draft_tokens")
+    bounds = [n + more for n, more in zip(drafted, (1, 0), strict=True) if type(n) is int and n > 0]
+    most = 1.01 * min([LIMITS["accept_length"][1], *bounds])
+    unread = Counter(entry.unread)
+
+    def kept(row: Any, name: str) -> Any:
+        value = getattr(row, name)
+        low, high = LIMITS[name]
+        if value is None or low <= value <= (most if name == "accept_length" else high):
+            return value
+        unread[OUT_OF_RANGE] += 1
+        return None
+
+    rows = tuple(replace(row, **{name: kept(row, name) for name in LIMITS}) for row in entry.rows)
+    return replace(
+        entry,
+        path=printable(entry.path),
+        engine_version=_printable(entry.engine_version),
+        settings=_printable(entry.settings),
+        label=printable(entry.label),
+        rows=rows,
+        accept_length=kept(entry, "accept_length"),
+        timings=tuple(replace(timing, name=printable(timing.name)) for timing in entry.timings),
+        unread=dict(unread),
+    )
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _printable(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_printable, value))
+    return printable(value) if isinstance(value, str) else value

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specsim.errors import FormatError
-from specsim.logs.entry import Diagnosis, LogEntry
+from specsim.logs.entry import Diagnosis, LogEntry, believable
 from specsim.logs.format import detect, known_formats
 from specsim.logs.source import open_source
 
@@ -39,7 +39,7 @@ def read_file(path: str | Path, samples: int = 0) -> list[LogEntry]:
         if source.cut:
             diagnoses = (*entries[-1].diagnoses, Diagnosis("truncated", source.cut))
             entries[-1] = replace(entries[-1], diagnoses=diagnoses)
-        return entries
+        return [believable(entry) for entry in entries]
 
 
 def require_usable(entries: Sequence[LogEntry]) -> None:

@@ -6,6 +6,7 @@ import codecs
 import gzip
 import io
 import sys
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,10 @@ from specsim.errors import FormatError, InputError
 CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 """A longer line is given in pieces: no engine writes one."""
+MOST_UNPACKED = 200
+"""Times its size that a packed file may unpack to, beyond 64 MiB: logs do to 10 or 30 times."""
+PATIENCE_S, LEAST_BYTES_PER_S = 10.0, 2e6
+"""CPU time that any file may take, and a tenth of the pace of the slowest reader beyond it."""
 
 STDIN = "-"
 
@@ -41,10 +46,13 @@ class Source:
     [b'a\n', b'b']
     """
 
-    def __init__(self, path: str, stream: Readable) -> None:
+    def __init__(self, path: str, stream: Readable, packed: IO[bytes] | None = None) -> None:
         self.path = path  # name of the file, "-" for standard input
         self.cut: str | None = None  # why the packed stream ended early, if it did
         self._stream = stream  # the bytes, unpacked
+        self._packed = packed  # the file that they come from, if they come packed
+        self._size = 0  # of what was read, unpacked
+        self._began = time.process_time()
         self._decoder: codecs.IncrementalDecoder | None = None
         self.head = self._read()  # the first bytes; as UTF-8 if they are text
         self._decoder = self._text_decoder()
@@ -93,8 +101,11 @@ class Source:
         return chunk
 
     def _unpack(self) -> bytes:
+        self._check_limits()
         try:
-            return self._stream.read(CHUNK_BYTES)
+            chunk = self._stream.read(CHUNK_BYTES)
+            self._size += len(chunk)
+            return chunk
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             self.cut = f"the compressed data ends early or is damaged ({error})"
         except OSError as error:
@@ -104,6 +115,18 @@ class Source:
                 raise
             self.cut = f"the compressed data ends early or is damaged ({error})"
         return b""
+
+    def _check_limits(self) -> None:
+        """Stop at what no log is: a bomb, or lines that each have to be understood anew."""
+        if self._packed is not None and self._size > MAX_LINE_BYTES:
+            times = self._size / self._packed.tell()
+            if times > MOST_UNPACKED:
+                reason = f"unpacks to more than {MOST_UNPACKED} times its size"
+                raise FormatError(self.path, reason, "unpack it, and give a part of it")
+        spent = time.process_time() - self._began
+        if spent > PATIENCE_S + self._size / LEAST_BYTES_PER_S:
+            reason = f"takes too long: {spent:.0f} s for its first {self._size / 1e6:.0f} MB"
+            raise FormatError(self.path, reason, "cut out the lines of the engine, and give those")
 
     def _text_decoder(self) -> codecs.IncrementalDecoder | None:
         """UTF-16, as a redirect in Windows' PowerShell writes it; UTF-8 needs none."""
@@ -129,7 +152,8 @@ def open_source(path: str | Path) -> Iterator[Source]:
     raw = _open(name)
     try:
         magic = raw.peek(16)[:16]
-        source = Source(name, _unpacked(name, raw, magic))
+        stream = _unpacked(name, raw, magic)
+        source = Source(name, stream, None if stream is raw or name == STDIN else raw)
         if source.cut and not source.head:
             raise FormatError(name, source.cut, "copy the file again")
         if not source.head:

@@ -13,6 +13,10 @@ MISSING = "a field is missing or damaged"
 OUT_OF_RANGE = "a number is out of range"
 TWO_IN_ONE = "two lines written into one"
 CONTRADICTION = "numbers contradict each other"
+TOO_MANY = "of more kinds than are kept"
+
+MOST_KINDS = 20_000
+"""Kernels, phases or series of one file that are told apart: memory must not grow with damage."""
 
 
 class Unread(ValueError):

@@ -19,7 +19,7 @@ from specsim.logs.format import Format
 from specsim.logs.formats._profiles import ALLREDUCE, step_of, timing
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
-from specsim.logs.unread import TRUNCATED, Unread
+from specsim.logs.unread import MOST_KINDS, TOO_MANY, TRUNCATED, Unread, check
 
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")
@@ -136,6 +136,7 @@ class _Trace:
     """Spans and all-reduce kernels by lane (device or process), host work by name."""
 
     engine: str | None = None
+    kinds: set[object] = field(default_factory=set)  # lanes and what runs on them
     gpu: dict[object, list[_Span]] = field(default_factory=lambda: defaultdict(list))
     host: dict[object, list[_Span]] = field(default_factory=lambda: defaultdict(list))
     scheduler: dict[str, Durations] = field(default_factory=lambda: defaultdict(Durations))
@@ -186,6 +187,9 @@ def _take(event: dict[str, Any], trace: _Trace) -> None:
         raise Unread("an event without times")
     pid = event.get("pid")
     lane = pid if isinstance(pid, int | str) else None
+    kind = lane, what[1] if isinstance(what, re.Match) else what
+    check(kind in trace.kinds or len(trace.kinds) < MOST_KINDS, TOO_MANY)
+    trace.kinds.add(kind)
     if isinstance(what, str):
         starts, durations = trace.reduces[lane, what]
         starts.append(start)

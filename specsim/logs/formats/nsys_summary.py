@@ -11,7 +11,16 @@ from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.format import Format
 from specsim.logs.formats._profiles import LONGEST_NAME, kernel_phase, profile_entry
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
+from specsim.logs.unread import (
+    CONTRADICTION,
+    DAMAGED_ROW,
+    MOST_KINDS,
+    OUT_OF_RANGE,
+    TOO_MANY,
+    TRUNCATED,
+    Unread,
+    check,
+)
 
 _MARKS = (b"Total Time (ns)", b"Instances")
 _NUMBERS = re.compile(
@@ -39,6 +48,7 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
             columns = _cells(line) if b"," in line else None
         elif in_table and line.strip(b" -\r\n") and line[:1] != b"#":
             try:
+                check(len(timings) < MOST_KINDS, TOO_MANY)
                 timings.append(_timing(*(_csv_row(line, columns) if columns else _text_row(line))))
             except Unread as error:
                 unread[error.reason] += 1

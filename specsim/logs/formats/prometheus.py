@@ -20,7 +20,16 @@ from specsim.logs.format import Format
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, OUT_OF_RANGE, TRUNCATED, Unread, check, counted
+from specsim.logs.unread import (
+    CONTRADICTION,
+    MOST_KINDS,
+    OUT_OF_RANGE,
+    TOO_MANY,
+    TRUNCATED,
+    Unread,
+    check,
+    counted,
+)
 
 _NAME = rb"(?P<engine>sglang|vllm|trtllm|llamacpp)[:_](?P<name>[a-zA-Z_]\w{0,120})"
 _PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
@@ -42,7 +51,6 @@ _RELEVANT = re.compile(
 """``_created`` series are time stamps."""
 _REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
 _SHARD_LABELS = (b"tp_rank", b"pp_rank")
-_MAX_SERIES = 1 << 16
 
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
 WAITING = ("num_requests_waiting", "num_queue_reqs", "requests_deferred")
@@ -122,6 +130,7 @@ class _Dump:
     unread: Counter[str] = field(default_factory=Counter)
     known: dict[bytes, _Series | None] = field(default_factory=dict)  # by name and labels
     depth: int = 0  # positions of drafts that any line names
+    kinds: int = 0  # series of all replicas
 
     @property
     def count(self) -> int:
@@ -187,7 +196,7 @@ def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
     elif _START.match(line):
         with counted(dump.unread):
             series = _sample(line, dump)
-            if text.rstrip(b" |").endswith(b"}") and len(dump.known) < _MAX_SERIES:
+            if text.rstrip(b" |").endswith(b"}") and len(dump.known) < MOST_KINDS:
                 dump.known[text] = series
 
 
@@ -210,7 +219,11 @@ def _sample(line: bytes, dump: _Dump) -> _Series | None:
         dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
     shard = b"/".join(labels.get(k, b"") for k in _SHARD_LABELS)
-    of = dump.replicas.setdefault(replica, _Replica())
+    of = dump.replicas.get(replica, _Replica())
+    if (name, position) not in of:
+        check(dump.kinds < MOST_KINDS, TOO_MANY)
+        dump.kinds += 1
+    dump.replicas[replica] = of
     series = of.setdefault((name, position), _Series(shard, value))
     if series.shard != shard:
         return None
