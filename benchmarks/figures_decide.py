@@ -17,8 +17,8 @@ from random_systems import ORDERS, calibration_error, cells_needed, prior_profil
 
 from specsim.calibrate.fit import fit_profile
 from specsim.decide.breakeven import break_even
+from specsim.decide.candidates import Wish
 from specsim.decide.recommend import recommend
-from specsim.decide.wish import Wish
 from specsim.observations import Observation
 from specsim.predict import predict
 from specsim.profile import Profile, load_profile

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.decide.belief import Belief, belief, worth
-from specsim.decide.candidates import Limits, with_current
+from specsim.decide.candidates import Limits, Wish, possible_plans, promising, with_current
 from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_likeness
 from specsim.decide.recommend import recommend
-from specsim.decide.wish import Wish, possible_plans, promising
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors
 from specsim.profile import FitRecord, Profile, acceptance_name

@@ -31,7 +31,7 @@ MODULES = (
     "specsim.calibrate.fit",
     "specsim.calibrate.validate",
     "specsim.calibrate.sources",
-    "specsim.decide.wish",
+    "specsim.decide.candidates",
     "specsim.decide.recommend",
     "specsim.decide.breakeven",
     "specsim.decide.adaptive",
@@ -54,6 +54,7 @@ MODULES = (
 
 DOCUMENTS = (
     ("specsim.curve", "Curve", "predict --json"),
+    ("specsim.decide.contest", "Verdict", "predict --json` under `verdict"),
     ("specsim.logs.document", "LogDocument", "read --json"),
     ("specsim.decide.recommendation", "Recommendation", "recommend --json"),
     ("specsim.decide.breakeven", "BreakEvens", "breakeven --json"),

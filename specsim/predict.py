@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance import Acceptance, accept_table, accept_tables
 from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost.model import CostModel, cost_parameters
@@ -102,7 +102,7 @@ def predict(
     EngineRefusal
         If the engine refuses an asked setting and `what_if` is not set.
     """
-    lanes = _lanes(profile, question)
+    lanes = lanes_of(profile, question)
     workload = question.workload(profile.setup.workload)
 
     def at(coordinates: Floats) -> tuple[CostModel, list[Case]]:
@@ -133,8 +133,23 @@ def predict(
     return Curve(profile.name, seed, solver, rows, _notes(profile, lanes, workload))
 
 
-def _lanes(profile: Server, question: Question) -> tuple[Lane, ...]:
-    """Baseline, current, asked; and asked where a later version runs it differently."""
+def accept_length_sd(
+    profile: Server,
+    settings: Sequence[SpecSetting],
+    dataset: str | None = None,
+    temperature: float | None = None,
+) -> Floats:
+    """Return the error of ln(accept length) of each setting, by the profile's parameters."""
+
+    def log_length(coordinates: Floats) -> Floats:
+        rows = (profile.acceptance(dataset, temperature, row) for row in coordinates)
+        return np.log([[t.accept_length for t in accept_tables(row, settings)] for row in rows])
+
+    return replace(profile.spread(log_length), model_error=0.0).sd
+
+
+def lanes_of(profile: Server, question: Question) -> tuple[Lane, ...]:
+    """Return baseline, current, asked; and asked where a later version runs it differently."""
     system = profile.system()
 
     def plan(setting: SpecSetting, version: str | None, what_if: bool) -> RunPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from specsim.errors import InputError
 from specsim.setting import SpecSetting
@@ -13,6 +14,24 @@ CONCURRENCY = (1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200, 250)
 """Loads that are shown if none are asked for."""
 
 MOST_CLIENTS = 1_000_000
+
+Metric = Literal["tpot", "ttft"]
+Statistic = Literal["mean", "p50", "p99"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One latency target: `statistic` of `metric` at most `seconds`."""
+
+    metric: Metric
+    statistic: Statistic
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """As a person writes it."""
+        tail = "" if self.statistic == "mean" else f"@{self.statistic}"
+        return f"{self.metric} <= {1e3 * self.seconds:g} ms{tail}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,15 @@ class SpecSetting:
         return self.family in ("steps", "block")
 
     @property
+    def most_accepted(self) -> int:
+        """Tokens of a round at most: every draft down to the last step, and the bonus.
+
+        >>> SpecSetting.of(2, 2).most_accepted, SpecSetting.none().most_accepted
+        (3, 1)
+        """
+        return 1 + min(self.num_steps, self.num_draft_tokens - 1)
+
+    @property
     def key(self) -> tuple[int, int, int]:
         """(num_steps, topk, num_draft_tokens), the order of SGLang's benchmarks."""
         return (self.num_steps, self.topk, self.num_draft_tokens)

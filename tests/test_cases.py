@@ -19,8 +19,8 @@ from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.validate import validate
 from specsim.case import Case
 from specsim.decide.breakeven import breakeven_accept_length
+from specsim.decide.candidates import Wish
 from specsim.decide.recommend import recommend
-from specsim.decide.wish import Wish
 from specsim.engine import EngineSpec, engine_named
 from specsim.observations import Observation
 from specsim.predict import predict

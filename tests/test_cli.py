@@ -52,13 +52,14 @@ def settings(found: Curve, role: str = "asked") -> list[tuple[int, int, int]]:
 
 
 def test_the_founding_question(capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed(capsys, *FOUNDING)
+    out = printed(capsys, *FOUNDING, "--full")
     lines = out.splitlines()
-    assert lines[0].startswith(f"{DEFAULT_PROFILE}: sglang 0.5.9")
+    asked = "Is topk=2 steps=2 worth a GPU hour? "
+    assert lines[0].startswith(f"{asked}{DEFAULT_PROFILE}: sglang 0.5.9")
     for word in ("no speculation", "runs today", "asked", "on sglang 0.5.13", "TPOT ms", "limit"):
         assert word in out
     for load in CONCURRENCY:
-        assert sum(line.lstrip().startswith(f"{load} ") for line in lines) == 2  # two tables
+        assert sum(line.lstrip().startswith(f"{load} ") for line in lines) == 3  # three tables
     assert "topk=2 steps=2 is not worth a GPU hour here" in out
     assert "Best by load: " in out
     assert "What binds: " in out
@@ -91,17 +92,33 @@ def test_width_is_that_of_columns(
 ) -> None:
     """What does not fit side by side goes into a further table, never over the edge."""
     monkeypatch.setenv("COLUMNS", str(width))
-    lines = printed(capsys, *FOUNDING).splitlines()
+    lines = printed(capsys, *FOUNDING, "--full").splitlines()
     assert max(map(len, lines)) <= width
-    loads = [line for line in lines if line.lstrip().startswith("250 ")]
-    assert len(loads) == {60: 4, 80: 4, 100: 2, 160: 2}[width]
+    loads = [line for line in lines if line.lstrip().startswith("250 ") and "clients" not in line]
+    assert not any("\u2026" in line for line in lines)
+    assert len(loads) == {60: 5, 80: 5, 100: 3, 160: 3}[width]
+
+
+def test_the_short_answer_is_short(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question, a verdict of at most ten lines, one small table, what it rests on."""
+    monkeypatch.setenv("COLUMNS", "80")
+    out = printed(capsys, *FOUNDING)
+    question, verdict, table, rests = out.split("\n\n")
+    assert question.startswith("Is topk=2 steps=2 worth a GPU hour?")
+    assert len(verdict.splitlines()) <= 10
+    assert len(table.splitlines()) == 1 + len(CONCURRENCY)
+    assert "Weakest evidence" in rests
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(line == line.rstrip() for line in out.splitlines())
 
 
 def test_colour_only_where_it_is_wanted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\x1b[31m-" in printed(capsys, *FOUNDING, "--concurrency", "100")
+    assert "\x1b[31m-" in printed(capsys, *FOUNDING, "--full", "--concurrency", "100")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in printed(capsys, *FOUNDING, "--concurrency", "100")
 
@@ -186,7 +203,7 @@ def test_open_loop(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_steady_decode(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, *FOUNDING, "--context-len", "2048", "--concurrency", "1,8")
-    assert "steady decode at 2048 tokens of context" in out
+    assert "steady decode at 2048 tokens of context" in " ".join(out.split())
     assert "from 1 to 8 held requests" in " ".join(out.split())
 
 
@@ -196,7 +213,10 @@ def test_steady_decode(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_is_the_document_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, *FOUNDING, "--json")
     curve = specsim.load_profile().predict(topk=2, num_steps=2, solver="analytic")
-    assert out == curve.to_json()
+    content = json.loads(out)
+    decision = content.pop("verdict")
+    assert content == json.loads(curve.to_json())
+    assert [load["concurrency"] for load in decision["loads"]] == list(CONCURRENCY)
 
 
 def test_csv_to_stdout_and_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -35,12 +35,23 @@ def test_recommend_says_what_to_launch(capsys: pytest.CaptureFixture[str]) -> No
     assert "--speculative-num-steps 2" in text
     assert "SGLANG_ENABLE_SPEC_V2=True" in text
     assert "tok/s per GPU" in text
+    assert "the simplest of" in flat
     assert "Draft steps by running batch" in text
-    assert "a simpler setting is kept unless another is faster with 75 %" in flat
+    full = printed(capsys, "recommend", "--concurrency", "30", *FEW, "--full")
+    assert "a simpler setting is kept unless another is faster with 75 %" in " ".join(full.split())
 
 
 def test_recommend_as_json_is_stable(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--concurrency", "1,30", *FEW, "--json", "--gpu-hour-price", "2", "--mix", "1:1,30:3")
+    words = (
+        "--concurrency",
+        "1,30",
+        *FEW,
+        "--json",
+        "--gpu-hour-price",
+        "2",
+        "--mix",
+        "1:0.25,30:0.75",
+    )
     first = printed(capsys, "recommend", *words)
     assert first == printed(capsys, "recommend", *words)
     document: dict[str, Any] = json.loads(first)
@@ -123,6 +134,7 @@ def test_parquet_needs_pyarrow(tmp_path: Path) -> None:
     [
         (("recommend", "--slo", "tpot"), InputError),
         (("recommend", "--mix", "1-2"), InputError),
+        (("recommend", "--mix", "1:1,30:3"), InputError),
         (("recommend", "--set", "gpu=h999"), UnknownNameError),
         (("recommend", "--max-draft-tokens", "1"), InputError),
         (("breakeven", "--round-ms", "3"), InputError),

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.decide.belief import Belief, worth
-from specsim.decide.candidates import Limits
+from specsim.decide.candidates import Limits, Wish
 from specsim.decide.plan import NCCL_MIN, RESTART_MIN, STOP, MeasurementPlan, plan_measurements
-from specsim.decide.wish import Wish
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.scenario import apply_overrides, parse_overrides

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from servers import with_prices
 
-from specsim.decide.candidates import Limits
+from specsim.decide.candidates import Limits, Wish
 from specsim.decide.schedule import (
     Schedule,
     Step,
@@ -17,7 +17,6 @@ from specsim.decide.schedule import (
     steady_choice,
     zero_steps_tps,
 )
-from specsim.decide.wish import Wish
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.scenario import apply_overrides, parse_overrides

@@ -16,8 +16,11 @@ import pytest
 from specsim.calibrate.validate import ValidatedRow, Validation
 from specsim.cli import main
 from specsim.curve import Curve
+from specsim.decide.contest import verdict
+from specsim.decide.recommendation import Verdict
 from specsim.observations import Observation
 from specsim.profile import DEFAULT_PROFILE, Profile, load_profile
+from specsim.question import Question
 from specsim.report.answer import answer
 from specsim.report.html import report_html
 from specsim.setting import SpecSetting
@@ -36,12 +39,17 @@ def curve(profile: Profile) -> Curve:
 
 
 @pytest.fixture(scope="module")
-def report(profile: Profile, curve: Curve) -> str:
+def decision(profile: Profile) -> Verdict:
+    return verdict(profile, Question((SpecSetting.of(2, 2),), (1, 30, 100)))
+
+
+@pytest.fixture(scope="module")
+def report(profile: Profile, curve: Curve, decision: Verdict) -> str:
     cell = Observation(
         kind="closed_loop", setting=SpecSetting.none(), concurrency=1, output_tps=92.7
     )
     validation = Validation((ValidatedRow(cell, "output_tps", 92.7, 93.0, 85.0, 100.0),))
-    return report_html(profile, curve, ["specsim predict 2,2,7 --json"], validation)
+    return report_html(profile, curve, decision, ["specsim predict 2,2,7 --json"], validation)
 
 
 def embedded(report: str, name: str) -> dict:
@@ -76,11 +84,11 @@ def test_needs_no_network_and_is_small(report: str) -> None:
     assert len(report.encode()) < 6_000_000
 
 
-def test_the_answer_stands_first(report: str, curve: Curve) -> None:
+def test_the_answer_stands_first(report: str, curve: Curve, decision: Verdict) -> None:
     body = report[report.index("<body>") :]
     lead = re.search(r'<p class="lead" id="answer">(.*?)</p>', body)
     assert lead is not None
-    assert unescape(lead[1]) == answer(curve)[0]
+    assert unescape(lead[1]) == answer(curve, decision)[0]
     assert body.index('id="answer"') < body.index("<h2>")
     for heading in ("Throughput over load", "time of a round", "draft tree", "Calibration",
                     "rests on", "again"):  # fmt: skip
@@ -105,19 +113,23 @@ def test_rounds_add_up_to_the_curve_s(report: str, curve: Curve) -> None:
             assert sum(row) == pytest.approx(ms, rel=1e-4)  # parts are rounded to 0.1 us
 
 
-def test_the_same_inputs_give_the_same_bytes(profile: Profile, curve: Curve, report: str) -> None:
-    one, two = (report_html(profile, curve, ["c"]) for _ in range(2))
+def test_the_same_inputs_give_the_same_bytes(
+    profile: Profile, curve: Curve, decision: Verdict, report: str
+) -> None:
+    one, two = (report_html(profile, curve, decision, ["c"]) for _ in range(2))
     assert one == two
     assert one != report
 
 
-def test_names_from_files_are_text_not_markup(profile: Profile, curve: Curve) -> None:
+def test_names_from_files_are_text_not_markup(
+    profile: Profile, curve: Curve, decision: Verdict
+) -> None:
     evil = replace(
         curve,
         profile="</script><script>alert(1)</script>",
         notes=("<img src=x onerror=alert(2)>",),
     )
-    report = report_html(profile, evil, ["<b>"])
+    report = report_html(profile, evil, decision, ["<b>"])
     assert "<script>alert" not in report
     assert "<img" not in report
     assert report.count("</script>") == 3

@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from policy_cases import with_workload
 
 from specsim.decide.adaptive import schedule_under_load
-from specsim.decide.candidates import Limits
+from specsim.decide.candidates import Limits, Wish
 from specsim.decide.load_answer import LoadAnswer
 from specsim.decide.slo import parse_slo
-from specsim.decide.wish import Wish
 from specsim.profile import load_profile
 from specsim.report.figure import drawn
 from specsim.report.plots_load import PAINT, SHOWN, outcomes_figure, plot_outcomes

@@ -13,9 +13,8 @@ from simulation_cases import CHAIN, CHAIN_V1, case_of, kimi, llama, llama_sglang
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
-from specsim.decide.candidates import Limits
+from specsim.decide.candidates import Limits, Wish
 from specsim.decide.schedule import SWITCH_GAIN, best_schedule, chain_plans
-from specsim.decide.wish import Wish
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import load_profile

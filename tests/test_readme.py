@@ -30,7 +30,7 @@ def printed() -> str:
         check=True,
         timeout=120,
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "100"},  # pytest runs with the width of its own terminal
+        env={**os.environ, "COLUMNS": "80"},  # pytest runs with the width of its own terminal
     ).stdout
 
 

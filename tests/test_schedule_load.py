@@ -14,11 +14,10 @@ from simulation_cases import CHAIN, case_of, llama_sglang
 
 from specsim.cli.schedule import schedule_command
 from specsim.decide.adaptive import schedule_under_load, simpler_tables
-from specsim.decide.candidates import Limits
+from specsim.decide.candidates import Limits, Wish
 from specsim.decide.load_answer import LoadAnswer, Outcome, Role, paired_gain
 from specsim.decide.schedule import Step
 from specsim.decide.slo import parse_slo
-from specsim.decide.wish import Wish
 from specsim.errors import FormatError, InputError
 from specsim.profile import Profile, load_profile
 from specsim.scenario import apply_overrides, parse_overrides

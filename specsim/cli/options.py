@@ -173,6 +173,7 @@ solver = partial(
 )
 what_if = partial(flag, "Model what the engine's version refuses.")
 seed = partial(option, "N", "Of the random numbers.", readers.parse_seed, default="0")
+full = partial(flag, "Every setting, times, notes: not the short answer alone.")
 plot = partial(file, "Draw to .png, .svg or .pdf.")
 
 

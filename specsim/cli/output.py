@@ -78,10 +78,9 @@ def table(
 
     Columns are flush right but for those numbered in `left`.
     """
-    from rich import box
     from rich.table import Table
 
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for i, (heading, _) in enumerate(columns):
         grid.add_column(heading, justify="left" if i in left else "right", no_wrap=not wrap)
     for row in rows:

@@ -43,8 +43,8 @@ def plan_command(server: AnyServer, how: Options) -> None:
 
     Example: specsim plan --concurrency 1,30,100
     """
+    from specsim.decide.candidates import Wish
     from specsim.decide.plan import LOADS, SCHEMA, plan_measurements
-    from specsim.decide.wish import Wish
 
     profile, notes = server.load()
     wish = filled(Wish, server, how, concurrency=how.concurrency or LOADS)

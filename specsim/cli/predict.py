@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
@@ -13,7 +14,10 @@ from specsim.cli.readers import number
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from specsim.curve import Curve, Solver
+    from specsim.decide.recommendation import Verdict
     from specsim.observations import Observation
     from specsim.profile import Profile
     from specsim.question import Question
@@ -42,6 +46,7 @@ class Options(opt.Requests):
     solver: Solver = opt.solver(default="simulate")
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
+    full: bool = opt.full()
     as_json: bool = opt.as_json("specsim.curve/1")
     csv: str | None = file("Write the rows; - is stdout.")
     plot: str | None = opt.plot()
@@ -82,6 +87,8 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
 
     Example: specsim predict --topk 2 --steps 2
     """
+    from specsim.curve import SCHEMA
+    from specsim.decide.contest import verdict
     from specsim.question import Question
 
     how.check()
@@ -105,12 +112,15 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         _draw(curve, how.request_rate, how.plot, cells)
     if how.csv is not None and how.csv != "-":
         output.write_file(how.csv, curve.to_csv())  # what fails leaves no half answer on stdout
-    if how.as_json:
-        sys.stdout.write(curve.to_json())
-    elif how.csv == "-":
+    if how.csv == "-" and not how.as_json:
         sys.stdout.write(curve.to_csv())
+        return
+    decision = verdict(profile, question)
+    if how.as_json:
+        content = {field.name: getattr(curve, field.name) for field in fields(curve)}
+        output.print_document(SCHEMA, content | {"verdict": decision})
     else:
-        _show(curve, how.request_rate, nothing_asked=not settings.asked)
+        _show(curve, decision, how)
 
 
 def _only_one(asked: opt.Asked, words: tuple[str, ...]) -> opt.Asked:
@@ -154,13 +164,42 @@ def _draw(
         )
 
 
-def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None:
-    """Print tables, the answer and what it rests on."""
-    from specsim.report.answer import answer, evidence_line
-    from specsim.report.tables import batch_tables, throughput_tables
-    from specsim.report.words import curve_title
+def _show(curve: Curve, verdict: Verdict, how: Options) -> None:
+    """Print the question, the verdict and a small table; with --full everything else too."""
+    from specsim.report.answer import answer, assumptions, choice_cells, evidence_line, rule, short
+    from specsim.report.words import View, curve_title
 
-    out = output.titled(curve_title(curve), WIDTH)
+    view = View.of(curve, verdict, how.request_rate)
+    asked = [view.names[i] for i in view.having("asked")]
+    about = f"Is {asked[0]} worth a GPU hour? " if len(asked) == 1 else ""
+    out = output.console(WIDTH)
+    out.print(fill(f"{about}{curve_title(curve)}", out.width), style="bold", soft_wrap=True)
+    sentences = answer(curve, verdict, how.request_rate)
+    out.print()
+    if not asked:
+        out.print("No setting was asked about; ask with e.g. --topk 2 --steps 2.")
+    if how.full:
+        output.print_sentences(out, sentences)
+    else:
+        out.print("\n".join(short(sentences, out.width)), soft_wrap=True)
+    out.print()
+    out.print(output.table(choice_cells(verdict.loads, view, out.width), verdict.loads, left=(1,)))
+    out.print()
+    output.print_sentences(out, [f"{rule(verdict.loads, verdict.settings_considered)}."])
+    out.print(evidence_line(curve))
+    if how.full:
+        _show_all(out, curve, how.request_rate)
+        output.print_notes(out, curve.notes)
+    else:
+        heads = assumptions(curve.notes)
+        rests = f"Rests on: {heads}. " if heads else ""
+        output.print_sentences(out, [f"{rests}--full says more, and shows every setting."])
+
+
+def _show_all(out: Console, curve: Curve, request_rate: float | None) -> None:
+    """Print every setting at every load."""
+    from specsim.report.tables import batch_tables, throughput_tables
+
     out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
     for table in throughput_tables(curve, out.width, request_rate):
         out.print(table)
@@ -168,9 +207,3 @@ def _show(curve: Curve, request_rate: float | None, nothing_asked: bool) -> None
     for table in batch_tables(curve, out.width, request_rate):
         out.print(table)
     out.print()
-    if nothing_asked:
-        out.print("No setting was asked about; ask with e.g. --topk 2 --steps 2.")
-    output.print_sentences(out, answer(curve, request_rate))
-    out.print()
-    out.print(evidence_line(curve))
-    output.print_notes(out, curve.notes)

@@ -24,6 +24,9 @@ MOST_SETTINGS = 200
 
 MOST_LOADS = 1000
 
+WHOLE = 0.011
+"""How far the shares of a mix may be from one in all: thirds are written 0.33."""
+
 TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
 """A setting as S,K,N, and a word that is meant as one: no file has such a name."""
@@ -118,8 +121,8 @@ def parse_concurrency(text: str) -> tuple[int, ...]:
 def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
     """Return load and share of the time of each part of ``1:0.5,30:0.5``.
 
-    >>> parse_mix("1:0.5, 30:2")
-    ((1, 0.5), (30, 2.0))
+    >>> parse_mix("1:0.25, 30:0.75")
+    ((1, 0.25), (30, 0.75))
     """
     parts = []
     for word in re.split(r"[\s,]+", text.strip(" ,")):
@@ -128,6 +131,10 @@ def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
             parts.append((int(match[1]), float(match[2])))
         elif word:
             raise InputError(f"mix {word}", "is not LOAD:SHARE", "write e.g. --mix 1:0.5,30:0.5")
+    total = sum(share for _, share in parts)
+    if parts and abs(total - 1.0) > WHOLE:
+        fixed = ",".join(f"{load}:{share / total:.3g}" for load, share in parts if total > 0)
+        raise InputError(f"mix {text}", f"has shares that sum to {total:g}, not to 1", fixed)
     return tuple(parts)
 
 

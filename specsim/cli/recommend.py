@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from specsim.cli.output import Columns
     from specsim.decide.recommendation import LoadChoice, Option, Recommendation
-    from specsim.decide.slo import Target
+    from specsim.question import Target
     from specsim.setting import SpecSetting
     from specsim.uncertainty import Interval
 
@@ -46,6 +47,7 @@ class Options(opt.Requests):
     draft_model: str | None = option("PATH", "For the launch flags.")
     measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
+    full: bool = opt.full()
     as_json: bool = opt.as_json("specsim.recommendation/1")
 
 
@@ -57,21 +59,22 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
     Example: specsim recommend --concurrency 1,30,100
     """
-    from specsim.decide.candidates import Limits
+    from specsim.decide.candidates import Limits, Wish
     from specsim.decide.recommend import recommend
     from specsim.decide.recommendation import SCHEMA
-    from specsim.decide.wish import Wish
+    from specsim.question import CONCURRENCY
 
     profile, notes = server.load()
     limits = Limits(how.max_draft_tokens, how.max_steps, how.max_topk)
-    wish = filled(Wish, server, how, limits=limits)
+    loads = how.concurrency or tuple(sorted(load for load, _ in how.mix or ())) or CONCURRENCY
+    wish = filled(Wish, server, how, limits=limits, concurrency=loads)
     with output.status("comparing settings"):
         answer = recommend(profile, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.as_json:
         output.print_document(SCHEMA, answer)
         return
-    out = _show(answer)
+    out = _show(answer, how.full)
     if how.schedule:
         from specsim.decide.schedule import best_schedule, schedule_lines
 
@@ -79,64 +82,68 @@ def recommend_command(server: AnyServer, how: Options) -> None:
             out.print(line, soft_wrap=True)
 
 
-def _show(answer: Recommendation) -> Console:
-    """Print the table, sentences, flags and what they rest on."""
+def _show(answer: Recommendation, full: bool) -> Console:
+    """Print the question, the verdict, the small table, the flags; with --full what lies behind."""
     from shlex import quote
 
-    out = output.titled(f"{answer.profile}: the best setting by load", WIDTH)
-    out.print(output.table(_columns(out.width >= FULL_WIDTH), answer.loads))
-    if any(choice.tied for choice in answer.loads):
-        out.print("~ tied: another setting is not surely slower")
-    output.print_sentences(out, _sentences(answer))
+    from specsim.report.answer import assumptions, choice_cells, rule, short
+
+    out = output.console(WIDTH)
+    title = f"What to launch? {answer.profile}"
+    out.print(fill(title, out.width), style="bold", soft_wrap=True)
+    out.print()
+    sentences = _sentences(answer)
+    lines = [line for s in sentences for line in wrap(s, out.width)] if full else None
+    out.print("\n".join(lines or short(sentences, out.width)), soft_wrap=True)
+    out.print()
+    out.print(output.table(choice_cells(answer.loads), answer.loads, left=(1,)))
+    out.print()
+    output.print_sentences(out, [f"{rule(answer.loads, answer.settings_considered)}."])
+    if full:
+        out.print()
+        out.print(output.table(_columns(out.width >= FULL_WIDTH), answer.loads, left=(1,)))
+        output.print_sentences(out, _ties(answer))
     for launch in answer.launch:
         env = [f"{name}={value}" for name, value in launch.env.items()]
         words = " ".join([*env, *(quote(flag) for flag in launch.flags)])
         out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
         out.print(f"  {words or 'no flags'}", soft_wrap=True)
     out.print()
-    output.print_notes(out, answer.notes)
+    if full:
+        output.print_notes(out, answer.notes)
+    else:
+        rests = f"Rests on: {assumptions(answer.notes)}."
+        output.print_sentences(out, [f"{rests} --full says more."])
     return out
 
 
 def _columns(wide: bool) -> Columns[LoadChoice]:
-    """Return the columns, with intervals if there is room."""
+    """Return what lies behind a choice, with intervals if there is room."""
 
-    def rate(tps: Interval) -> str:
-        return f"{tps.value:.0f}" + (f" ({tps.low:.0f}..{tps.high:.0f})" if wide else "")
-
-    def gain(option: Option) -> str:
-        return output.percent(option.gain, wide) if option.plan.setting.speculates else ""
-
-    def today(load: LoadChoice) -> str:
-        if load.current is not None and load.current.plan == load.choice.plan:
-            return "today's"
-        gain = load.choice.gain_against_current
+    def against(gain: Interval | None) -> str:
         return "" if gain is None else output.percent(gain, wide)
 
     return (
         ("clients", lambda load: str(load.concurrency)),
-        ("choose", lambda load: load.choice.label + (" ~" if load.tied else "  ")),
-        ("tok/s (90 %)", lambda load: rate(load.choice.output_tps)),
-        ("vs none", lambda load: gain(load.choice)),
-        ("vs today", today),
+        ("choice", lambda load: load.choice.plan.setting.brief),
+        ("vs today", lambda load: against(load.choice.gain_against_current)),
+        ("accepts (90 %)", lambda load: _accepts(load.choice)),
         ("fastest", lambda load: f"{100 * load.choice.probability_fastest:.0f} %"),
         ("regret", lambda load: f"{100 * load.choice.regret:.1f} %"),
     )
 
 
+def _accepts(option: Option) -> str:
+    length = option.accept_length
+    return f"{length:.2f} ({option.accept_length_low:.2f}-{option.accept_length_high:.2f})"
+
+
 def _sentences(answer: Recommendation) -> list[str]:
-    """Say bands, ties, mix and advice."""
-    lines = []
-    for band in answer.bands:
-        first, last = band.from_concurrency, band.to_concurrency
-        where = f"{first} to {last}" if first < last else f"{first}"
-        lines.append(f"{where} clients: {band.label}{_ties(band.choices)}.")
-    option = answer.loads[-1].choice
-    rate = (
-        f"At {answer.loads[-1].concurrency} clients {option.output_tps_per_gpu:.1f} tok/s per GPU"
-    )
-    money = option.tokens_per_money
-    lines.append(rate + ("." if money is None else f", {money:.4g} tokens per unit of money."))
+    """Say what is best where, what else would help, money and mix."""
+    from specsim.report.answer import best_by_load
+    from specsim.report.words import client_axis, sentence
+
+    lines = best_by_load(answer.loads, client_axis([load.concurrency for load in answer.loads]))
     if answer.mix is not None:
         mix = answer.mix
         lines.append(
@@ -144,19 +151,30 @@ def _sentences(answer: Recommendation) -> list[str]:
             f"{output.percent(mix.gain)} against no speculation; the fastest with "
             f"{100 * mix.probability_fastest:.0f} %, regret {100 * mix.regret:.1f} %."
         )
-    lines += [advice.text[0].upper() + advice.text[1:] + "." for advice in answer.advice]
+    told = [a for a in answer.advice if a.kind != "measure-first"]
+    told += [a for a in answer.advice if a.kind == "measure-first"][:1]
+    lines += [sentence(advice.text) for advice in told]
+    option = answer.loads[-1].choice
+    rate = (
+        f"At {answer.loads[-1].concurrency} clients {option.output_tps_per_gpu:.1f} tok/s per GPU"
+    )
+    money = option.tokens_per_money
+    return [*lines, rate + ("." if money is None else f", {money:.4g} tokens per unit of money.")]
+
+
+def _ties(answer: Recommendation) -> list[str]:
+    """Name the settings that are as good somewhere in a band, the best two."""
+    lines = []
+    for band in answer.bands:
+        tied: dict[str, Option] = {}
+        for choice in band.choices:
+            for other in choice.tied:  # the same setting under another scheduler is no news
+                if other.plan.setting.key != choice.choice.plan.setting.key:
+                    tied.setdefault(other.label, other)
+        names = list(tied)[:SHOWN_TIES]
+        more = f" and {len(tied) - len(names)} more" if len(tied) > len(names) else ""
+        first, last = band.from_concurrency, band.to_concurrency
+        where = f"{first} to {last}" if first < last else f"{first}"
+        if names:
+            lines.append(f"{where} clients: not surely slower are {'; '.join(names)}{more}.")
     return lines
-
-
-def _ties(choices: tuple[LoadChoice, ...]) -> str:
-    """Name the settings that are as good somewhere in the band, the best two."""
-    tied: dict[str, Option] = {}
-    for choice in choices:
-        for other in choice.tied:  # the same setting under another scheduler is no news
-            if other.plan.setting.key != choice.choice.plan.setting.key:
-                tied.setdefault(other.label, other)
-    if not tied:
-        return ""
-    names = list(tied)[:SHOWN_TIES]
-    more = f" and {len(tied) - len(names)} more" if len(tied) > len(names) else ""
-    return f"; not surely slower somewhere: {'; '.join(names)}{more}"

@@ -39,6 +39,7 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
+    from specsim.decide.contest import verdict
     from specsim.observations import read_observations
     from specsim.question import Question
     from specsim.report.html import report_html
@@ -56,7 +57,9 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         validation = validate(as_it_is, cells.rows)
     again = _command_lines(server, question, how)
     workload = how.workload(profile.setup.workload)
-    write_text(Path(how.page), report_html(profile, curve, again, validation, workload))
+    decision = verdict(profile, question)
+    page = report_html(profile, curve, decision, again, validation, workload)
+    write_text(Path(how.page), page)
     sys.stdout.write(f"wrote {how.page}\n")
 
 

@@ -14,7 +14,7 @@ from specsim.cli.readers import library, whole
 if TYPE_CHECKING:
     from specsim.cli.output import Columns
     from specsim.decide.load_answer import LoadAnswer, Outcome
-    from specsim.decide.slo import Target
+    from specsim.question import Target
     from specsim.simulate import Trace
     from specsim.workload import VaryingLoad
 
@@ -65,9 +65,8 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     Example: specsim schedule --load burst:0.1..2/s,30s/300s@1200s --slo tpot=40ms
     """
     from specsim.decide.adaptive import schedule_under_load
-    from specsim.decide.candidates import Limits
+    from specsim.decide.candidates import Limits, Wish
     from specsim.decide.load_answer import SCHEMA
-    from specsim.decide.wish import Wish
 
     output.check_plot(how.plot)
     profile, notes = server.load()

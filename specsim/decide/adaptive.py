@@ -19,10 +19,10 @@ from typing import get_args
 
 import numpy as np
 
+from specsim.decide.candidates import Wish, possible_plans
 from specsim.decide.load_answer import Contender, LoadAnswer, Role, Run, Score, outcome_of
 from specsim.decide.outlook import Grid
 from specsim.decide.schedule import SWITCH_GAIN, Schedule, Step, best_schedule, chain_plans
-from specsim.decide.wish import Wish, possible_plans
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Targets, e2e_s, goodput

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
+from specsim.decide.contest import Contest
+from specsim.decide.recommendation import (
+    Advice,
+    AdviceKind,
+    FreeFlag,
+    FreeKind,
+    LoadChoice,
+    whole_percent,
+)
+from specsim.engine import RunPlan
+from specsim.uncertainty import SURE, beats
 
-from specsim.decide.contest import SURE, Contest, beats
-from specsim.decide.recommendation import Advice, LoadChoice
-from specsim.engine import RunPlan, engine_named
-
-CAP_GAIN = 0.03
-"""What doubling the cap of running requests must bring to be advised."""
+ADVISED: dict[FreeKind, AdviceKind] = {
+    "raise-cap": "raise-max-running-requests",
+    "overlap": "overlap-scheduler",
+    "release": "newer-release",
+}
 
 WORTH_MEASURING = 0.02
 """Expected gain of an unmeasured setting over the choice from which it is pointed out."""
 
 
-def advice_of(contest: Contest, choices: Sequence[LoadChoice]) -> tuple[Advice, ...]:
+def advice_of(
+    contest: Contest, choices: Sequence[LoadChoice], free: Sequence[FreeFlag]
+) -> tuple[Advice, ...]:
     """Return what is worth saying, the most important first."""
     result: list[Advice] = []
     if all(not c.choice.plan.setting.speculates for c in choices):
@@ -28,7 +38,7 @@ def advice_of(contest: Contest, choices: Sequence[LoadChoice]) -> tuple[Advice, 
     if missed:
         text = f"no setting meets the latency targets at {_clients(*missed)}"
         result.append(Advice("target-missed", text))
-    result += _raise_cap(contest, choices)
+    result += [Advice(ADVISED[flag.kind], flag.text) for flag in free]
     result += _measure_first(contest, choices)
     return tuple(result)
 
@@ -43,55 +53,11 @@ def _do_not(choices: Sequence[LoadChoice]) -> str:
     if max(gains) <= 0:
         return (
             "do not speculate: every setting is expected to be slower at every load "
-            f"(the least bad {_percent(max(gains))})"
+            f"(the least bad {whole_percent(max(gains))})"
         )
     return (
         "do not speculate on this evidence: no setting is surely faster at any load "
-        f"(the best is expected to give {_percent(max(gains))} somewhere)"
-    )
-
-
-def _raise_cap(contest: Contest, choices: Sequence[LoadChoice]) -> list[Advice]:
-    """Say where doubling the cap of running requests would pay, once per setting."""
-    profile, grid, cells = contest.profile, contest.outlook.grid, contest.outlook.cells
-    capped: dict[int, list[int]] = {}
-    for j, choice in enumerate(choices):
-        shown = (choice.choice, choice.fastest, *([choice.current] if choice.current else []))
-        for plan in {option.plan for option in shown}:
-            i = contest.plans.index(plan)
-            if cells.limit(i, j) == "cap":
-                capped.setdefault(i, []).append(j)
-    result = []
-    for i, loads in sorted(capped.items()):
-        plan = grid.plans[i]
-        asked, raised = _doubled(contest, plan)
-        log_tps = replace(grid, plans=(raised,)).solve(profile).log_tps[0]
-        gains = np.expm1(log_tps - cells.log_tps[i])
-        best = max(loads, key=lambda j: float(gains[j]))
-        if gains[best] < CAP_GAIN:
-            continue
-        flag = engine_named(plan.engine).cap_flag
-        against = math.expm1(log_tps[best] - cells.log_tps[0, best])
-        result.append(
-            Advice(
-                "raise-max-running-requests",
-                f"{plan.setting.name}: its cap of {plan.max_running_requests} running "
-                f"requests binds from {grid.loads[loads[0]].concurrency} clients on; "
-                f"{flag} {asked} would give {_percent(float(gains[best]))} at "
-                f"{grid.loads[best].concurrency} clients "
-                f"({_percent(against)} against no speculation)",
-            )
-        )
-    return result
-
-
-def _doubled(contest: Contest, plan: RunPlan) -> tuple[int, RunPlan]:
-    """Return the doubled cap as the engine takes it, and the plan under it."""
-    system = contest.profile.system()
-    ranks = system.engine.dp if engine_named(plan.engine).cap_over_ranks else 1
-    asked = 2 * plan.max_running_requests * ranks
-    return asked, system.plan(
-        plan.setting, engine_version=plan.version, max_running_requests=asked, what_if=True
+        f"(the best is expected to give {whole_percent(max(gains))} somewhere)"
     )
 
 
@@ -112,7 +78,7 @@ def _measure_first(contest: Contest, choices: Sequence[LoadChoice]) -> list[Advi
     return [
         Advice(
             "measure-first",
-            f"{plan.setting.name} would give {_percent(gain)} at {_clients(c)} "
+            f"{plan.setting.name} would give {whole_percent(gain)} at {_clients(c)} "
             f"({100 * probability:.0f} % sure), but this server was never measured with it: "
             "measure it first (specsim plan)",
         )
@@ -148,10 +114,6 @@ def notes_of(contest: Contest) -> tuple[str, ...]:
         ),
     }
     return tuple(note for note, holds in notes.items() if holds)
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:+.0f} %".replace("-0 %", "0 %").replace("+0 %", "0 %")
 
 
 def _clients(*levels: int) -> str:

@@ -1,23 +1,38 @@
-"""Which settings an engine could be launched with, as plans."""
+"""What a decision is asked for, the settings that an engine takes, and those that could win.
+
+Every setting that the engine takes is solved in closed form. Those that could be the fastest
+somewhere are compared in a joint Gaussian (`specsim.decide.outlook`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from specsim.decide.outlook import Grid, Outlook, outlook
 from specsim.engine import RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal, InputError
 from specsim.profile import Profile
-from specsim.question import Question
+from specsim.question import MOST_CLIENTS, Question, Target
 from specsim.setting import Algorithm, SpecSetting, parse_algorithm
 from specsim.tree import tree_capacity
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
 
 CHAIN_STEPS = 8
 TREE_STEPS = 6
 TREE_TOPK = (2, 3, 4, 8)
 TREE_TOKENS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Budgets that are tried for a tree, with its capacity; verification time is flat between them."""
+
+KEEP = 40
+"""Settings that are compared in detail."""
+
+MARGIN = 0.3
+"""In ln(throughput): what is further from the best at every load is not compared in detail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +51,34 @@ class Limits:
         for name, value in (("max steps", self.max_steps), ("max topk", self.max_topk)):
             if value < 1:
                 raise InputError(f"{name} {value}", "must be at least 1", "leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish(Question):
+    """A question about the best setting; `settings`, if any, stand instead of the candidates."""
+
+    limits: Limits = field(default_factory=Limits)  # how far the candidates go
+    targets: tuple[Target, ...] = ()  # latencies
+    any_engine: bool = False  # later releases of the engine too
+    mix: tuple[tuple[int, float], ...] = ()  # share of the time by load, for one setting for all
+    measured: tuple[SpecSetting, ...] = ()  # what the profile was fitted to besides today's setting
+    gpu_hour_price: float | None = None  # money per GPU and hour
+    draft_model: str | None = None  # path of the drafter for the launch flags
+    seed: int = 0  # of the Monte Carlo, and of simulations
+
+    def __post_init__(self) -> None:
+        Question.__post_init__(self)
+        for concurrency, share in self.mix:
+            if not 1 <= concurrency <= MOST_CLIENTS or not share > 0:
+                raise InputError(
+                    f"mix {concurrency}:{share}",
+                    "needs a load of at least 1 and a positive share",
+                    "write e.g. 1:0.5,30:0.5",
+                )
+        if self.gpu_hour_price is not None and not self.gpu_hour_price > 0:
+            raise InputError(
+                f"GPU hour price {self.gpu_hour_price}", "must be positive", "or leave it out"
+            )
 
 
 def algorithm_of(profile: Profile) -> Algorithm | None:
@@ -121,10 +164,15 @@ def with_current(
     if current is None or not current.speculates:
         return tuple(plans), None
     today = profile.system().plan(current, max_running_requests=max_running_requests, what_if=True)
+    return with_plan(plans, today)
+
+
+def with_plan(plans: Sequence[RunPlan], wanted: RunPlan) -> tuple[tuple[RunPlan, ...], int]:
+    """Return the plans with another among them, whatever its notes, and its index."""
     for i, plan in enumerate(plans):
-        if replace(plan, notes=()) == replace(today, notes=()):
+        if replace(plan, notes=()) == replace(wanted, notes=()):
             return tuple(plans), i
-    return (*plans, today), len(plans)
+    return (*plans, wanted), len(plans)
 
 
 def _schedulers(setting: SpecSetting, own: bool) -> Iterator[SpecSetting]:
@@ -133,3 +181,63 @@ def _schedulers(setting: SpecSetting, own: bool) -> Iterator[SpecSetting]:
     if setting.speculates and setting.scheduler == "auto" and own and setting.topk == 1:
         yield setting.with_scheduler("overlap")
         yield setting.with_scheduler("sequential")
+
+
+def possible_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
+    """Return no speculation and every candidate that the engine runs."""
+    algorithm = algorithm_of(profile)
+    settings = wish.settings
+    if not settings and algorithm is not None:
+        settings = tuple(candidate_settings(algorithm, wish.limits))
+    return candidate_plans(profile, settings, wish, any_engine=wish.any_engine)
+
+
+def promising(log_tps: Floats, must: Sequence[int], most: int = KEEP) -> list[int]:
+    """Return the settings that could win somewhere: the nearest to the best, at most `most`."""
+    gap = (log_tps.max(axis=0) - log_tps).min(axis=1)
+    near = [i for i in gap.argsort(kind="stable").tolist() if gap[i] < MARGIN]
+    return sorted({*must, *near[: most - len(must)]})
+
+
+@dataclass(frozen=True, slots=True)
+class Finalists:
+    """No speculation, what runs today, what is asked and the settings that could win, compared."""
+
+    outlook: Outlook  # the first setting is no speculation
+    current: int | None  # index of what runs today, if that is known and drafts
+    asked: tuple[int, ...]  # indices of the plans that were asked about
+    versions: frozenset[str]  # releases of the engine whose settings may be chosen
+    considered: int  # settings that were looked at
+
+
+def finalists(
+    profile: Profile,
+    wish: Wish,
+    most: int = KEEP,
+    refused_too: bool = True,
+    asked: Sequence[RunPlan] = (),
+) -> Finalists:
+    """Compare the settings that could win at the loads of a wish, at most so many.
+
+    What runs today is among them, unless the engine refuses it and `refused_too` is false; and so
+    is what is asked about, refused or not.
+    """
+    possible = possible_plans(profile, wish)
+    plans, today = with_current(profile, possible, wish.max_running_requests)
+    if today is not None and not (refused_too or plans[today].allowed):
+        plans, today = plans[:today], None
+    places = []
+    for plan in asked:
+        plans, place = with_plan(plans, plan)
+        places.append(place)
+    whole = Grid.of(profile, wish, plans)
+    log_tps = whole.solve(profile).log_tps[: len(possible)]
+    shown = places if today is None else [today, *places]
+    kept = sorted({*promising(log_tps, [0], most), *shown})  # who else is asked about changes none
+    return Finalists(
+        outlook(profile, whole.only(kept), wish.measured),
+        None if today is None else kept.index(today),
+        tuple(kept.index(place) for place in places),
+        frozenset(plan.version for plan in possible),
+        len(plans),
+    )

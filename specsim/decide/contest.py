@@ -8,26 +8,43 @@ that does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.decide.candidates import Wish, finalists
 from specsim.decide.outlook import Outlook, ratio_sd
-from specsim.decide.recommendation import LoadChoice, MixChoice, Option
-from specsim.decide.wish import Wish
-from specsim.engine import RunPlan
+from specsim.decide.recommendation import (
+    FreeFlag,
+    FreeKind,
+    LoadChoice,
+    MixChoice,
+    Option,
+    Verdict,
+)
+from specsim.engine import EngineSpec, RunPlan, engine_named, parse_version
+from specsim.errors import EngineRefusal
+from specsim.predict import lanes_of
 from specsim.profile import Profile
-from specsim.uncertainty import Interval, normal_cdf
+from specsim.question import Question
+from specsim.setting import SpecSetting
+from specsim.uncertainty import SURE, Interval, beats
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
 
-SURE = 0.75
-"""Probability from which one setting beats another: three to one.
+SCHEMA = "specsim.curve/1, verdict"
+"""Where a decision stands in a document."""
 
-On 200 simulated systems whose parameters are known as well as a dozen cells tell them, 75 % loses
-0.6 % of the throughput on average, as 70 % does and 80 % nearly (benchmarks/figures_decide.py)."""
+ASKED = ("asked", "alternative")
+"""Roles of a curve's lines that a question brings in."""
+
+FREE_GAIN = 0.03
+"""What a free flag must bring to be pointed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +56,8 @@ class Contest:
     outlook: Outlook  # the joint Gaussian; its first setting is no speculation
     draws: Floats  # (draws, settings, loads) of it
     current: int | None  # index of what runs today, if that is known
+    shown: tuple[int, ...]  # indices of the settings that are asked about, allowed or not
+    considered: int  # settings that were looked at
     allowed: Flags  # (settings, loads): the engine runs it, and it meets the latency targets
 
     @property
@@ -72,9 +91,14 @@ class Contest:
         def gain(i: int, base: int) -> Interval:
             return Interval.of_change(float(mean[i] - mean[base]), float(sd[i, base]))
 
+        def faster(i: int, base: int) -> float:
+            return beats(float(mean[i] - mean[base]), float(sd[i, base]))
+
         def option(i: int) -> Option:
             tps = Interval.of_log(float(view.cells.output_tps[i, j]), float(total[i]))
             wins_with, loses = float(probability[i]), float(regret[i])
+            length, most = float(view.cells.accept_length[i, j]), self.plans[i].setting
+            accept = Interval.of_log(length, float(view.accept_sd[i]))
             return Option(
                 plan=self.plans[i],
                 measured=self.measured(i),
@@ -82,11 +106,17 @@ class Contest:
                 output_tps_per_gpu=tps.value / gpus,
                 tokens_per_money=None if price is None else tps.value * 3600.0 / (price * gpus),
                 gain=gain(i, 0),
+                probability_faster=faster(i, 0),
                 gain_against_current=None if self.current is None else gain(i, self.current),
+                probability_faster_than_current=(
+                    None if self.current is None else faster(i, self.current)
+                ),
                 probability_fastest=wins_with,
                 regret=loses,
                 regret_if_not_fastest=loses / (1.0 - wins_with) if wins_with < 1.0 else 0.0,
-                accept_length=float(view.cells.accept_length[i, j]),
+                accept_length=length,
+                accept_length_low=max(accept.low, 1.0),
+                accept_length_high=min(accept.high, most.most_accepted),
                 batch_size=float(view.cells.batch_size[i, j]),
                 tpot_s=float(view.cells.tpot_s[i, j]),
                 ttft_s=float(view.cells.ttft_s[i, j]),
@@ -102,6 +132,7 @@ class Contest:
             tied=tuple(option(i) for i in sorted(tied, key=lambda i: -float(mean[i]))),
             baseline=option(0),
             current=None if self.current is None else option(self.current),
+            asked=tuple(map(option, self.shown)),
             meets_targets=bool(allowed.any()) if self.wish.targets else None,
         )
 
@@ -140,6 +171,136 @@ class Contest:
         )
 
 
+def contest_of(profile: Profile, wish: Wish, asked: Sequence[RunPlan] = ()) -> Contest:
+    """Return the settings that could win, ready to choose from, and those that are asked about."""
+    found = finalists(profile, wish, asked=asked)
+    view, current = found.outlook, found.current
+    grid = view.grid
+    allowed = np.ones(grid.shape, dtype=np.bool_)
+    if wish.targets:
+        from specsim.decide.slo import meeting  # simulates
+
+        always = [0] if current is None else [0, current]
+        allowed = meeting(profile, grid, view.cells, wish.targets, always, wish.seed)
+    # what runs today and what is asked about are shown even if they cannot be chosen
+    allowed &= np.array([[p.allowed and p.version in found.versions] for p in grid.plans])
+    draws = view.draws(np.random.default_rng(wish.seed))
+    return Contest(profile, wish, view, draws, current, found.asked, found.considered, allowed)
+
+
+def choices_of(contest: Contest) -> tuple[LoadChoice, ...]:
+    """Choose at every load.
+
+    A single load that interrupts a band joins it if the band's choice is tied there.
+    """
+    result = [contest.choose(j) for j in range(contest.outlook.grid.shape[1])]
+    for i in range(1, len(result) - 1):
+        around, here = result[i - 1].choice.plan, result[i]
+        if result[i + 1].choice.plan != around or here.choice.plan == around:
+            continue
+        same = next((option for option in here.tied if option.plan == around), None)
+        if same is not None:
+            others = (here.choice, *(o for o in here.tied if o is not same))
+            result[i] = replace(here, choice=same, tied=others)
+    return tuple(result)
+
+
+def free_flags(contest: Contest, choices: Sequence[LoadChoice]) -> tuple[FreeFlag, ...]:
+    """Return launch flags that make an asked setting, today's or a good one clearly faster."""
+    asked = [contest.plans[i] for i in contest.shown]
+    shown = [(c.choice, c.fastest, *([c.current] if c.current else [])) for c in choices]
+    own = contest.wish.engine_version or contest.profile.setup.engine.version
+    plans = dict.fromkeys([*asked, *(option.plan for options in shown for option in options)])
+    found: list[FreeFlag] = []
+    for plan in plans:
+        if plan.setting.speculates and plan.allowed and plan.version == own:
+            found += _freed(contest, contest.plans.index(plan), plan in asked)
+    found.sort(key=lambda f: (not f.asked, -f.output_tps_with / (1.0 + f.gain)))
+    best: dict[tuple[bool, FreeKind], FreeFlag] = {}
+    for flag in found:
+        best.setdefault((flag.asked, flag.kind), flag)
+    return tuple(best.values())
+
+
+def _freed(contest: Contest, i: int, asked: bool) -> Iterator[FreeFlag]:
+    """Yield the flags that make the i-th setting faster by `FREE_GAIN` at some load."""
+    grid, cells, plan = contest.outlook.grid, contest.outlook.cells, contest.plans[i]
+    for kind, flag, profile, changed in _variants(contest, i):
+        solved = replace(grid, plans=(changed,)).solve(profile, with_limit=True)
+        brings = np.expm1(solved.log_tps[0] - cells.log_tps[i])
+        pays = np.flatnonzero((brings >= FREE_GAIN) & (solved.log_tps[0] > cells.log_tps[0]))
+        if not pays.size:
+            continue
+        j = int(pays[np.argmax(brings[pays])])
+        cost, cases = replace(grid, plans=(changed,)).cases(profile)
+        drafter = 0.0 if cost.draft is None else cost.draft.kv_bytes_per_token
+        room = cases[j].request_kv_tokens * (cost.target.kv_bytes_per_token + drafter)
+        more = float(solved.batch_size[0, j] - cells.batch_size[i, j])
+        against = cells.log_tps[0, j]
+        yield FreeFlag(
+            plan,
+            kind=kind,
+            flag=flag,
+            asked=asked,
+            from_concurrency=grid.loads[int(pays[0])].concurrency,
+            concurrency=grid.loads[j].concurrency,
+            gain=float(np.expm1(cells.log_tps[i, j] - against)),
+            gain_with=float(np.expm1(solved.log_tps[0, j] - against)),
+            output_tps_with=float(solved.output_tps[0, j]),
+            batch_size_with=float(solved.batch_size[0, j]),
+            memory_bytes=max(more, 0.0) * room,
+            limit_with=solved.limit(0, j),
+        )
+
+
+def _variants(contest: Contest, i: int) -> Iterator[tuple[FreeKind, str, Profile, RunPlan]]:
+    """Yield ways to launch a setting that cost nothing: what, flag, server, plan."""
+    profile, plan, view = contest.profile, contest.plans[i], contest.outlook
+    engine, own = engine_named(plan.engine), profile.setup.engine
+
+    def planned(spec: EngineSpec, setting: SpecSetting) -> tuple[Profile, RunPlan]:
+        changed = replace(profile, setup=replace(profile.setup, engine=spec))
+        return changed, changed.system().plan(setting, engine_version=spec.version)
+
+    spec = replace(own, version=plan.version)
+    if contest.wish.max_running_requests is not None:
+        spec = replace(spec, max_running_requests=contest.wish.max_running_requests)
+    loads = [load.concurrency for load in view.grid.loads]
+    capped = [c for j, c in enumerate(loads) if view.cells.limit(i, j) == "cap"]
+    if capped:
+        cap = 2 ** math.ceil(math.log2(max(capped)))
+        raised, flag = replace(spec, max_running_requests=cap), f"{engine.cap_flag} {cap}"
+        captured = planned(raised, plan.setting)[1].graph_batch_sizes
+        if engine.graph_flag and captured and captured[-1] < cap:
+            raised = replace(raised, cuda_graph_max_bs=cap)
+            flag += f" {engine.graph_flag} {cap}"
+        yield "raise-cap", flag, *planned(raised, plan.setting)
+    if plan.setting.scheduler == "sequential":
+        with suppress(EngineRefusal):
+            overlapped = planned(spec, plan.setting.with_scheduler("overlap"))
+            if overlapped[1].setting.key == plan.setting.key:
+                yield "overlap", "the overlap scheduler", *overlapped
+    for version in engine.other_rules[-1:]:
+        if parse_version(plan.version).before(version) and not contest.wish.any_engine:
+            with suppress(EngineRefusal):
+                newer = planned(replace(spec, version=version), plan.setting.with_scheduler("auto"))
+                if newer[1].setting.key == plan.setting.key:
+                    yield "release", f"{plan.engine} {version}", *newer
+
+
+def verdict(profile: Profile, question: Question) -> Verdict:
+    """Decide a question: the choice at every load, and what the asked settings are beside it.
+
+    Candidates, baseline and threshold are those of :func:`specsim.decide.recommend.recommend`; the
+    asked settings follow each other as the lines of a predicted curve do.
+    """
+    shared = {f.name: getattr(question, f.name) for f in fields(Question) if f.name != "settings"}
+    asked = [plan for role, plan in lanes_of(profile, question) if role in ASKED]
+    contest = contest_of(profile, Wish(**shared), asked)
+    choices = choices_of(contest)
+    return Verdict(SURE, contest.considered, choices, free_flags(contest, choices))
+
+
 def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:
     """Return the probability to be the fastest, and the expected loss, of each setting.
 
@@ -169,13 +330,6 @@ def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:
     probability = np.bincount(counted.argmax(axis=1), minlength=draws.shape[1]) / len(draws)
     regret = np.maximum(1.0 - np.exp(draws - top[:, None]), 0.0).mean(axis=0)
     return probability, regret
-
-
-def beats(difference: float, sd: float) -> float:
-    """Return the probability that a normal of that mean is positive; 1/2 for twins."""
-    if sd <= 1e-9:
-        return 0.5 if abs(difference) < 1e-9 else float(difference > 0)
-    return normal_cdf(difference / sd)
 
 
 def _pool(allowed: Flags) -> Ints:

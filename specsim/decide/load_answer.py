@@ -17,8 +17,8 @@ import numpy as np
 
 from specsim.decide.recommendation import HIDDEN, Planned
 from specsim.decide.schedule import Step
-from specsim.decide.slo import Target
 from specsim.engine import RunPlan
+from specsim.question import Target
 from specsim.setting import Algorithm
 from specsim.simulate import Policy
 

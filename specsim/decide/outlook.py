@@ -37,6 +37,7 @@ from specsim.case import Case
 from specsim.cost.model import CostModel, cost_parameters
 from specsim.cost.rounds import RoundTime
 from specsim.engine import RunPlan
+from specsim.predict import accept_length_sd
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import SpecSetting
@@ -155,6 +156,7 @@ class Outlook:
     covariance: Floats  # C
     alike_settings: Floats  # K of (SPECIFIC) is the Kronecker product of these two
     alike_loads: Floats
+    accept_sd: Floats  # of ln(accept length), setting by setting
     specific_sd: float  # of the two parts of the model error
     shared_sd: float
 
@@ -211,6 +213,9 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
         covariance,
         setting_likeness(grid.plans),
         load_likeness(grid.loads),
+        accept_length_sd(
+            profile, [plan.setting for plan in grid.plans], grid.dataset, grid.temperature
+        ),
         (SPECIFIC_SHARE * variance) ** 0.5,
         ((1 - SPECIFIC_SHARE) * variance) ** 0.5,
     )

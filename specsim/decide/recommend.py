@@ -1,6 +1,6 @@
 """The best setting at every load: by how much, how surely, and what is lost if it is not.
 
-What could win (`specsim.decide.wish`) is compared by the rules of `specsim.decide.contest`.
+What could win (`specsim.decide.candidates`) is compared by the rules of `specsim.decide.contest`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-import numpy as np
-
 from specsim.decide.advice import advice_of, notes_of
-from specsim.decide.contest import Contest
+from specsim.decide.candidates import Wish
+from specsim.decide.contest import choices_of, contest_of, free_flags
 from specsim.decide.recommendation import Band, Launch, LoadChoice, Recommendation
-from specsim.decide.slo import meeting
-from specsim.decide.wish import Wish, finalists
 from specsim.engine import RunPlan, engine_named, launch_flags
 from specsim.profile import Profile
 
@@ -34,8 +31,9 @@ def recommend(profile: Profile, wish: Wish | None = None) -> Recommendation:
     wish = wish or Wish()
     shares = dict(wish.mix)
     wish = replace(wish, concurrency=tuple(sorted({*wish.concurrency, *shares})))
-    contest, considered = _contest(profile, wish)
-    choices = _steadied([contest.choose(j) for j in range(len(wish.concurrency))])
+    contest = contest_of(profile, wish)
+    choices = choices_of(contest)
+    free = free_flags(contest, choices)
     mix = contest.mixed(shares) if shares else None
     chosen = [c.choice.plan for c in choices] + ([] if mix is None else [mix.plan])
     return Recommendation(
@@ -44,45 +42,16 @@ def recommend(profile: Profile, wish: Wish | None = None) -> Recommendation:
         gpus=profile.setup.hardware.gpu_count,
         gpu_hour_price=wish.gpu_hour_price,
         targets=wish.targets,
-        settings_considered=considered,
+        settings_considered=contest.considered,
         settings_compared=len(contest.plans),
-        loads=tuple(choices),
+        loads=choices,
         bands=bands_of(choices),
+        free=free,
         mix=mix,
         launch=_launches(profile, chosen, wish),
-        advice=advice_of(contest, choices),
+        advice=advice_of(contest, choices, free),
         notes=notes_of(contest),
     )
-
-
-def _contest(profile: Profile, wish: Wish) -> tuple[Contest, int]:
-    """Return the settings that could win, ready to choose from, and how many were looked at."""
-    found = finalists(profile, wish)
-    view, current = found.outlook, found.current
-    grid = view.grid
-    allowed = np.ones(grid.shape, dtype=np.bool_)
-    if wish.targets:
-        always = [0] if current is None else [0, current]
-        allowed = meeting(profile, grid, view.cells, wish.targets, always, wish.seed)
-    for i, plan in enumerate(grid.plans):  # what runs today is shown even if it cannot be chosen
-        if not plan.allowed or (i == current and wish.engine_version not in (None, plan.version)):
-            allowed[i] = False
-    draws = view.draws(np.random.default_rng(wish.seed))
-    return Contest(profile, wish, view, draws, current, allowed), found.considered
-
-
-def _steadied(choices: Sequence[LoadChoice]) -> list[LoadChoice]:
-    """Let a single load that interrupts a band join it if the band's choice is tied there."""
-    result = list(choices)
-    for i in range(1, len(result) - 1):
-        around, here = result[i - 1].choice.plan, result[i]
-        if result[i + 1].choice.plan != around or here.choice.plan == around:
-            continue
-        same = next((option for option in here.tied if option.plan == around), None)
-        if same is not None:
-            others = (here.choice, *(o for o in here.tied if o is not same))
-            result[i] = replace(here, choice=same, tied=others)
-    return result
 
 
 def bands_of(choices: Sequence[LoadChoice]) -> tuple[Band, ...]:

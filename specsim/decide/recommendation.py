@@ -5,19 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specsim.decide.slo import Target
 from specsim.engine import RunPlan
+from specsim.question import Target
 from specsim.setting import Algorithm, Scheduler
 from specsim.uncertainty import Interval
 
 SCHEMA = "specsim.recommendation/1"
 
 AdviceKind = Literal[
-    "do-not-speculate", "raise-max-running-requests", "measure-first", "target-missed", "tie"
+    "do-not-speculate",
+    "raise-max-running-requests",
+    "overlap-scheduler",
+    "newer-release",
+    "measure-first",
+    "target-missed",
+    "tie",
 ]
 
 HIDDEN = {"json": False}
 """Metadata of a field that documents leave out."""
+
+
+def whole_percent(fraction: float) -> str:
+    """Write a gain or a loss in whole per cent.
+
+    >>> whole_percent(0.031), whole_percent(-0.248), whole_percent(-0.001)
+    ('+3 %', '-25 %', '0 %')
+    """
+    whole = round(100 * fraction)
+    return f"{whole:+d} %" if whole else "0 %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +71,15 @@ class Option(Planned):
     output_tps_per_gpu: float
     tokens_per_money: float | None  # None without a price
     gain: Interval  # against no speculation at the same load, as a fraction
+    probability_faster: float  # that the gain is above zero
     gain_against_current: Interval | None  # None if nothing is known to run today
+    probability_faster_than_current: float | None
     probability_fastest: float  # of all that were looked at
     regret: float  # expected fraction of the throughput that is lost against the fastest
     regret_if_not_fastest: float
     accept_length: float
+    accept_length_low: float  # its central 90 %
+    accept_length_high: float
     batch_size: float
     tpot_s: float
     ttft_s: float
@@ -76,7 +96,50 @@ class LoadChoice:
     tied: tuple[Option, ...]  # the others that are not surely beaten, best first
     baseline: Option  # no speculation
     current: Option | None  # what runs today
+    asked: tuple[Option, ...]  # what is asked about, whether or not it could be chosen
     meets_targets: bool | None  # whether the choice does; None without latency targets
+
+
+FreeKind = Literal["raise-cap", "overlap", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class FreeFlag(Planned):
+    """A launch flag that costs nothing and makes a setting faster; gains against no speculation."""
+
+    kind: FreeKind
+    flag: str  # as it is typed
+    asked: bool  # whether the setting was asked about
+    from_concurrency: int  # the smallest load at which it counts
+    concurrency: int  # where it brings most
+    gain: float  # there, as launched now
+    gain_with: float  # and with the flag
+    output_tps_with: float
+    batch_size_with: float
+    memory_bytes: float  # of one GPU, for the KV cache of the requests that run besides
+    limit_with: str  # what binds then
+
+    @property
+    def text(self) -> str:
+        """What it brings, for people."""
+        where = f"{self.concurrency} client{'s' * (self.concurrency > 1)}"
+        needs = f", which takes {self.memory_bytes / 1e9:.1f} GB more KV cache per GPU"
+        how = {"raise-cap": "launch with ", "overlap": "under ", "release": "on "}[self.kind]
+        return (
+            f"{how}{self.flag}: {self.plan.setting.brief} then gives "
+            f"{whole_percent(self.gain_with)} instead of {whole_percent(self.gain)} against no "
+            f"speculation at {where}{needs if self.kind == 'raise-cap' else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What all commands say of a question: one decision, by one threshold."""
+
+    sure: float  # probability from which one setting beats another
+    settings_considered: int
+    loads: tuple[LoadChoice, ...]
+    free: tuple[FreeFlag, ...]  # what else would help, the best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +192,7 @@ class Recommendation:
     settings_compared: int  # those among them that were compared in detail
     loads: tuple[LoadChoice, ...]
     bands: tuple[Band, ...]
+    free: tuple[FreeFlag, ...]  # launch flags that make a setting faster
     mix: MixChoice | None  # where a mix was given
     launch: tuple[Launch, ...]  # every recommended plan, once
     advice: tuple[Advice, ...]

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.cost.model import CostModel
-from specsim.decide.candidates import algorithm_of, candidate_plans
+from specsim.decide.candidates import Wish, algorithm_of, candidate_plans
 from specsim.decide.outlook import Grid
-from specsim.decide.wish import Wish
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile

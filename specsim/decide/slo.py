@@ -5,41 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from specsim.decide.outlook import Cells, Grid
 from specsim.errors import InputError, UnknownNameError
 from specsim.profile import Profile
-from specsim.simulate import simulate
+from specsim.question import Metric, Statistic, Target
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags
-
-Metric = Literal["tpot", "ttft"]
-Statistic = Literal["mean", "p50", "p99"]
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 TRIES = 6
 """Fastest settings of a load that are simulated when a target is on a percentile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One latency target: `statistic` of `metric` at most `seconds`."""
-
-    metric: Metric
-    statistic: Statistic
-    seconds: float
-
-    @property
-    def label(self) -> str:
-        """As a person writes it."""
-        tail = "" if self.statistic == "mean" else f"@{self.statistic}"
-        return f"{self.metric} <= {1e3 * self.seconds:g} ms{tail}"
 
 
 def parse_slo(text: str) -> tuple[Target, ...]:
@@ -100,6 +81,8 @@ def meeting(
     percentiles = [t for t in targets if t.statistic != "mean"]
     if not percentiles:
         return met
+    from specsim.simulate import simulate  # closed forms do without
+
     cost, cases = grid.cases(profile)
     in_tail = np.zeros(grid.shape, dtype=np.bool_)
     for j in range(grid.shape[1]):

@@ -309,6 +309,7 @@ class Engine:
     other_rules: tuple[str, ...] = ()  # releases that an older one may be compared with
     trees_overlap_from: str | None = None  # the first that overlaps trees, if one came later
     cap_flag: str  # what sets the most requests that run at once
+    graph_flag: str = ""  # what sets the largest captured batch, in requests
     cap_over_ranks: bool = False  # whether that counts all data-parallel ranks together
     pins_acceptance: str = "synthetic acceptance"  # how a benchmark fixes the accept length
     lookup_fills_tree: bool = False  # whether a lookup drafts in every round, whatever it finds

@@ -30,6 +30,9 @@ NEWEST = "0.33.0"
 ASYNC_DEFAULT_FROM = "0.14.0"
 """Release from which async scheduling is taken as the default (assumed)."""
 
+ASYNC_SPECULATES_FROM = "0.12.0"
+"""Release from which async scheduling and speculation go together (assumed; 0.11 refuses both)."""
+
 EAGLE3_CAPTURED_FROM = "0.11.0"
 """Release from which an EAGLE-3 drafter is taken to run in a captured graph (assumed; in mid-2025
 its steps cost twice their bytes, those of EAGLE-1 did not: vllm#20780)."""
@@ -104,6 +107,10 @@ def _chain_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
 
 
 def _scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
+    asks = setting.speculates and setting.scheduler == "overlap"
+    if asks and engine.parsed_version.before(ASYNC_SPECULATES_FROM):
+        rule = "async scheduling and speculation do not go together in this version"
+        return Ruling(rule, remedy=f"drop --async-scheduling, or use {ASYNC_SPECULATES_FROM}")
     overlap = engine.parsed_version.since(ASYNC_DEFAULT_FROM)
     definite = scheduler_default(setting, overlap)
     if setting.scheduler == "auto":

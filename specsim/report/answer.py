@@ -1,37 +1,38 @@
-"""The answer in plain sentences, computed from a curve: pure functions, nothing printed.
+"""The answer in plain sentences and a small table, from a curve and the decision about it.
 
-A load counts as won or lost by the sign of the predicted gain, unless the gain is nil or its sign
-is nearly a coin's toss; how sure a sign is stands beside every number. A setting is worth a GPU
-hour where it wins and also beats what runs today.
+Pure functions: nothing is printed. The numbers are the curve's; how surely one setting beats
+another, and which is chosen, is the decision's (`specsim.decide.contest`). A setting beats another
+where it is faster with a probability of at least `SURE`; it is worth a GPU hour where it so beats
+no speculation and what runs today.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from textwrap import wrap
 
-from specsim.curve import Curve, CurvePoint, Role, Series
+from specsim.curve import Curve, Series
+from specsim.decide.recommendation import LoadChoice, Option, Verdict
+from specsim.decide.recommendation import whole_percent as percent
 from specsim.report.words import (
     LoadAxis,
+    View,
     amount,
     bands,
     engine_of,
     listed,
-    load_axis,
-    percent,
-    series_names,
+    sentence,
     sure,
-    sureness,
 )
-from specsim.uncertainty import weakest
+from specsim.uncertainty import SURE, Outcome, weakest
 
-EVEN_GAIN = 0.005  # a gain that rounds to nothing is even
-EVEN_SURENESS = 0.65  # and so is one whose sign is less sure than this
-CLOSE_SURENESS = 0.75  # the best setting of a load is called close to a tie below this
-STAY = 0.01  # a best setting stays so at the next load if it is no further behind than this
 WORTH_MEASURING = 0.08  # an even load whose interval reaches such a gain is a toss-up, not a tie
 LANDMARK = 0.03  # a gain between the ends of a range is named if it stands out by this much
 FULL_ANSWERS = 2  # with more asked settings than this, each gets its verdict only
+SHOWN_FLAGS = 2
+WIDE = 76  # characters in which the small table has room for the asked setting
+SHORT = 10  # lines of the short answer
 
 LIMITS = {
     "kv": "the KV pool ({running:.0f} run)",
@@ -45,64 +46,128 @@ LIMITS = {
 }
 """The terms of the curve's `limit`."""
 
-VERBS = {
-    "wins": ("beats no speculation", "wins"),
-    "loses": ("loses to no speculation", "loses"),
+VERBS: dict[Outcome, tuple[str, str]] = {
+    "faster": ("beats no speculation", "wins"),
+    "slower": ("loses to no speculation", "loses"),
     "even": ("is even with no speculation", "is even"),
 }
 """An outcome with its opponent, and without."""
 
-STILL = {"wins": "gain", "loses": "loss", "even": "tie"}
+STILL: dict[Outcome, str] = {"faster": "gain", "slower": "loss", "even": "tie"}
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A curve with the names that sentences use."""
-
-    series: tuple[Series, ...]
-    names: tuple[str, ...]
-    axis: LoadAxis
-
-    def having(self, role: Role) -> list[int]:
-        """Return the indices of the series of a role."""
-        return [i for i, series in enumerate(self.series) if series.role == role]
-
-    @property
-    def today(self) -> int | None:
-        """Index of what runs today, if it speculates."""
-        return next(iter(self.having("current")), None)
-
-
-def answer(curve: Curve, request_rate: float | None = None) -> tuple[str, ...]:
-    """Answer the question of a curve in a few sentences.
+def answer(curve: Curve, verdict: Verdict, request_rate: float | None = None) -> tuple[str, ...]:
+    """Answer the question of a curve in a few sentences, the most important first.
 
     Where each asked setting (without one: the current) wins and loses, by how much and how surely;
-    the same against what runs today and on the alternative version; what binds; the best setting
-    of each load. The curve does not carry the `request_rate` of an open loop, 1/s.
+    which launch flags would help; the best setting of each load; the same on the alternative
+    version and against what runs today; what binds.
     """
-    view = View(curve.series, series_names(curve), load_axis(curve, request_rate))
-    subjects = view.having("asked") or view.having("current")
+    view = View.of(curve, verdict, request_rate)
     if all(series.points[0].limit == "client" for series in view.series):
-        return tuple(_keeping_up(view, i) for i in subjects)
-    sentences = []
-    for i in subjects:
-        sentences.append(_verdict(view, i))
-        if len(subjects) <= FULL_ANSWERS:
-            sentences += [*_against_today(view, i), *_alternatives(view, i), _binding(view, i)]
-    return (*sentences, *_best_by_load(view))
+        return tuple(_keeping_up(view, i) for i in view.subjects)
+    sentences = [_verdict(view, i) for i in view.subjects]
+    sentences += [sentence(flag.text) for flag in verdict.free[:SHOWN_FLAGS]]
+    sentences += best_by_load(verdict.loads, view.axis, view)
+    if len(view.subjects) <= FULL_ANSWERS:
+        for i in view.subjects:
+            sentences += [*_alternatives(view, i), *_against_today(view, i), _binding(view, i)]
+    return tuple(sentences)
+
+
+def short(sentences: Sequence[str], width: int, most: int = SHORT) -> list[str]:
+    """Return the first sentences in lines of `width`, those that fit into so many lines."""
+    lines: list[str] = []
+    for one in sentences:
+        more = wrap(one, width)
+        if not lines or len(lines) + len(more) <= most:
+            lines += more
+    return lines
+
+
+Cells = Sequence[tuple[str, Callable[[LoadChoice], str]]]
+"""Of a table of choices: heading, and what a cell says of a load."""
+
+
+def choice_cells(loads: Sequence[LoadChoice], view: View | None = None, width: int = WIDE) -> Cells:
+    """Return the small table: load, choice, tokens/s with interval, gain and how sure it is.
+
+    Beside a curve the numbers are the curve's, and two more columns have the tokens/s and the gain
+    of the setting that is asked about, if that is one and there is room.
+    """
+
+    def column(load: LoadChoice) -> int | None:
+        return None if view is None else _series_of(view, load.choice)
+
+    def row(load: LoadChoice) -> int:
+        return loads.index(load)
+
+    def rate(load: LoadChoice) -> str:
+        i, tps = column(load), load.choice.output_tps
+        low, value, high = tps.low, tps.value, tps.high
+        if view is not None and i is not None:
+            point = view.series[i].points[row(load)]
+            low, value, high = point.output_tps_low, point.output_tps, point.output_tps_high
+        return f"{amount(value)} ({amount(low)}-{amount(high)})"
+
+    def gain(load: LoadChoice) -> str:
+        i = column(load)
+        if not load.choice.plan.setting.speculates:
+            return "-"
+        over = load.choice.gain.value if view is None or i is None else view.gain(i, row(load))
+        return percent(over)
+
+    def certain(load: LoadChoice) -> str:
+        if not load.choice.plan.setting.speculates:
+            return "-"
+        return sure(load.choice.probability_faster).replace("over ", ">").removesuffix(" sure")
+
+    def name(load: LoadChoice) -> str:
+        same = load.current is not None and load.current.plan == load.choice.plan
+        return load.choice.plan.setting.brief + (" *" if same else "")
+
+    def place(load: LoadChoice) -> str:
+        return str(load.concurrency) if view is None else view.axis.number(row(load))
+
+    heading = "clients" if view is None else view.axis.heading
+    cells = [(heading, place), ("choice", name), ("tok/s (90 %)", rate)]
+    cells += [("gain", gain), ("sure", certain)]
+    if view is not None and len(view.having("asked")) == 1 and width >= WIDE:
+        asked = view.having("asked")[0]
+        points = view.series[asked].points
+        cells.append(("asked", lambda load: amount(points[row(load)].output_tps)))
+        cells.append(("its gain", lambda load: percent(view.gain(asked, row(load)))))
+    return cells
+
+
+def rule(loads: Sequence[LoadChoice], considered: int) -> str:
+    """Say what a choice is."""
+    today = any(c.current is not None and c.current.plan == c.choice.plan for c in loads)
+    return (
+        f"choice: the simplest of {considered} settings that none beats with "
+        f"{100 * SURE:.0f} % probability; gain: over no speculation"
+        f"{'; * runs today' if today else ''}"
+    )
+
+
+def assumptions(notes: Sequence[str]) -> str:
+    """Name what an answer rests on: the head of each note, but for those of a setting."""
+    heads = dict.fromkeys(re.split(r"[:;,(]", note, maxsplit=1)[0].strip() for note in notes)
+    return "; ".join(head for head in heads if not head.startswith("topk="))
+
+
+def _series_of(view: View, option: Option) -> int | None:
+    """Return the index of the series that shows a setting; None if it is not shown."""
+    for i in range(len(view.series)):
+        if view.option(i, 0).plan == option.plan:
+            return i
+    return None
 
 
 def evidence_line(curve: Curve) -> str:
     """Say what the curve rests on at its weakest."""
     found = weakest(point.evidence for point in curve.rows)
     return f"Weakest evidence under these numbers: {found}."
-
-
-def _outcome(point: CurvePoint) -> str:
-    """Return ``wins``, ``loses`` or ``even`` against no speculation."""
-    if abs(point.gain) < EVEN_GAIN or sureness(point) < EVEN_SURENESS:
-        return "even"
-    return "wins" if point.gain > 0 else "loses"
 
 
 def _verdict(view: View, i: int) -> str:
@@ -116,53 +181,58 @@ def _verdict(view: View, i: int) -> str:
         always, no = f"{yes} here", "is not worth a GPU hour here"
     if head.what_if:
         name += f" (what-if: {engine_of(head)} does not run it so)"
-    won, even = (_worthwhile(view, i, wanted) for wanted in ("wins", "even"))
+    against = view.outcomes(i)
+    held = _held_by_today(view, i, against)
+    worth = [one == "faster" and not by for one, by in zip(against, held, strict=True)]
+    but = f"; {_spans(view, held)} it does not surely beat what runs today" if any(held) else ""
     open_ended = [point.gain_high > WORTH_MEASURING for point in series.points]
-    if all(won):
+    if all(worth):
         judged = always
-    elif any(won):
-        spans = [view.axis.span(a, b) for yes_there, a, b in bands(won) if yes_there]
-        judged = f"{yes} only {listed(spans)}"
-    elif any(map(all, zip(even, open_ended, strict=True))):
+    elif any(worth):
+        judged = f"{yes} only {_spans(view, worth)}"
+    elif any(one == "even" and wide for one, wide in zip(against, open_ended, strict=True)):
         judged = "is a toss-up that only a measurement can decide"
     else:
         judged = no
-    return f"{name} {judged}: {_course(view, i)}."
+    return f"{name} {judged}: {_course(view, i)}{but}."
 
 
-def _worthwhile(view: View, i: int, wanted: str) -> list[bool]:
-    """Whether a setting has an outcome at a load and is no worse than what runs today."""
-    series = view.series[i]
-    today = series if view.today is None else view.series[view.today]
-    return [
-        _outcome(mine) == wanted and mine.output_tps >= current.output_tps
-        for mine, current in zip(series.points, today.points, strict=True)
-    ]
+def _held_by_today(view: View, i: int, against: Sequence[Outcome]) -> list[bool]:
+    """Whether a setting beats no speculation at a load, and not what runs today."""
+    if view.today is None or view.today == i:
+        return [False] * len(against)
+    today = view.outcomes(i, view.today)
+    pairs = zip(against, today, strict=True)
+    return [one == "faster" and other != "faster" for one, other in pairs]
+
+
+def _spans(view: View, holds: Sequence[bool]) -> str:
+    """Name the loads at which something holds."""
+    return listed([view.axis.span(a, b) for yes, a, b in bands(holds) if yes])
 
 
 def _course(view: View, i: int) -> str:
     """Where a setting wins and loses, by how much, how surely."""
-    points, axis = view.series[i].points, view.axis
-    ranges = bands([_outcome(point) for point in points])
+    axis, ranges = view.axis, bands(view.outcomes(i))
     if len(ranges) == 1:
         label, first, last = ranges[0]
         where = axis.at(0) if last == 0 else f"at every load {axis.span(0, last)}"
-        return f"it {VERBS[label][0]} {where} ({_gains(points, first, last, axis)})"
+        return f"it {VERBS[label][0]} {where} ({_gains(view, i, first, last)})"
     parts = [
-        f"{VERBS[label][1]} {axis.span(first, last)} ({_gains(points, first, last, axis)})"
+        f"{VERBS[label][1]} {axis.span(first, last)} ({_gains(view, i, first, last)})"
         for label, first, last in ranges
     ]
     return f"against no speculation it {listed(parts)}"
 
 
-def _gains(points: Sequence[CurvePoint], first: int, last: int, axis: LoadAxis) -> str:
+def _gains(view: View, i: int, first: int, last: int) -> str:
     """Gains at the ends of a range, and between them where one stands out, with their sureness."""
-    picked = _landmarks([point.gain for point in points], first, last)
-    told = [(percent(points[j].gain), sure(sureness(points[j]))) for j in picked]
+    picked = _landmarks([view.gain(i, j) for j in range(last + 1)], first, last)
+    told = [(percent(view.gain(i, j)), sure(view.sureness(i, j))) for j in picked]
     if len(set(told)) == 1:
         return ", ".join(told[0])
     rows = zip(told, picked, strict=True)
-    return "; ".join(f"{gain} at {axis.number(j)}, {how}" for (gain, how), j in rows)
+    return "; ".join(f"{gain} at {view.axis.number(j)}, {how}" for (gain, how), j in rows)
 
 
 def _landmarks(gains: Sequence[float], first: int, last: int) -> list[int]:
@@ -190,22 +260,21 @@ def _against_today(view: View, i: int) -> list[str]:
 
 def _alternatives(view: View, i: int) -> list[str]:
     """Say what another version of the engine would make of the same setting."""
-    asked = view.series[i]
     return [
-        f"On {engine_of(view.series[j].points[0])} {_alternative(view, asked, j)}."
+        f"On {engine_of(view.series[j].points[0])} {_alternative(view, i, j)}."
         for j in view.having("alternative")
-        if _same_setting(view.series[j], asked)
+        if _same_setting(view.series[j], view.series[i])
     ]
 
 
-def _alternative(view: View, asked: Series, j: int) -> str:
+def _alternative(view: View, asked: int, j: int) -> str:
     other = view.series[j]
     head = other.points[0]
     if not head.allowed and head.reason:
         return f"it is refused: {head.reason}"
     ends = sorted({0, len(other.points) - 1})
-    rates = [f"{_rates(other, asked, k)} tok/s {view.axis.at(k)}" for k in ends]
-    before, after = ([_outcome(point) for point in one.points] for one in (asked, other))
+    rates = [f"{_rates(other, view.series[asked], k)} tok/s {view.axis.at(k)}" for k in ends]
+    before, after = view.outcomes(asked), view.outcomes(j)
     if before != after:
         end = f"; there, {_course(view, j)}"
     elif len(set(after)) == 1:
@@ -248,39 +317,41 @@ def _binding(view: View, i: int) -> str:
     return f"What binds{name}: {listed(parts)}."
 
 
-def _best_by_load(view: View) -> list[str]:
-    """Name the best setting of each load among those that an engine runs."""
-    runnable = [i for i, series in enumerate(view.series) if not series.points[0].what_if]
-    if len(runnable) < 2:
+def best_by_load(
+    loads: Sequence[LoadChoice], axis: LoadAxis, view: View | None = None
+) -> list[str]:
+    """Name the choice of each load; beside a curve with the curve's numbers."""
+    nothing_runs = view is not None and all(s.points[0].what_if for s in view.series[1:])
+    if nothing_runs and not any(load.choice.plan.setting.speculates for load in loads):
         return []
-    winners: list[int] = []
-    for at_load in zip(*(view.series[i].points for i in runnable), strict=True):
-        tps = {i: point.output_tps for i, point in zip(runnable, at_load, strict=True)}
-        best = max(tps, key=lambda i: tps[i])
-        stays = winners and tps[winners[-1]] >= (1 - STAY) * tps[best]
-        winners.append(winners[-1] if stays else best)
-    ranges = bands(winners)
+    ranges = bands([load.choice.plan for load in loads])
     if len(ranges) == 1:
-        where = view.axis.at(0) if len(winners) == 1 else "at every load"
-        return [f"Best {where}: {_praised(view, *ranges[0])}."]
-    parts = [_praised(view, i, a, b, f" {view.axis.span(a, b)}") for i, a, b in ranges]
+        where = axis.at(0) if len(loads) == 1 else "at every load"
+        return [f"Best {where}: {_praised(loads, view, 0, len(loads) - 1)}."]
+    parts = [_praised(loads, view, a, b, f" {axis.span(a, b)}") for _, a, b in ranges]
     return [f"Best by load: {'; '.join(parts)}."]
 
 
-def _praised(view: View, i: int, first: int, last: int, where: str = "") -> str:
-    """Name a winner, with its gain over no speculation and how sure that is."""
-    series = view.series[i]
-    if series.role == "baseline":
-        return view.names[i] + where
-    today = (", what runs today" + "," * bool(where)) if series.role == "current" else ""
-    won = series.points[first : last + 1]
-    gains, sures = [point.gain for point in won], [sureness(point) for point in won]
+def _praised(
+    loads: Sequence[LoadChoice], view: View | None, first: int, last: int, where: str = ""
+) -> str:
+    """Name a choice, with its gain over no speculation and how sure that is."""
+    head, chosen = loads[first], [load.choice for load in loads[first : last + 1]]
+    setting = head.choice.plan.setting
+    if not setting.speculates:
+        return setting.brief + where
+    today = head.current is not None and head.current.plan == head.choice.plan
+    note = (", what runs today" + "," * bool(where)) if today else ""
+    i = None if view is None else _series_of(view, head.choice)
+    gains = [option.gain.value for option in chosen]
+    if view is not None and i is not None:
+        gains = [view.gain(i, j) for j in range(first, last + 1)]
+    sures = [option.probability_faster for option in chosen]
     gain = " to ".join(dict.fromkeys([percent(min(gains)), percent(max(gains))]))
     low, high = sure(min(sures)), sure(max(sures))
     how = low if low == high else f"{low.removesuffix(' sure')} to {high}"
-    places = "" if max(sures) < CLOSE_SURENESS else "in places "
-    close = f": {places}close to a tie" if min(sures) < CLOSE_SURENESS else ""
-    return f"{view.names[i]}{today}{where} ({gain}, {how}{close})"
+    name = setting.brief if view is None or i is None else view.names[i]
+    return f"{name}{note}{where} ({gain}, {how})"
 
 
 def _keeping_up(view: View, i: int) -> str:

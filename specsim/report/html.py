@@ -14,6 +14,7 @@ import numpy as np
 
 from specsim.calibrate.validate import Validation
 from specsim.curve import Curve
+from specsim.decide.recommendation import Verdict
 from specsim.profile import Profile
 from specsim.report import figure as fig
 from specsim.report.answer import answer, evidence_line
@@ -40,6 +41,7 @@ MOST_TREES = 2
 def report_html(
     profile: Profile,
     curve: Curve,
+    verdict: Verdict,
     commands: Sequence[str],
     validation: Validation | None = None,
     workload: Workload | None = None,
@@ -63,7 +65,7 @@ def report_html(
     ).get_template("report.html.j2")
     return page.render(
         title=curve_title(curve),
-        answer=answer(curve),
+        answer=answer(curve, verdict),
         evidence=evidence_line(curve),
         axis=load_axis(curve),
         names=series_labels(curve),

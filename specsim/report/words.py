@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from specsim.curve import Curve, CurvePoint
+from specsim.curve import Curve, CurvePoint, Role, Series
+from specsim.decide.recommendation import Option, Verdict
+from specsim.uncertainty import Outcome, outcome
 
 Label = TypeVar("Label")
 
 CERTAIN = 0.995  # from here on a probability is not worth a number: "over 99 % sure"
-
-
-def percent(fraction: float) -> str:
-    """Write a gain or a loss in whole per cent.
-
-    >>> percent(0.031), percent(-0.248), percent(-0.001)
-    ('+3 %', '-25 %', '0 %')
-    """
-    whole = round(100 * fraction)
-    return f"{whole:+d} %" if whole else "0 %"
 
 
 def amount(value: float) -> str:
@@ -36,11 +28,6 @@ def amount(value: float) -> str:
     )
 
 
-def sureness(point: CurvePoint) -> float:
-    """Probability that the sign of the gain is as predicted."""
-    return point.probability if point.gain >= 0 else 1.0 - point.probability
-
-
 def sure(probability: float) -> str:
     """Say how sure a sign is.
 
@@ -48,6 +35,15 @@ def sure(probability: float) -> str:
     ('88 % sure', 'over 99 % sure')
     """
     return "over 99 % sure" if probability > CERTAIN else f"{100 * probability:.0f} % sure"
+
+
+def sentence(text: str) -> str:
+    """Write a remark as a sentence; what is typed keeps its case.
+
+    >>> sentence("raise it"), sentence("topk=1 would win")
+    ('Raise it.', 'topk=1 would win.')
+    """
+    return (text if text.startswith("topk=") else text[0].upper() + text[1:]) + "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +78,18 @@ def load_axis(curve: Curve, request_rate: float | None = None) -> LoadAxis:
     if request_rate is not None:
         unit = "requests/s"
         return LoadAxis((request_rate,), "req/s", "arrivals (requests/s)", unit, unit)
-    values = tuple(float(p.concurrency) for p in points)
+    values = [p.concurrency for p in points]
     if points[0].context_len is not None:
         label = "held batch (requests)"
-        return LoadAxis(values, "batch", label, "held request", "held requests")
-    return LoadAxis(values, "clients", "clients in flight (requests)", "client", "clients")
+        held = tuple(map(float, values))
+        return LoadAxis(held, "batch", label, "held request", "held requests")
+    return client_axis(values)
+
+
+def client_axis(concurrency: Sequence[int]) -> LoadAxis:
+    """Return loads that are clients in flight."""
+    label = "clients in flight (requests)"
+    return LoadAxis(tuple(map(float, concurrency)), "clients", label, "client", "clients")
 
 
 def described_requests(curve: Curve) -> str:
@@ -157,3 +160,60 @@ def listed(parts: Sequence[str]) -> str:
     'a, b and c'
     """
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A curve, the decision about it, and the names that sentences use."""
+
+    series: tuple[Series, ...]
+    names: tuple[str, ...]
+    axis: LoadAxis
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, curve: Curve, verdict: Verdict, request_rate: float | None = None) -> View:
+        """Return what is told; the curve does not carry the rate of an open loop, 1/s."""
+        return cls(curve.series, series_names(curve), load_axis(curve, request_rate), verdict)
+
+    def having(self, role: Role) -> list[int]:
+        """Return the indices of the series of a role."""
+        return [i for i, series in enumerate(self.series) if series.role == role]
+
+    @property
+    def today(self) -> int | None:
+        """Index of what runs today, if it speculates."""
+        return next(iter(self.having("current")), None)
+
+    @property
+    def subjects(self) -> list[int]:
+        """The asked settings; without one, what runs today."""
+        return self.having("asked") or self.having("current")
+
+    def option(self, i: int, j: int) -> Option:
+        """Return what the decision says of a series at a load."""
+        load, role = self.verdict.loads[j], self.series[i].role
+        if role == "current" and load.current is not None:
+            return load.current
+        before = len(self.series) - len(load.asked)
+        return load.baseline if role == "baseline" else load.asked[i - before]
+
+    def gain(self, i: int, j: int, base: int = 0) -> float:
+        """Gain of a series at a load over another, no speculation by default."""
+        mine, other = (self.series[k].points[j].output_tps for k in (i, base))
+        return mine / other - 1.0
+
+    def outcomes(self, i: int, base: int = 0) -> list[Outcome]:
+        """Return how a series stands to no speculation, or to what runs today, by load."""
+        result = []
+        for j in range(len(self.axis.values)):
+            option = self.option(i, j)
+            against_today = option.probability_faster_than_current
+            chance = option.probability_faster if base == 0 else against_today
+            result.append(outcome(self.gain(i, j, base), 0.5 if chance is None else chance))
+        return result
+
+    def sureness(self, i: int, j: int) -> float:
+        """Probability that the sign of a gain over no speculation is as predicted."""
+        chance = self.option(i, j).probability_faster
+        return chance if self.gain(i, j) >= 0 else 1.0 - chance

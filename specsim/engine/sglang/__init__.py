@@ -201,6 +201,7 @@ ENGINE = Engine(
     other_rules=(V2_ONLY_FROM, NEWEST),
     trees_overlap_from=V2_ONLY_FROM,
     cap_flag="--max-running-requests",
+    graph_flag="--cuda-graph-max-bs",
     cap_over_ranks=True,
     pins_acceptance="SGLANG_SIMULATE_ACC_LEN",
     lookup_fills_tree=True,

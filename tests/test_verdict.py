@@ -1,0 +1,134 @@
+"""One decision for all commands: words match numbers, and the commands agree, on random systems."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from specsim.curve import Curve
+from specsim.decide.candidates import Limits, Wish
+from specsim.decide.contest import verdict
+from specsim.decide.recommend import recommend
+from specsim.decide.recommendation import Verdict
+from specsim.predict import predict
+from specsim.profile import Profile
+from specsim.question import Question
+from specsim.report.answer import answer, choice_cells
+from specsim.report.words import View
+from specsim.setting import SpecSetting
+from specsim.uncertainty import SURE
+
+SYSTEMS = int(os.environ.get("SPECSIM_FUZZ", "3"))
+"""Random systems; SPECSIM_FUZZ=200 is the long run (some minutes)."""
+
+LOADS = (1, 4, 16, 64, 128)
+ASKED = (SpecSetting.of(1, 3), SpecSetting.of(2, 2), SpecSetting.of(4, 3, 16))
+GAIN = re.compile(r"([+-]?\d+) % at (\d+), (?:over )?(\d+) % sure")
+SPAN = re.compile(r"(wins|loses|is even) (?:from (\d+) to (\d+)|at (\d+)) clients?")
+
+
+@pytest.fixture(scope="module")
+def systems() -> ModuleType:
+    path = Path(__file__).resolve().parent.parent / "benchmarks" / "random_systems.py"
+    spec = importlib.util.spec_from_file_location("random_systems", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["random_systems"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def random_profile(systems: ModuleType, seed: int) -> Profile:
+    """A server drawn from its prior: measured or not, of two releases, capped or not."""
+    rng = np.random.default_rng(seed)
+    setup = systems._setup(*systems.SETUPS[seed % len(systems.SETUPS)])
+    engine = replace(setup.engine, version=str(rng.choice(["0.5.9", "0.5.13", "0.5.23"])))
+    engine = replace(engine, max_running_requests=[128, None][seed % 3 == 0])
+    if seed % 5 == 1:
+        setup = replace(setup, current=None)
+    error = float(rng.choice([0.04, 0.15]))
+    profile = systems.prior_profile(
+        replace(systems._setup(*systems.SETUPS[seed % len(systems.SETUPS)]), engine=engine),
+        f"random {seed}",
+        error,
+    )
+    drawn = np.clip(rng.standard_normal(len(profile.parameters)), -2.0, 2.0)
+    return replace(systems.moved(profile, drawn), setup=replace(setup, engine=engine))
+
+
+@pytest.mark.parametrize("seed", range(SYSTEMS))
+def test_the_commands_agree_and_words_match_numbers(systems: ModuleType, seed: int) -> None:
+    profile = random_profile(systems, seed)
+    question = Question((ASKED[seed % 3],), LOADS)
+    curve = predict(profile, question, solver="analytic")
+    decision = verdict(profile, question)
+    wish = Wish(concurrency=LOADS)
+    chosen = [load.choice.plan for load in recommend(profile, wish).loads]
+    assert [load.choice.plan.setting for load in decision.loads] == [p.setting for p in chosen]
+    check_words(curve, decision)
+
+
+def check_words(curve: Curve, decision: Verdict) -> None:
+    """Every claim of the first sentence, and of the best by load, against the numbers."""
+    view = View.of(curve, decision)
+    sentences = answer(curve, decision)
+    (i,) = view.having("asked") or view.having("current")
+    places = {load: j for j, load in enumerate(LOADS)}
+    outcomes = view.outcomes(i)
+    for verb, first, last, alone in SPAN.findall(sentences[0]):
+        a, b = places[int(first or alone)], places[int(last or alone)]
+        expected = {"wins": "faster", "loses": "slower", "is even": "even"}[verb]
+        assert set(outcomes[a : b + 1]) == {expected}, sentences[0]
+    for gain, load, certain in GAIN.findall(sentences[0]):
+        j = places[int(load)]
+        assert int(gain) == round(100 * view.gain(i, j))
+        assert abs(int(certain) - 100 * view.sureness(i, j)) <= 1
+    worth = re.search(r" (is|is not) worth a GPU hour", sentences[0])
+    if worth:
+        today = view.outcomes(i, view.today) if view.today not in (None, i) else outcomes
+        pays = [a == b == "faster" for a, b in zip(outcomes, today, strict=True)]
+        assert (worth[1] == "is") == any(pays), sentences[0]
+        assert (" only " in sentences[0].split(":")[0]) == (any(pays) and not all(pays))
+    for outcome, option in zip(
+        outcomes, (view.option(i, j) for j in range(len(LOADS))), strict=True
+    ):
+        if outcome == "faster":
+            assert option.probability_faster >= SURE
+    for load in decision.loads:
+        j = places[load.concurrency]
+        better = (k for k in range(len(curve.series)) if view.outcomes(k)[j] == "faster")
+        runs = [k for k in better if curve.series[k].role != "alternative"]
+        allowed = [k for k in runs if not curve.series[k].points[0].what_if]
+        if allowed:  # no speculation is surely beaten: it is not the choice
+            assert load.choice.plan.setting.speculates
+    for _, cell in choice_cells(decision.loads, view):
+        assert all(len(cell(load)) <= 26 for load in decision.loads)
+
+
+def test_who_else_is_asked_about_changes_no_choice(systems: ModuleType) -> None:
+    profile = random_profile(systems, 2)
+    alone = verdict(profile, Question((), LOADS))
+    beside = verdict(profile, Question((SpecSetting.of(8, 6, 64),), LOADS))
+    assert [a.choice.plan for a in alone.loads] == [b.choice.plan for b in beside.loads]
+
+
+def test_the_interval_of_the_accept_length_holds_it(systems: ModuleType) -> None:
+    decision = verdict(random_profile(systems, 0), Question(ASKED, (1, 30)))
+    for option in decision.loads[0].asked:
+        assert 1.0 <= option.accept_length_low < option.accept_length
+        assert option.accept_length < option.accept_length_high <= option.plan.setting.most_accepted
+
+
+def test_limits_of_the_candidates_are_kept(systems: ModuleType) -> None:
+    wish = Wish(concurrency=(1,), limits=Limits(max_draft_tokens=3, max_topk=1))
+    (load,) = recommend(random_profile(systems, 1), wish).loads
+    assert load.choice.plan.setting.num_draft_tokens <= 4
