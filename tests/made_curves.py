@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specsim.curve import Curve, CurvePoint, Role, Series
-from specsim.decide.recommendation import LoadChoice, Option, Verdict
+from specsim.decide import LoadChoice, Option, Verdict
 from specsim.engine import EngineSpec, RunPlan, engine_named
 from specsim.setting import SpecSetting
 from specsim.uncertainty import SURE, Z90, Interval, beats, normal_cdf

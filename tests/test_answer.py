@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from made_curves import LOADS, made_curve, made_series, made_verdict
 
 from specsim.curve import Curve
-from specsim.decide.recommendation import whole_percent as percent
+from specsim.decide import whole_percent as percent
+from specsim.report import bands, load_axis, series_names
 from specsim.report.answer import answer, evidence_line
-from specsim.report.words import bands, load_axis, series_names
 from specsim.setting import SpecSetting
 
 CHAIN = SpecSetting.of(1, 2)

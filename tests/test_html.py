@@ -16,8 +16,8 @@ import pytest
 from specsim.calibrate.validate import ValidatedRow, Validation
 from specsim.cli import main
 from specsim.curve import Curve
+from specsim.decide import Verdict
 from specsim.decide.contest import verdict
-from specsim.decide.recommendation import Verdict
 from specsim.observations import Observation
 from specsim.profile import DEFAULT_PROFILE, Profile, load_profile
 from specsim.question import Question

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from specsim.curve import Curve
+from specsim.decide import Verdict
 from specsim.decide.candidates import Limits, Wish
 from specsim.decide.contest import verdict
 from specsim.decide.recommend import recommend
-from specsim.decide.recommendation import Verdict
 from specsim.predict import predict
 from specsim.profile import Profile
 from specsim.question import Question
+from specsim.report import View
 from specsim.report.answer import answer, choice_cells
-from specsim.report.words import View
 from specsim.setting import SpecSetting
 from specsim.uncertainty import SURE
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from specsim.curve import Curve, Solver
-    from specsim.decide.recommendation import Verdict
+    from specsim.decide import Verdict
     from specsim.observations import Observation
     from specsim.profile import Profile
     from specsim.question import Question
@@ -166,8 +166,8 @@ def _draw(
 
 def _show(curve: Curve, verdict: Verdict, how: Options) -> None:
     """Print the question, the verdict and a small table; with --full everything else too."""
+    from specsim.report import View, curve_title
     from specsim.report.answer import answer, assumptions, choice_cells, evidence_line, rule, short
-    from specsim.report.words import View, curve_title
 
     view = View.of(curve, verdict, how.request_rate)
     asked = [view.names[i] for i in view.having("asked")]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from specsim.cli.output import Columns
-    from specsim.decide.recommendation import LoadChoice, Option, Recommendation
+    from specsim.decide import LoadChoice, Option
+    from specsim.decide.recommendation import Recommendation
     from specsim.question import Target
     from specsim.setting import SpecSetting
     from specsim.uncertainty import Interval
@@ -140,8 +141,8 @@ def _accepts(option: Option) -> str:
 
 def _sentences(answer: Recommendation) -> list[str]:
     """Say what is best where, what else would help, money and mix."""
+    from specsim.report import client_axis, sentence
     from specsim.report.answer import best_by_load
-    from specsim.report.words import client_axis, sentence
 
     lines = best_by_load(answer.loads, client_axis([load.concurrency for load in answer.loads]))
     if answer.mix is not None:

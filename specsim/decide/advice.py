@@ -5,15 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from specsim.decide import FreeFlag, FreeKind, LoadChoice, whole_percent
 from specsim.decide.contest import Contest
-from specsim.decide.recommendation import (
-    Advice,
-    AdviceKind,
-    FreeFlag,
-    FreeKind,
-    LoadChoice,
-    whole_percent,
-)
+from specsim.decide.recommendation import Advice, AdviceKind
 from specsim.engine import RunPlan
 from specsim.uncertainty import SURE, beats
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from specsim.acceptance import AcceptTable
 from specsim.analytic import solve
+from specsim.decide import Planned
 from specsim.decide.outlook import Grid
-from specsim.decide.recommendation import Planned
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specsim.decide import Planned
 from specsim.decide.candidates import Wish, possible_plans, with_current
 from specsim.decide.outlook import Grid, Outlook, outlook
-from specsim.decide.recommendation import Planned
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal
 from specsim.profile import Profile

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from specsim.decide.recommendation import HIDDEN, Planned
+from specsim.decide import HIDDEN, Planned
 from specsim.decide.schedule import Step
 from specsim.engine import RunPlan
 from specsim.question import Target

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specsim.calibrate.problem import ACCEPT_SIGMA
+from specsim.decide import Planned
 from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.candidates import Wish, finalists
 from specsim.decide.outlook import Outlook
-from specsim.decide.recommendation import Planned
 from specsim.engine import RunPlan, engine_named
 from specsim.parameters import ALLREDUCE_SD
 from specsim.profile import Profile

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from specsim.decide import LoadChoice
 from specsim.decide.advice import advice_of, notes_of
 from specsim.decide.candidates import Wish
 from specsim.decide.contest import choices_of, contest_of, free_flags
-from specsim.decide.recommendation import Band, Launch, LoadChoice, Recommendation
+from specsim.decide.recommendation import Band, Launch, Recommendation
 from specsim.engine import RunPlan, engine_named, launch_flags
 from specsim.profile import Profile
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from specsim.curve import Curve, Series
-from specsim.decide.recommendation import LoadChoice, Option, Verdict
-from specsim.decide.recommendation import whole_percent as percent
-from specsim.report.words import (
+from specsim.decide import LoadChoice, Option, Verdict
+from specsim.decide import whole_percent as percent
+from specsim.report import (
     LoadAxis,
     View,
     amount,

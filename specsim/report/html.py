@@ -14,14 +14,14 @@ import numpy as np
 
 from specsim.calibrate.validate import Validation
 from specsim.curve import Curve
-from specsim.decide.recommendation import Verdict
+from specsim.decide import Verdict
 from specsim.profile import Profile
+from specsim.report import curve_title, load_axis, series_labels
 from specsim.report import figure as fig
 from specsim.report.answer import answer, evidence_line
 from specsim.report.plots_accept import MOST_NODES, plot_tree, typical_tree
 from specsim.report.plots_cost import plot_residuals
 from specsim.report.plots_round import PARTS, parts_of, rounds_at
-from specsim.report.words import curve_title, load_axis, series_labels
 from specsim.tree import tree_capacity
 from specsim.workload import Workload
 

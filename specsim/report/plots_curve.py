@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from specsim.curve import Curve, CurvePoint
+from specsim.report import described_requests, engine_of, load_axis, series_labels
 from specsim.report import figure as fig
-from specsim.report.words import described_requests, engine_of, load_axis, series_labels
 from specsim.uncertainty import weakest
 
 if TYPE_CHECKING:

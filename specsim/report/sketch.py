@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from specsim.metrics import Records
+from specsim.report import amount
 from specsim.report.timeline import LANES, PHASES, Timeline
-from specsim.report.words import amount
 
 
 def sketch(shown: Sequence[Timeline], width: int) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.curve import Curve, Series
-from specsim.decide.recommendation import whole_percent as percent
-from specsim.report.words import LoadAxis, amount, engine_of, load_axis, series_names
+from specsim.decide import whole_percent as percent
+from specsim.report import LoadAxis, amount, engine_of, load_axis, series_names
 
 if TYPE_CHECKING:
     from rich.table import Table
