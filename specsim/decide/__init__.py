@@ -131,3 +131,14 @@ class Verdict:
     settings_considered: int
     loads: tuple[LoadChoice, ...]
     free: tuple[FreeFlag, ...]  # what else would help, the best first
+
+
+@dataclass(frozen=True, slots=True)
+class MixChoice(Planned):
+    """The one setting for a mix of loads: the simplest that no other one surely beats."""
+
+    weights: dict[int, float]  # share of the time by load
+    output_tps: float  # over the mix
+    gain: Interval
+    probability_fastest: float  # among single settings, as is the regret
+    regret: float

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.decide import FreeFlag, FreeKind, LoadChoice, Option, Verdict
+from specsim.decide import FreeFlag, FreeKind, LoadChoice, MixChoice, Option, Verdict
 from specsim.decide.candidates import Wish, finalists
 from specsim.decide.outlook import Outlook, ratio_sd
-from specsim.decide.recommendation import MixChoice
 from specsim.engine import EngineSpec, RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal
 from specsim.predict import lanes_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specsim.decide import HIDDEN, FreeFlag, LoadChoice, Planned
+from specsim.decide import HIDDEN, FreeFlag, LoadChoice, MixChoice, Planned
 from specsim.question import Target
-from specsim.uncertainty import Interval
 
 SCHEMA = "specsim.recommendation/1"
 
@@ -30,17 +29,6 @@ class Band(Planned):
     to_concurrency: int
     tied: bool  # whether another setting is as good at some of them
     choices: tuple[LoadChoice, ...] = field(metadata=HIDDEN)
-
-
-@dataclass(frozen=True, slots=True)
-class MixChoice(Planned):
-    """The one setting for a mix of loads: the simplest that no other one surely beats."""
-
-    weights: dict[int, float]  # share of the time by load
-    output_tps: float  # over the mix
-    gain: Interval
-    probability_fastest: float  # among single settings, as is the regret
-    regret: float
 
 
 @dataclass(frozen=True, slots=True)
