@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from specsim.calibrate.fit import FitResult, fit_profile
-from specsim.calibrate.report import cell_name
 from specsim.calibrate.validate import Validation, validate
-from specsim.observations import Observation, read_observations
+from specsim.observations import Observation, cell_name, read_observations
 from specsim.profile import Profile
 from specsim.server import Setup, read_setup
 from specsim.uncertainty import Parameter

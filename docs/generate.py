@@ -260,9 +260,8 @@ def parameters_page() -> str:
 
 def validation_page() -> str:
     """Return every measured cell beside its prediction, from all of calibration/."""
-    from specsim.calibrate.report import cell_name
     from specsim.calibrate.validate import validate
-    from specsim.observations import read_observations
+    from specsim.observations import cell_name, read_observations
     from specsim.profile import load_profile, profile_names
 
     parts = [

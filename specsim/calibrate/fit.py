@@ -90,10 +90,8 @@ def fit_profile(
                 "belongs to no drafter's steps: setup.toml names none, or the setting makes none",
                 "add [draft] to setup.toml, or leave the cell empty",
             )
-    rows = Rows(setup, tuple(observations), first_acceptances(setup, observations))
-    data = measured(rows.observations)
-    parameters = _parameters(rows, data, fixed or {})
-    problem = Problem.of(rows, data, parameters)
+    problem = problem_of(setup, observations, fixed)
+    rows, data, parameters = problem.rows, problem.data, problem.parameters
     free = chosen(problem, max_fitted, frozenset(fixed or {}))
     noise = PRIOR_NOISE
     mode, spread = find_mode(problem, free, noise, STARTS)
@@ -120,6 +118,21 @@ def fit_profile(
         name, setup, moved, tuple(map(tuple, correlation.tolist())), rows.acceptances, record
     )
     return FitResult(profile, rows.observations, error, spread)
+
+
+def problem_of(
+    setup: Setup, observations: Sequence[Observation], fixed: dict[str, float] | None = None
+) -> Problem:
+    """Return what a fit of rows minimises.
+
+    Raises
+    ------
+    CalibrationError
+        If no row measures a throughput or a time.
+    """
+    rows = Rows(setup, tuple(observations), first_acceptances(setup, observations))
+    data = measured(rows.observations)
+    return Problem.of(rows, data, _parameters(rows, data, fixed or {}))
 
 
 def refit(profile: Profile, observations: Sequence[Observation]) -> Floats | None:

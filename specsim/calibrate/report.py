@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from specsim.acceptance import accept_table
+from specsim.calibrate.doubts import doubts
 from specsim.calibrate.fit import FitResult
 from specsim.calibrate.rows import workload_of
-from specsim.observations import Observation
+from specsim.observations import cell_name
 from specsim.parameters import KNOT, row_of
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
@@ -40,7 +41,8 @@ def entangled(profile: Profile) -> list[tuple[str, str, float]]:
 def warnings(result: FitResult) -> list[str]:
     """Say what a reader of the profile has to know, in whole sentences."""
     profile = result.profile
-    lines = [
+    lines = list(doubts(profile.setup, result.observations))
+    lines += [
         f"{a} and {b} cannot be told apart by these cells (correlation {r:+.2f}): "
         f"add {row_of(a).pinned_by}, or {row_of(b).pinned_by}"
         for a, b, r in entangled(profile)
@@ -126,14 +128,6 @@ def correction_described(profile: Profile) -> tuple[str, str, str, str] | None:
         f"1 ({low:.3g} to {high:.3g})",
         f"data at {data} of {len(knots)} knots",
     )
-
-
-def cell_name(o: Observation) -> str:
-    """Short name of a cell."""
-    load = f"{o.request_rate:g} req/s" if o.kind == "open_loop" else f"C={o.concurrency}"
-    context = f" ctx={o.context_len:g}" if o.context_len is not None else ""
-    scheduler = "" if o.setting.scheduler == "auto" else f" {o.setting.scheduler}"
-    return f"{o.setting.label}{scheduler} {load}{context}"
 
 
 def markdown(result: FitResult) -> str:

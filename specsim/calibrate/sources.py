@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specsim.calibrate.log_setup import Sources, Stated
 from specsim.errors import InputError
-from specsim.observations import Observation, read_observations
+from specsim.observations import Observation, contradictions, read_observations
 from specsim.probe import FILE as PROBE_FILE
 from specsim.server import read_setup
 
@@ -64,7 +64,7 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
         gathered = gather(entries, stated, base, rows_elsewhere=bool(tables))
         base = gathered.setup
         rows += gathered.observations
-        notes += gathered.notes
+        notes += (*gathered.notes, *contradictions(gathered.observations))
     for more in map(read_observations, tables):
         rows += more.rows
         notes += more.notes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from specsim.calibrate.doubts import doubts
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.rows import Rows, workload_of
 from specsim.documents import document
@@ -150,7 +151,7 @@ def validate(
             "none measures output_tps, tpot_s or round_time_s",
             "add a measured column",
         )
-    notes = []
+    notes = list(doubts(profile.setup, rows))
     if len(rows) < len(observations):
         notes.append(f"{len(observations) - len(rows)} rows without a throughput or time skipped")
     if leave_out is None:

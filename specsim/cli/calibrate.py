@@ -90,7 +90,7 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
         write_observations(how.observations, found.observations)
     check = None if how.draws is None else _bootstrap(result, how.draws)
     if how.as_json:
-        output.print_document(SCHEMA, _document(result, check), digits=EXACT)
+        output.print_document(SCHEMA, _document(result, check, found.notes), digits=EXACT)
         return
     _show(result, found.notes)
     if check is not None:
@@ -100,7 +100,8 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
 
 def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     """Print parameters, cells and warnings."""
-    from specsim.calibrate.report import cell_name, correction_described, described, warnings
+    from specsim.calibrate.report import correction_described, described, warnings
+    from specsim.observations import cell_name
 
     out = output.console()
     fitted = [
@@ -142,9 +143,12 @@ def _show_bootstrap(check: Bootstrap) -> None:
     output.console().print(output.table(output.headed("parameter", heading), rows))
 
 
-def _document(result: FitResult, check: Bootstrap | None) -> dict[str, object]:
-    """Return parameters, noise and residuals."""
-    from specsim.calibrate.report import cell_name, warnings
+def _document(
+    result: FitResult, check: Bootstrap | None, notes: tuple[str, ...]
+) -> dict[str, object]:
+    """Return parameters, noise, residuals, and what is to be said of them."""
+    from specsim.calibrate.report import warnings
+    from specsim.observations import cell_name
 
     profile = result.profile
     content: dict[str, object] = {
@@ -160,7 +164,7 @@ def _document(result: FitResult, check: Bootstrap | None) -> dict[str, object]:
             {"cell": cell_name(o), "error": math.expm1(error)}
             for o, error in zip(result.observations, result.log_error.tolist(), strict=True)
         ],
-        "warnings": warnings(result),
+        "warnings": [*warnings(result), *notes],
     }
     if check is not None:
         content["bootstrap"] = {

@@ -103,9 +103,11 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         )
     cells: tuple[Observation, ...] = ()
     if how.observations is not None:
+        from specsim.calibrate.doubts import doubts
         from specsim.observations import read_observations
 
-        cells = read_observations(how.observations).rows
+        read = read_observations(how.observations)
+        cells, notes = read.rows, (*notes, *read.notes, *doubts(profile.setup, read.rows))
     question = filled(Question, server, how, settings=settings.asked)
     curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
     if how.plot is not None:

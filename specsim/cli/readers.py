@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -150,7 +151,9 @@ def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
     """Return the settings of a file of observations, each once."""
     from specsim.observations import read_observations
 
-    rows = read_observations(observations).rows
+    rows = read_observations(observations)
+    for note in rows.notes:
+        sys.stderr.write(f"specsim: note: {note}\n")
     return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))
 
 

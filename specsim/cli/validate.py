@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
@@ -51,13 +51,14 @@ def validate_command(server: Measured, how: Options) -> None:
     cells = read_observations(how.observations)
     with output.progress_bar("fitting") as advance:
         result = validate(profile, cells.rows, left_out, advance)
+    result = replace(result, notes=(*cells.notes, *result.notes))
     if how.plot is not None:
         held_out = [f"Each {left_out} is predicted from a fit without it."] if left_out else []
         draw_residuals(how.plot, profile, result, *held_out)
     if how.as_json:
         sys.stdout.write(result.to_json())
         return
-    _show(result, (*cells.notes, *result.notes))
+    _show(result)
 
 
 def draw_residuals(plot: str, profile: Profile, validation: Validation, *notes: str) -> None:
@@ -74,8 +75,8 @@ def _number(row: ValidatedRow, value: float) -> str:
     return f"{UNITS[row.quantity] * value:.1f}"
 
 
-def _show(result: Validation, notes: tuple[str, ...]) -> None:
-    from specsim.calibrate.report import cell_name
+def _show(result: Validation) -> None:
+    from specsim.observations import cell_name
 
     out = output.console()
     columns: Columns[ValidatedRow] = (
@@ -95,5 +96,5 @@ def _show(result: Validation, notes: tuple[str, ...]) -> None:
         f"{len(result.rows)} cells inside their 90 % interval; sign of speculation's gain right "
         + ("in no cell to judge by" if sign is None else f"in {sign:.0%}")
     )
-    for note in notes:
+    for note in result.notes:
         out.print(f"note: {note}")

@@ -1,6 +1,7 @@
 """Measured cells: observations.csv, one row per cell."""
 
-from specsim.observations.observation import Observation, checked
+from specsim.observations.contradictions import contradictions, first_of
+from specsim.observations.observation import Observation, cell_name, checked
 from specsim.observations.schema import COLUMNS, SCHEMA, SURVIVAL, Scope
 from specsim.observations.table import (
     Observations,
@@ -16,7 +17,10 @@ __all__ = [
     "Observation",
     "Observations",
     "Scope",
+    "cell_name",
     "checked",
+    "contradictions",
+    "first_of",
     "observations_from_rows",
     "read_observations",
     "write_observations",

@@ -186,3 +186,11 @@ def _check_measured(row: Observation, where: str) -> None:
         measured += [row.accept_length, row.draft_time_s, *row.survival[:1]]
     if all(value is None for value in measured):
         raise InputError(where, "measures nothing", f"fill at least one of: {', '.join(names)}")
+
+
+def cell_name(o: Observation) -> str:
+    """Short name of a cell."""
+    load = f"{o.request_rate:g} req/s" if o.kind == "open_loop" else f"C={o.concurrency}"
+    context = f" ctx={o.context_len:g}" if o.context_len is not None else ""
+    scheduler = "" if o.setting.scheduler == "auto" else f" {o.setting.scheduler}"
+    return f"{o.setting.label}{scheduler} {load}{context}"

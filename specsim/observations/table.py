@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from specsim.errors import FormatError, InputError, UnknownNameError
+from specsim.observations.contradictions import contradictions
 from specsim.observations.observation import Observation, checked
 from specsim.observations.schema import (
     COLUMNS,
@@ -98,7 +99,7 @@ def read_observations(path: str | Path) -> Observations:
         rows.append(_observation(dict(zip(header, texts, strict=True)), where, line))
     if not rows:
         raise FormatError(path, "has no row below its header", "add a row per measured cell")
-    return Observations(tuple(rows), _notes(header))
+    return Observations(tuple(rows), (*_notes(header), *contradictions(rows)))
 
 
 def observations_from_rows(
@@ -122,7 +123,7 @@ def observations_from_rows(
     for index, row in enumerate(rows):
         columns |= dict.fromkeys(row)
         found.append(_observation(row, f"{origin}, row {index}", index))
-    return Observations(tuple(found), _notes(columns))
+    return Observations(tuple(found), (*_notes(columns), *contradictions(found)))
 
 
 def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
