@@ -245,3 +245,54 @@ def test_the_same_from_a_shell() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "specsim: topk 0: must be at least 1; use 1 for a chain\n"
+
+
+UNUSED = {
+    "breakeven --round-ms 98 --step-ms 30 --json": "--json: means nothing beside --round-ms",
+    "breakeven --round-ms 98 --step-ms 30 2,2,7": "2,2,7: means nothing beside --round-ms",
+    "breakeven --round-ms 98 --step-ms 30 --topk 2": "--topk 2: means nothing beside --round-ms",
+    "breakeven --round-ms 98 --step-ms 30 --set tp=4": "--set ('tp=4',): means nothing",
+    "breakeven --round-ms 98 --step-ms 30 --concurrency 1": "--concurrency (1,): means nothing",
+    "breakeven --round-ms 98 --step-ms 30 --plot p.png": "--plot p.png: means nothing",
+    "predict 2,1,3 --gpu h100-sxm": "--gpu h100-sxm: describes a server without a profile",
+    "predict 2,1,3 --setup SETUP --model llama-3.1-8b": "--model llama-3.1-8b: is said by --setup",
+    "recommend --schedule --json": "--schedule --json: exclude each other",
+    "plan --mix 1:0.5,30:0.5 --concurrency 1": "--mix --concurrency: both say the loads",
+    "sweep 2,1,3 --jobs 2 --dask tcp://localhost:1": "--jobs --dask: exclude each other",
+    "schedule --load trace:TRACE --input-len 5": "--input-len 5.0: is said by the trace",
+    "calibrate FOLDER -o p.toml --model llama-3.1-8b": "model llama-3.1-8b: is said by",
+    "calibrate FOLDER -o p.toml --steps 2": "num_steps 2: is said by",
+}
+
+
+@pytest.mark.parametrize("argv", UNUSED)
+def test_what_would_not_be_used_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    argv: str,
+) -> None:
+    folder = Path(__file__).parent.parent / "calibration" / DEFAULT_PROFILE
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_len,output_len\n0,100,10\n1,100,10\n")
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "SETUP": str(folder / "setup.toml"),
+        "FOLDER": str(folder),
+        "trace:TRACE": f"trace:{trace}",
+    }
+    told = refused(capsys, *(names.get(word, word) for word in argv.split()))
+    assert UNUSED[argv] in told
+    assert os.listdir(tmp_path) == ["trace.csv"]
+
+
+def test_no_speculation_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run((*ANALYTIC, "0,1,1", "--concurrency", "1")) == 0
+    assert "no speculation, which was asked about, is the first" in capsys.readouterr().out
+
+
+def test_a_grid_has_the_algorithm_and_the_scheduler_that_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.csv"
+    words = ("--grid", "steps=2", "--algorithm", "MTP", "--scheduler", "sequential")
+    assert run(("sweep", *words, "--concurrency", "1", "-o", str(file))) == 0
+    assert ",MTP,1,2,3,sequential,1," in file.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from specsim.calibrate.log_setup import Sources, Stated
@@ -54,6 +55,10 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
         else:
             logs.append(name)
     base = None if setup is None else read_setup(setup)
+    if base is not None and not logs:
+        for name in (f.name for f in fields(stated) if getattr(stated, f.name) is not None):
+            said = f"{name} {getattr(stated, name)}"
+            raise InputError(said, f"is said by {setup} and its rows", "drop it, or edit them")
     rows: list[Observation] = []
     notes: list[str] = []
     if logs or base is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, option
+from specsim.cli.options import AnyServer, command, filled, option, refuse_given
 from specsim.cli.readers import number
 from specsim.errors import InputError
 
@@ -57,10 +57,9 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
 
     output.check_plot(how.plot)
     if how.round_ms is not None or how.step_ms is not None:
-        if how.plot is not None:
-            raise InputError(
-                f"--plot {how.plot}", "needs a profile", "drop --round-ms and --step-ms"
-            )
+        used = ("round_ms", "step_ms", "num_steps")
+        why = "means nothing beside --round-ms and --step-ms, which need no server"
+        refuse_given(why, "drop one or the other", server, asked, how, but=used)
         _without_profile(how.round_ms, how.step_ms, asked.num_steps)
         return
     profile, notes = server.load(asked)

@@ -125,6 +125,19 @@ def filled(kind: type[Filled], *groups: Any, **more: Any) -> Filled:
     return kind(**said, **more)
 
 
+def refuse_given(why: str, remedy: str, *groups: Any, but: tuple[str, ...] = ()) -> None:
+    """Refuse what was given and would not be used: any option of the groups `but` for some.
+
+    An option with a default cannot be told from one that was not given.
+    """
+    for part, value in ((p, getattr(group, p.name)) for group in groups for p in fields(group)):
+        unused = part.name not in but and "default" not in part.metadata["attributes"]
+        if unused and value not in (None, False, ()):
+            flag = "" if part.metadata["names"] is None else names_of(part)[0]
+            said = "" if value is True else " ".join(value) if part.name == "words" else str(value)
+            raise InputError(f"{flag} {said}".strip(), why, remedy)
+
+
 # --- what the shell completes
 
 
@@ -343,7 +356,12 @@ class AnyServer(Described, Server):
         Without a profile `asked` says how the server drafts, and whose accept length is assumed.
         """
         if self.model is None and self.setup is None:
-            self._refuse_stray()
+            refuse_given(
+                "describes a server without a profile",
+                "add --model and --gpu, or --setup, or change a profile with --set",
+                self,
+                but=("profile", "overrides", "engine", "engine_version"),
+            )
             profile, notes = _load(self.profile)
             if self.engine is not None:
                 from specsim.profile.other_engine import under_engine
@@ -364,17 +382,6 @@ class AnyServer(Described, Server):
             changed = apply_overrides(profile, parse_overrides(self.overrides))
             profile, notes = changed.profile, (*notes, *changed.notes)
         return profile, notes
-
-    def _refuse_stray(self) -> None:
-        """Refuse options that mean nothing beside a measured profile."""
-        for part in (*fields(Described), *fields(AnyServer)[-1:]):
-            value, flag = getattr(self, part.name), names_of(part)[0]
-            if value is not None and flag not in ("--engine", "--engine-version"):
-                raise InputError(
-                    f"{flag} {value}",
-                    "describes a server without a profile",
-                    "add --model and --gpu, or --setup, or change a profile with --set",
-                )
 
 
 def _load(name: str | None, overrides: tuple[str, ...] = ()) -> Loaded:

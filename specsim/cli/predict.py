@@ -101,6 +101,8 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
             "is of a setting, and none is asked about",
             "add e.g. --topk 2 --steps 2",
         )
+    if any(not setting.speculates for setting in settings.asked):
+        notes = (*notes, "no speculation, which was asked about, is the first of the columns")
     cells: tuple[Observation, ...] = ()
     if how.observations is not None:
         from specsim.calibrate.doubts import doubts

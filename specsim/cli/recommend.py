@@ -10,6 +10,7 @@ from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import AnyServer, command, filled, flag, option
 from specsim.cli.readers import number, whole
+from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,6 +66,8 @@ def recommend_command(server: AnyServer, how: Options) -> None:
     from specsim.decide.recommendation import SCHEMA
     from specsim.question import CONCURRENCY
 
+    if how.schedule and how.as_json:
+        raise InputError("--schedule --json", "exclude each other", "use specsim schedule --json")
     profile, notes = server.load()
     limits = Limits(how.max_draft_tokens, how.max_steps, how.max_topk)
     loads = how.concurrency or tuple(sorted(load for load, _ in how.mix or ())) or CONCURRENCY

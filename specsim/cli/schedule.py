@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, option
+from specsim.cli.options import AnyServer, command, filled, option, refuse_given
 from specsim.cli.readers import library, whole
 
 if TYPE_CHECKING:
@@ -67,8 +67,11 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     from specsim.decide.adaptive import schedule_under_load
     from specsim.decide.candidates import Limits, Wish
     from specsim.decide.load_answer import SCHEMA
+    from specsim.simulate import Trace
 
     output.check_plot(how.plot)
+    if isinstance(how.load, Trace):
+        refuse_given("is said by the trace", "drop it", opt.Lengths(how.input_len, how.output_len))
     profile, notes = server.load()
     limits = Limits(how.max_draft_tokens, how.max_steps)
     wish = filled(Wish, server, how, limits=limits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,11 +52,14 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
     from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
 
+    if how.jobs is not None and how.dask is not None:
+        raise InputError("--jobs --dask", "exclude each other", "choose one")
     path = _path(how.target)
     profile, notes = server.load()
     algorithm = algorithm_of(profile) or "EAGLE3"
     settings = asked.settings(algorithm, how.words)
-    wanted = (*settings.asked, *grid_settings(how.grid, algorithm))
+    grid = grid_settings(how.grid, asked.algorithm or algorithm)
+    wanted = (*settings.asked, *(replace(s, scheduler=asked.scheduler) for s in grid))
     if not wanted:
         raise InputError(
             "no setting", "is asked for", "add S,K,N or --grid topk=1,2 --grid steps=1-4"

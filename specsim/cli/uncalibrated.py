@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specsim.calibrate.log_setup import Known, Stated, build_setup
-from specsim.cli.options import AnyServer, Drafting, filled
+from specsim.cli.options import AnyServer, Drafting, filled, refuse_given
 from specsim.engine import engine_named
 from specsim.errors import InputError
 from specsim.profile.uncalibrated import uncalibrated_profile
@@ -26,6 +26,8 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
     """Build the profile from the library, and say what was assumed."""
     notes = ["nothing was measured on this server: library physics with wide errors"]
     if server.setup is not None:
+        kept = ("setup", "overrides", "accept_length", "engine_version")
+        refuse_given("is said by --setup", "change it with --set, or there", server, but=kept)
         setup = read_setup(server.setup)
     else:
         engine = engine_named(server.engine or "sglang")
