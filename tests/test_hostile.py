@@ -114,6 +114,38 @@ def test_jsons_that_mean_harm(
     refused(capsys, "read", str(file))
 
 
+ENDLESS = (
+    (*ANALYTIC, "--profile", "zero.csv"),
+    (*ANALYTIC, "--setup", "setup.toml"),
+    (*ANALYTIC, "--settings", "zero.csv"),
+    (*ANALYTIC, "--observations", "zero.csv", "--plot", "p.png"),
+    (*ANALYTIC, "--gpu", "h100-sxm", "--tp", "1", "--model", "zero.json"),
+    ("schedule", "--load", "trace:zero.csv"),
+    ("validate", "zero.csv"),
+    ("read", "zero.csv"),
+    ("calibrate", "zero.csv", "-o", "p.toml"),
+)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no such device")
+@pytest.mark.parametrize("argv", ENDLESS, ids=lambda argv: " ".join(argv[-4:]))
+def test_files_without_an_end(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    argv: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("zero.csv", "zero.json"):
+        (tmp_path / name).symlink_to("/dev/zero")
+    setup = shipped().partition("[setup.hardware]")[2].partition("[setup.model]")[0]
+    (tmp_path / "setup.toml").write_text(
+        f'schema = "specsim.setup/1"\n[hardware]{setup}[model]\nconfig = "zero.json"\n'
+    )
+    told = refused(capsys, *argv)
+    assert "longer than" in told or "binary" in told or "setup.toml" in argv
+
+
 LONG = "a" * 300
 NAMES = (
     (*ANALYTIC, "--csv", f"{LONG}.csv"),

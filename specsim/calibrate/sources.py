@@ -13,6 +13,10 @@ from specsim.probe import FILE as PROBE_FILE
 from specsim.server import read_setup
 
 
+HEAD_CHARS = 1 << 20
+"""Of a CSV, in which its header stands."""
+
+
 def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = None) -> Sources:
     """Read a calibration folder, or any mix of logs, traces, benchmark results, CSVs and probes.
 
@@ -90,7 +94,8 @@ def _is_observations(path: Path) -> bool:
     """Whether a CSV is in the observation schema: its header names kind and algorithm."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            header = next((line for line in file if line.strip() and line[0] != "#"), "")
+            head = file.read(HEAD_CHARS).splitlines()
+            header = next((line for line in head if line.strip() and line[0] != "#"), "")
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})", "check it") from error
     return {"kind", "algorithm"} <= {cell.strip().lstrip("\ufeff") for cell in header.split(",")}
