@@ -12,7 +12,6 @@ from specsim.observations import Observation, contradictions, read_observations
 from specsim.probe import FILE as PROBE_FILE
 from specsim.server import read_setup
 
-
 HEAD_CHARS = 1 << 20
 """Of a CSV, in which its header stands."""
 
