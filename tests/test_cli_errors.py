@@ -288,7 +288,7 @@ def test_what_would_not_be_used_is_refused(
 
 def test_no_speculation_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert run((*ANALYTIC, "0,1,1", "--concurrency", "1")) == 0
-    assert "no speculation, which was asked about, is the first" in capsys.readouterr().out
+    assert "no speculation, which was asked about, is what all" in capsys.readouterr().err
 
 
 def test_a_grid_has_the_algorithm_and_the_scheduler_that_are_said(tmp_path: Path) -> None:

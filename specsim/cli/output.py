@@ -106,6 +106,12 @@ def print_notes(out: Console, notes: Iterable[str]) -> None:
         out.print(lines, soft_wrap=True)
 
 
+def remark(notes: Iterable[str]) -> None:
+    """Say on stderr what must be seen beside any answer, a line each."""
+    for note in notes:
+        sys.stderr.write(f"specsim: note: {printable(note)}\n")
+
+
 def print_document(schema: str, content: Any, **form: int) -> None:
     """Print a result as JSON."""
     from specsim.documents import document

@@ -102,14 +102,16 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
             "add e.g. --topk 2 --steps 2",
         )
     if any(not setting.speculates for setting in settings.asked):
-        notes = (*notes, "no speculation, which was asked about, is the first of the columns")
+        output.remark(["no speculation, which was asked about, is what all else is compared with"])
     cells: tuple[Observation, ...] = ()
     if how.observations is not None:
         from specsim.calibrate.doubts import doubts
         from specsim.observations import read_observations
 
         read = read_observations(how.observations)
-        cells, notes = read.rows, (*notes, *read.notes, *doubts(profile.setup, read.rows))
+        doubtful = (*read.notes, *doubts(profile.setup, read.rows))
+        output.remark(doubtful)
+        cells, notes = read.rows, (*notes, *doubtful)
     question = filled(Question, server, how, settings=settings.asked)
     curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
     if how.plot is not None:

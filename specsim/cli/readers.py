@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -149,11 +148,11 @@ def parse_seed(text: str) -> int:
 
 def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
     """Return the settings of a file of observations, each once."""
+    from specsim.cli import output
     from specsim.observations import read_observations
 
     rows = read_observations(observations)
-    for note in rows.notes:
-        sys.stderr.write(f"specsim: note: {note}\n")
+    output.remark(rows.notes)
     return tuple(dict.fromkeys(row.setting for row in rows if row.setting.speculates))
 
 
