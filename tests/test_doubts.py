@@ -171,10 +171,10 @@ def test_every_command_says_so(
     capsys: pytest.CaptureFixture[str], wrong_file: Path, name: str, as_json: bool
 ) -> None:
     assert run((*LOUD[name](wrong_file), *(["--json"] if as_json else []))) == 0
-    out = capsys.readouterr().out
-    told = (
-        " ".join(json.loads(out).get("notes", json.loads(out).get("warnings"))) if as_json else out
-    )
+    out, err = capsys.readouterr()
+    document = json.loads(out) if as_json else {}
+    notes = document.get("notes", document.get("warnings", ()))
+    told = " ".join(notes) if as_json else out + err
     for part in ("output_tps = 9270", "is expected", "100 times too much?", "the same cell"):
         assert part in " ".join(told.split())
 
