@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from functools import lru_cache
 from typing import Any
 
 from specsim.logs import LogEntry, Source, log_json
-from specsim.logs.format import known_formats
+from specsim.logs.format import Format, known_formats
 
 
 class Pieces(io.BytesIO):
@@ -25,9 +26,14 @@ def parse(
     name: str, data: bytes | str, path: str = "file", samples: int = 0, piece: int = 1 << 20
 ) -> list[LogEntry]:
     """Return the entries that the format `name` finds in `data`, read by pieces of some bytes."""
-    (found,) = (f for f in known_formats() if f.name == name)
     stream = Pieces(data if isinstance(data, bytes) else data.encode(), piece)
-    return found.parse(Source(path, stream), samples)
+    return _format(name).parse(Source(path, stream), samples)
+
+
+@lru_cache
+def _format(name: str) -> Format:
+    (found,) = (f for f in known_formats() if f.name == name)
+    return found
 
 
 def parse_one(name: str, data: bytes | str, path: str = "file") -> LogEntry:
