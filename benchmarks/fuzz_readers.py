@@ -92,22 +92,31 @@ def too_long(*_: object) -> None:
     raise TimeoutError(f"more than {SECONDS} s")
 
 
+def failure(check: Callable[[int], None], seed: int) -> str:
+    """Run one case; return what is wrong, empty if nothing is."""
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        check(seed)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return ""
+
+
 def run(state: dict[str, Any], minutes: float, folder: Path) -> None:
-    """Run cases in turn until the time is over; the state is saved after each round."""
+    """Run what failed before again, then cases in turn until the time is over."""
     signal.signal(signal.SIGPROF, too_long)
+    every = checks(folder)
+    state["failed"] = [f for f in state["failed"] if failure(every[f["check"]], f["seed"])]
     end = time.monotonic() + 60 * minutes
     while time.monotonic() < end:
-        for name, check in checks(folder).items():
+        for name, check in every.items():
             for _ in range(BATCH):
                 seed = state["done"].get(name, 0)
                 begun = time.perf_counter()
-                signal.setitimer(signal.ITIMER_PROF, SECONDS)
-                try:
-                    check(seed)
-                except Exception as error:
-                    said = f"{type(error).__name__}: {error}"[:300]
+                if said := failure(check, seed):
                     state["failed"].append({"check": name, "seed": seed, "error": said})
-                signal.setitimer(signal.ITIMER_PROF, 0)
                 state["done"][name] = seed + 1
                 state["slowest_s"] = max(state["slowest_s"], time.perf_counter() - begun)
             if time.monotonic() > end:

@@ -132,3 +132,17 @@ def test_memory_and_time_of_a_log_whose_lines_are_all_of_another_kind(
     assert code_said in ("0", "2")
     assert done.stderr.count("\n") <= 1
     assert "bug" not in done.stderr
+
+
+def test_servers_that_start_again_and_again(tmp_path: Path) -> None:
+    """Nothing waits to be read where one start follows another, or a prefill comes last."""
+    lines = "".join(
+        f"[2026-03-04 05:06:{i:02d} TP0] Decode batch, #running-req: 3, #token: 900, "
+        "token usage: 0.10, cuda graph: True, gen throughput (token/s): 100.00, #queue-req: 0, \n"
+        for i in range(8)
+    )
+    prefill = "[2026-03-04 05:06:09 TP0] Prefill batch, #new-seq: 1, #new-token: 9, "
+    text = STARTUP + lines + STARTUP + STARTUP + lines + prefill + "#cached-token: 0, \n" + STARTUP
+    file = tmp_path / "log"
+    file.write_text(text, encoding="utf-8")
+    assert [len(entry.rows) for entry in read_file(file)][:1] == [1]

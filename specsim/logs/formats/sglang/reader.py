@@ -109,7 +109,7 @@ class _Reader:
         """Read the lines that wait: all at once if they are all of the present layout."""
         lines, prefilled, prefills = self.lines, self.prefilled, self.prefills
         self.lines, self.prefilled, self.prefills = [], [], []
-        if not self._read_alike(lines, prefilled):
+        if lines and not self._read_alike(lines, prefilled):
             for line, ran in zip(lines, prefilled, strict=True):
                 if not self._read_alike([line], [ran]):
                     self._read_strictly(line, ran)
