@@ -28,6 +28,18 @@ PAGES = {
         "model's formulas, fitted on a part of the rows.",
         ("figures_allreduce", "figures_moe"),
     ),
+    "models": (
+        "Validation: model shapes",
+        "Parameters and KV bytes per token that follow from the shapes in the library, beside the\n"
+        "published figures (`calibration/tables/models.csv`, with sources). Most shapes are read\n"
+        "from config.json files written from public facts, which `tests/configs/` holds.\n\n"
+        "Left out are figures that their publisher rounds so far that 2 % says nothing: active\n"
+        "parameters of GLM-4.5-Air (12 B; 12.8 here), GLM-4.7 (32; 32.9), GLM-5.1 (40; 40.8),\n"
+        "MiniMax-M2.5 (10; 10.4), Qwen3-Next (3; 3.6), Qwen3.5-397B (17; 16.3), DeepSeek-V2-Lite\n"
+        "(2.4; 2.5), Granite-4.0-H-Small (9; 8.8), LFM2-8B-A1B (1.5; 1.6), and the totals of\n"
+        "Kimi-Linear (48; 49.1) and ERNIE-4.5-21B (21; 21.8).",
+        ("figures_models",),
+    ),
     "live": (
         "Validation: our own live server",
         "llama.cpp's server on two CPU cores, three weight formats, every cell run three times\n"

@@ -7,7 +7,9 @@ counted with the weights they belong to: group-g scales of s bytes add s/g per w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from specsim.errors import UnknownNameError
 
@@ -39,6 +41,11 @@ def _experts(id: str, size: float, dtype: str) -> Quantisation:
     return Quantisation(id, BF16_BYTES, size, BF16_BYTES, "bf16", dtype)
 
 
+def _experts_fp8(id: str, size: float, dtype: str) -> Quantisation:
+    """Return a scheme whose other weights are fp8 (DeepSeek-V4)."""
+    return Quantisation(id, 1.0, size, BF16_BYTES, "fp8", dtype)
+
+
 _INT4_G128 = 4 / 8 + 2 / 128
 _INT4_G32 = 4 / 8 + 2 / 32  # reproduces 3.10 MB per expert and rank of Kimi-K2 at TP8
 _NVFP4 = 4 / 8 + 1 / 16  # one fp8 scale per 16 weights
@@ -60,6 +67,10 @@ SCHEMES = {
         _experts("int4-experts", _INT4_G32, "bf16"),
         _experts("nvfp4-experts", _NVFP4, "fp4"),
         _experts("mxfp4-experts", _MXFP4, "bf16"),
+        _uniform("mxfp4", _MXFP4, "fp4"),
+        _experts_fp8("mxfp4-experts-fp8", _MXFP4, "bf16"),
+        _experts_fp8("nvfp4-experts-fp8", _NVFP4, "fp4"),
+        _experts_fp8("int4-experts-fp8", _INT4_G128, "fp8"),
         # llama.cpp blocks of 32, scales included: 18 bytes (fp16 scale), 20 (and minimum) or 34.
         # Counted as bf16 compute: its int8 kernels serve small batches, which bandwidth limits.
         _uniform("f32", 4.0, "bf16", 4.0),
@@ -80,6 +91,7 @@ _KV_BYTES = {
     "fp8_e4m3": 1.0,
     "fp8_e5m2": 1.0,
     "int8": 1.0,
+    "nvfp4": _NVFP4,
     "q8_0": 34 / 32,
 }
 
@@ -122,3 +134,89 @@ def kv_dtype_bytes(name: str) -> float:
     if size is None:
         raise UnknownNameError("kv_dtype", name, _KV_BYTES)
     return size
+
+
+def scheme_of_config(about: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the scheme and the KV type that a checkpoint's `quantization_config` states.
+
+    The scheme is empty where there is none of ours, the KV type where nothing is said of it.
+
+    Examples
+    --------
+    >>> scheme_of_config({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"})
+    ('fp8', 'fp8')
+    """
+    inner = about.get("quantization")  # hf_quant_config.json of ModelOpt
+    if isinstance(inner, Mapping):
+        about = {"quant_method": "modelopt", **inner}
+    return _scheme(about), _kv_type(about)
+
+
+def _scheme(about: Mapping[str, Any]) -> str:
+    method = str(about.get("quant_method", "")).lower().replace("-", "_")
+    bits = str(about.get("bits", about.get("w_bit")))
+    if method in ("fp8", "fbgemm_fp8"):
+        if about.get("expert_dtype") == "fp4":
+            return "mxfp4-experts-fp8"
+        return "fp8-block" if about.get("weight_block_size") else "fp8"
+    if method in ("awq", "gptq", "awq_marlin", "gptq_marlin", "auto_round"):
+        name = "awq" if method.startswith("awq") else "gptq"
+        return {"4": name, "8": "int8"}.get(bits, "")
+    if method in ("mxfp4", "w4afp8"):
+        return {"mxfp4": "mxfp4-experts", "w4afp8": "int4-experts-fp8"}[method]
+    skipped = ("ignore", "exclude_modules", "exclude", "modules_to_not_convert")
+    suffix = "-experts" if any("self_attn" in str(about.get(key)) for key in skipped) else ""
+    if method.startswith("modelopt") or (not method and "quant_algo" in about):
+        algorithm = str(about.get("quant_algo", "")).upper()
+        if algorithm == "MIXED_PRECISION":
+            return _mixed(about.get("quantized_layers"))
+        return {"FP8": "fp8", "NVFP4": f"nvfp4{suffix}", "W4A16_AWQ": "awq"}.get(algorithm, "")
+    if method == "compressed_tensors":
+        groups = about.get("config_groups")
+        found = {_weights(group, suffix) for group in _values(groups)}
+        return found.pop() if len(found) == 1 else ""
+    if method == "quark":
+        weight = (about.get("global_quant_config") or {}).get("weight") or {}
+        kinds = {"fp4": f"mxfp4{suffix}", "fp8_e4m3": "fp8", "int8": "int8", "int4": "int4"}
+        return kinds.get(str(weight.get("dtype")), "") if isinstance(weight, Mapping) else ""
+    return ""
+
+
+def _values(table: object) -> list[Any]:
+    return list(table.values()) if isinstance(table, Mapping) else []
+
+
+def _weights(group: object, suffix: str) -> str:
+    """Return the scheme of one group of layers of compressed-tensors."""
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(weights, Mapping):
+        return ""
+    block, small = weights.get("strategy") == "block", weights.get("group_size") == 32
+    return {
+        ("int", "4"): f"int4{suffix}",
+        ("int", "8"): "int8",
+        ("float", "8"): "fp8-block" if block else "fp8",
+        ("float", "4"): f"mxfp4{suffix}" if small else f"nvfp4{suffix}",
+    }.get((str(weights.get("type")), str(weights.get("num_bits"))), "")
+
+
+def _mixed(layers: object) -> str:
+    """Return the scheme of a checkpoint that lists each layer's: one of experts, one of the rest.
+
+    Shared experts and the head are left out: where they are compressed more, that is small.
+    """
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for name, about in layers.items() if isinstance(layers, Mapping) else ():
+        if "shared" not in str(name) and "lm_head" not in str(name):
+            algorithm = str(about.get("quant_algo") if isinstance(about, Mapping) else about)
+            found[".experts" in str(name)].add(algorithm.removeprefix("W4A16_"))
+    experts, others = ("+".join(sorted(found[kind])) for kind in (True, False))
+    rest = {"FP8": "-fp8", "MXFP8": "-fp8", "": ""}.get(others)
+    return f"nvfp4-experts{rest}" if experts == "NVFP4" and rest is not None else ""
+
+
+def _kv_type(about: Mapping[str, Any]) -> str:
+    said = about.get("kv_cache_scheme") or about.get("kv_cache_quant_algo")
+    if isinstance(said, Mapping):
+        said = f"{said.get('type')}{said.get('num_bits')}"
+    return {"FP8": "fp8", "FLOAT8": "fp8", "NVFP4": "nvfp4"}.get(str(said).upper(), "")

@@ -212,7 +212,7 @@ def test_drafters_that_do_not_fit_or_exist() -> None:
     with pytest.raises(InputError, match="vocabulary 163840"):
         load_draft("kimi-k2.5-eagle3", load_model("deepseek-v3"))
     with pytest.raises(UnknownNameError, match="did you mean 'eagle3'"):
-        load_draft("eagle-3", load_model("llama-3.1-8b"))
+        load_draft("eagle33", load_model("llama-3.1-8b"))
     assert {"kimi-k2.5-eagle3", "kimi-k2.5-eagle3-mla", "mtp", "eagle3"} <= set(draft_names())
 
 

@@ -210,7 +210,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean 'h100-sxm'.*my-gpu.toml"):
         load_gpu("h100-smx")
     with pytest.raises(UnknownNameError, match="did you mean 'nvlink4'"):
-        load_link("nvlink-4")
+        load_link("nvlink-44")
 
 
 def test_a_table_of_ones_own() -> None:

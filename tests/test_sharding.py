@@ -224,6 +224,11 @@ def test_standalone_is_a_model_and_ngram_costs_nothing() -> None:
     assert ngram.step_bytes == ngram.weight_bytes_per_gpu == ngram.flops_per_token == 0
 
 
+def cache_heads(model: ModelArchitecture) -> set[int]:
+    """Parts that the caches fall into; latent and compressed ones are whole on every GPU."""
+    return {g.cache_heads for g in model.attention_groups if model.attention == "gqa"}
+
+
 # --- laws ---------------------------------------------------------------------------------------
 
 MODELS = [load_model(name) for name in model_names()]
@@ -239,7 +244,7 @@ def test_one_gpu_holds_the_checkpoint(model: ModelArchitecture, scheme: str) -> 
 
 @given(model=st.sampled_from(MODELS), tp=st.sampled_from([1, 2, 3, 4, 8, 16]))
 def test_flops_are_twice_the_parameters(model: ModelArchitecture, tp: int) -> None:
-    if model.heads % tp or model.kv_heads % tp:
+    if model.heads % tp or any(heads % tp for heads in cache_heads(model)):
         return
     part = shard(model, "bf16", tp=tp)
     copies = (tp - 1) * _whole_on_every_gpu(model)
@@ -249,7 +254,7 @@ def test_flops_are_twice_the_parameters(model: ModelArchitecture, tp: int) -> No
 
 @given(model=st.sampled_from(MODELS), tp=st.sampled_from([2, 3, 4, 8, 16]))
 def test_parts_add_up_to_the_whole_and_its_copies(model: ModelArchitecture, tp: int) -> None:
-    if model.heads % tp or model.kv_heads % tp:
+    if model.heads % tp or any(heads % tp for heads in cache_heads(model)):
         return
     whole, part = shard(model, "bf16"), shard(model, "bf16", tp=tp)
     copies = 2 * (tp - 1) * _whole_on_every_gpu(model)
@@ -261,7 +266,8 @@ def test_parts_add_up_to_the_whole_and_its_copies(model: ModelArchitecture, tp: 
 
 
 def _whole_on_every_gpu(model: ModelArchitecture) -> int:
-    down = (model.layers - model.linear_layers) * model.attention_params.replicated
+    groups = model.attention_groups
+    down = sum(group.layers * group.params.replicated + group.index_params for group in groups)
     return down + model.moe_layers * model.router_params + model.norm_params
 
 
@@ -270,7 +276,7 @@ def test_more_gpus_never_mean_more_on_each(model: ModelArchitecture, scheme: str
     parts = [
         shard(model, scheme, tp=tp)
         for tp in (1, 2, 4, 8, 16, 32)
-        if model.heads % tp == 0 and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+        if model.heads % tp == 0 and all(h % tp == 0 or tp % h == 0 for h in cache_heads(model))
     ]
     for name in ("dense_bytes", "weight_bytes_per_gpu", "kv_bytes_per_token", "flops_per_token"):
         values = [getattr(part, name) for part in parts]
@@ -287,5 +293,7 @@ def test_more_gpus_never_mean_more_on_each(model: ModelArchitecture, scheme: str
 def test_longer_contexts_read_more(model: ModelArchitecture, context: float, more: float) -> None:
     part = shard(model, "bf16")
     assert part.kv_read_bytes(context + more) >= part.kv_read_bytes(context)
-    plain = context * part.kv_bytes_per_token + 2 * part.state_bytes_per_request
+    # compressed layers read what is not compressed yet besides
+    window = 2 * sum(g.layers * g.numbers * g.window for g in model.attention_groups if g.ratio)
+    plain = window + context * part.kv_bytes_per_token + 2 * part.state_bytes_per_request
     assert part.kv_read_bytes(context) <= plain * (1 + 1e-9)

@@ -1,48 +1,27 @@
-"""Model shapes from a Hugging Face config.json."""
+"""Model shapes from a Hugging Face config.json.
+
+What the families call their numbers is data (library/families.toml [@hf-configs]); here is what is
+done with it. Every key that is looked at is remembered, so that one which is left over and may
+change what a step costs is named rather than passed over.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specsim.errors import FormatError, InputError
-from specsim.library import positive
-from specsim.quantisation import load_quantisation
-from specsim.textfile import check_tree, read_text
+from specsim.architecture.hf_layers import layer_kinds, linear_layer, moe_layers
+from specsim.errors import FormatError, InputError, UnknownNameError
+from specsim.library import positive, read_library
+from specsim.quantisation import scheme_of_config
+from specsim.textfile import check_tree, read_text, shown
 
-_REFUSED = {
-    # what we cannot price, by model_type
-    "has an FFN without a gate": "gpt2 gpt_neox gptj opt falcon phi starcoder2 bloom nemotron",
-    "is not a decoder-only transformer": "bert t5 mamba mamba2 rwkv whisper",
-    "mixes layers of kinds that specsim does not know": (
-        "jamba zamba2 bamba nemotron_h falcon_h1 granitemoehybrid kimi_linear lfm2 llama4"
-        " llama4_text"
-    ),
-}
-
-_NAMES = {
-    # our field: the keys that configs use for it, the first is named when none is there
-    "layers": ("num_hidden_layers", "n_layer"),
-    "hidden": ("hidden_size", "n_embd"),
-    "vocab": ("vocab_size",),
-    "heads": ("num_attention_heads", "n_head"),
-    "kv_heads": ("num_key_value_heads",),
-    "head_dim": ("head_dim",),
-    "ffn_inter": ("intermediate_size",),
-    "q_lora_rank": ("q_lora_rank",),
-    "kv_lora_rank": ("kv_lora_rank",),
-    "qk_nope_head_dim": ("qk_nope_head_dim",),
-    "qk_rope_head_dim": ("qk_rope_head_dim",),
-    "v_head_dim": ("v_head_dim",),
-    "experts": ("n_routed_experts", "num_experts", "num_local_experts"),
-    "experts_per_token": ("num_experts_per_tok", "experts_per_token", "moe_topk"),
-    "shared_experts": ("n_shared_experts", "num_shared_experts"),
-    "moe_inter": ("moe_intermediate_size", "intermediate_size"),
-    "mtp_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"),
-}
-_MAY_BE_ZERO = ("q_lora_rank", "experts", "shared_experts", "mtp_layers")
+_MAY_BE_ZERO = ("q_lora_rank", "experts", "experts_per_token", "shared_experts", "mtp_layers")
+_LANGUAGE = ("text_config", "llm_config", "language_config", "thinker_config")
+_QUANTISATION = ("quantization_config", "expert_dtype", "compression_config")
 
 
 def table_of_config(
@@ -50,9 +29,8 @@ def table_of_config(
 ) -> tuple[str, dict[str, Any]]:
     """Read the shape of a model from its config.json: name and table as the library has them.
 
-    Knows Llama, Mistral, Mixtral, Qwen2/3 and their MoE, Qwen3-Next, DeepSeek-V2/V3, Kimi-K2/K2.5
-    (nested ``text_config``), gpt-oss, GLM-4 MoE, MiniMax-M2 and Gemma; any other decoder whose
-    config uses the same keys and whose FFN is gated.
+    Knows the decoder families of library/families.toml, alone or as the ``text_config`` of a
+    multimodal model.
 
     Parameters
     ----------
@@ -65,24 +43,21 @@ def table_of_config(
     ------
     InputError
         If the file cannot be read or a number in it makes no sense.
-    FormatError
-        If it is not JSON, lacks a key, or describes something else than a gated decoder.
+    FormatError, UnknownNameError
+        If it is not JSON, lacks a key, is of another family, or has a key that may change the cost
+        and is not understood.
     """
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
-    config = _Config(str(file), read_config(path))
-    config.refuse_other_kinds()
-    table: dict[str, Any] = {key: config.number(key) for key in ("layers", "hidden", "vocab")}
-    table |= config.attention()
-    table |= config.experts()
-    table |= config.windows(table["layers"])
-    table["mtp_layers"] = config.number("mtp_layers", 0)
-    table["tied_embeddings"] = config.tied()
+    config = Config(str(file), read_config(file))
     stated = quantisation not in (None, "native")
-    table["native_quantisation"] = quantisation if stated else config.quantisation()
-    table |= {"evidence": "published", "source": file.name}
-    name = config.text("_name_or_path").rsplit("/", 1)[-1] or file.resolve().parent.name
-    return name, table
+    scheme, kv_dtype = (quantisation, "") if stated else config.quantisation()
+    table = config.shape()
+    config.refuse_what_is_left()
+    table |= {"native_quantisation": scheme, "evidence": "published", "source": file.name}
+    table |= {"kv_dtype": kv_dtype} if kv_dtype else {}
+    name = str(config.content.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
+    return name or file.resolve().parent.name, table
 
 
 def read_config(path: str | Path) -> Mapping[str, Any]:
@@ -94,12 +69,8 @@ def read_config(path: str | Path) -> Mapping[str, Any]:
         If it cannot be read, or is no JSON object.
     """
     file = Path(path, "config.json") if Path(path).is_dir() else Path(path)
-
-    def refuse(constant: str) -> float:
-        raise FormatError(file, f"holds {constant}", "write a finite number")
-
     try:
-        document = json.loads(read_text(file, "a config.json"), parse_constant=refuse)
+        document = json.loads(read_text(file, "a config.json"))
     except FormatError:
         raise
     except (ValueError, RecursionError) as error:
@@ -110,29 +81,73 @@ def read_config(path: str | Path) -> Mapping[str, Any]:
     return document
 
 
-class _Config:
-    """A config.json with its language part on top (``text_config``, if there is one)."""
+class Config:
+    """A config.json: its language part, the rules of its family, and the keys that were read."""
 
     def __init__(self, where: str, outer: Mapping[str, Any]) -> None:
-        nested = (outer.get(key) for key in ("text_config", "llm_config"))
-        inner: Mapping[str, Any] = next((n for n in nested if isinstance(n, Mapping)), {})
-        self.where = where
-        self.outer = outer
-        self.content: Mapping[str, Any] = {**outer, **inner}
-        self.kind = str(self.content.get("model_type", ""))
+        rules: Any = read_library("families")
+        inner = _language_part(outer)
+        own = outer if inner is None else inner
+        self.where, self.rules = where, rules
+        self.own = _flat(own, rules["nested"])
+        self.content: Mapping[str, Any] = {**outer, **self.own}
+        self.seen: set[str] = {*_LANGUAGE, *_QUANTISATION}
+        self.kind = str(own.get("model_type") or outer.get("model_type") or "")
+        self.family = self._family()
 
-    def refuse_other_kinds(self) -> None:
-        found = [why for why, kinds in _REFUSED.items() if self.kind in kinds.split()]
+    def _family(self) -> dict[str, Any]:
+        """Return the row of this model_type, with what it takes from another one."""
+        kind = self.kind.removesuffix("_text").removesuffix("_vl_text")
+        for reason, kinds in self.rules["refused"].items():
+            if kind in kinds.split():
+                self.refuse("model_type", f"{reason}", "take a similar library model")
         if self.content.get("is_encoder_decoder") is True:
-            found.append("is an encoder and a decoder")
-        if found:
-            raise FormatError(
-                self.where, f"model_type {self.kind!r} {found[0]}", "take a similar library model"
-            )
+            self.refuse("model_type", "is an encoder and a decoder", "take a library model")
+        if not kind:
+            self._missing("model_type")
+        families = self.rules["family"]
+        found = [row for row in families.values() if kind in row["types"].split()]
+        if not found:
+            known = [name for row in families.values() for name in row["types"].split()]
+            remedy = "if its layers are those of a known family, write that one's model_type"
+            raise UnknownNameError(f"{self.where}: model_type", self.kind, known, remedy)
+        row: dict[str, Any] = found[-1]  # the more special one stands behind
+        while (base := row.get("like")) is not None:
+            row = {**families[base], **{k: v for k, v in row.items() if k != "like"}}
+        return row
+
+    def refuse(self, key: str, reason: str, remedy: str) -> None:
+        """Refuse the value under a key."""
+        value = shown(self.content.get(key))
+        raise FormatError(f"{self.where}: {key} {value}", reason, remedy)
+
+    def _missing(self, *keys: str) -> None:
+        others = f" (nor {', '.join(keys[1:])})" if keys[1:] else ""
+        remedy = f"add {keys[0]!r} to the config, or use a library model"
+        raise FormatError(self.where, f"has no key {keys[0]!r}{others}", remedy)
+
+    def get(self, key: str) -> Any:
+        """Return what stands under a key, None where nothing does; the key counts as read."""
+        self.seen.add(key)
+        return self.content.get(key)
+
+    def listed(self, key: str) -> list[Any]:
+        """Return the list under a key, empty where there is none."""
+        value = self.get(key)
+        return value if isinstance(value, list) else []
+
+    def keys(self, field: str) -> tuple[str, ...]:
+        """Return the keys that may hold a field, all of which count as read."""
+        own = self.family.get("keys", {}).get(field)
+        keys = own.split("|") if own else self.rules["fields"][field]
+        self.seen.update(keys)
+        return tuple(keys)
 
     def whole(self, key: str, or_zero: bool = False) -> int:
-        """Return the positive whole number under `key` itself."""
-        value = self.content[key]
+        """Return the positive whole number under `key` itself; of a list of equal ones, one."""
+        value = self.get(key)
+        if isinstance(value, list) and len(value) > 1 and value.count(value[0]) == len(value):
+            value = value[0]
         if or_zero and value == 0 and not isinstance(value, bool):
             return 0
         number = positive(f"{self.where}: {key}", value)
@@ -140,176 +155,231 @@ class _Config:
             raise InputError(f"{self.where}: {key} = {value}", "is not whole", "correct it")
         return int(number)
 
-    def count(self, key: str, default: int) -> int:
+    def count(self, key: str, default: int = 0) -> int:
         """Return the whole number under `key` itself; `default` where it is absent or null."""
-        return default if self.content.get(key) is None else self.whole(key, or_zero=True)
+        return default if self.get(key) is None else self.whole(key, or_zero=True)
 
     def number(self, field: str, default: int | None = None) -> int:
         """Return a field; `default` where the config is silent or says null."""
-        keys = _NAMES[field]
+        keys = self.keys(field)
         for key in keys:
             if self.content.get(key) is not None:
-                return self.whole(key, or_zero=field in _MAY_BE_ZERO)
-        if default is not None:
-            return default
-        raise FormatError(
-            self.where,
-            f"has no key {keys[0]!r}" + (f" (nor {', '.join(keys[1:])})" if keys[1:] else ""),
-            f"add {keys[0]!r} to the config, or use a library model",
-        )
+                return self.whole(key, or_zero=field in _MAY_BE_ZERO or default == 0)
+        if default is None:
+            self._missing(*keys)
+        return default or 0
 
-    def text(self, key: str) -> str:
-        return str(self.content.get(key) or "")
+    def says(self, field: str) -> bool:
+        """Whether a key of the field is there, be it null."""
+        return any(key in self.content for key in self.keys(field))
 
-    def attention(self) -> dict[str, Any]:
-        heads = self.number("heads")
-        if self.content.get("kv_lora_rank") is not None:
+    def shape(self) -> dict[str, Any]:
+        """Return the table that the library would have for this model, but for its weights."""
+        self._check("needs")
+        kinds = layer_kinds(self)
+        table: dict[str, Any] = {key: self.number(key) for key in ("hidden", "vocab")}
+        table |= {"layers": len(kinds), **self.family.get("fixed", {})}
+        table |= self.attention(kinds) | self.experts(kinds)
+        if "linear" in kinds or "both" in kinds:
+            table |= linear_layer(self)
+        table["mtp_layers"] = self.number("mtp_layers", 0)
+        said = self.get("tie_word_embeddings")
+        table["tied_embeddings"] = bool(self.family.get("tied") if said is None else said)
+        if self.family.get("gateless"):
+            table["ffn_matrices"] = 2
+        twice = kinds.count("both")  # attention and a linear layer beside each other
+        counts = {
+            "layers": len(kinds) + twice,
+            "linear_layers": kinds.count("linear") + twice,
+            "ffn_only_layers": kinds.count("dense") + kinds.count("experts"),
+        }
+        if {"dense", "experts"} & {*kinds}:
+            counts["mixer_only_layers"] = len(kinds) - counts["ffn_only_layers"]
+        elif twice:
+            counts["mixer_only_layers"] = twice
+        return table | counts
+
+    def _check(self, needs: str) -> None:
+        """Refuse a config without a key that its family cannot do without."""
+        for key in self.family.get(needs, ()):
+            if not any(name in self.content for name in key.split("|")):
+                self._missing(*key.split("|"))
+
+    def attention(self, kinds: list[str]) -> dict[str, Any]:
+        """Return attention of all kinds of layers."""
+        found: dict[str, Any] = {"heads": self.number("heads")}
+        if self.get("kv_lora_rank") is not None:
             ranks = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-            found = {key: self.number(key) for key in ranks}
-            return {"heads": heads, "q_lora_rank": self.number("q_lora_rank", 0), **found}
-        hidden = self.number("hidden")
-        if self.content.get("head_dim") is None and hidden % heads:
-            raise FormatError(
-                self.where,
-                f"has no key 'head_dim', and {heads} heads do not divide hidden_size {hidden}",
-                "add 'head_dim' to the config",
-            )
-        return {
-            "heads": heads,
-            "kv_heads": self.number("kv_heads", heads),
-            "head_dim": self.number("head_dim", hidden // heads),
-            "query_gate": self.content.get("attn_output_gate") is True,
-        }
+            found |= {key: self.number(key) for key in ranks}
+            found["q_lora_rank"] = self.number("q_lora_rank", 0)
+            found["query_gate"] = self.get("mla_use_output_gate") is True
+            self.seen.update((*self.keys("kv_heads"), *self.keys("head_dim")))
+        else:
+            found |= self._grouped_query()
+        if "sliding" in kinds:
+            found |= self._sliding(kinds)
+        return found | self._sparse(kinds)
 
-    def experts(self) -> dict[str, Any]:
-        experts = self.number("experts", 0)
-        if not experts:
-            return {"ffn_inter": self.number("ffn_inter")}
-        layers, moe_inter = self.number("layers"), self.number("moe_inter")
-        dense = layers - sum(self._is_moe(layer) for layer in range(layers))
-        shared = self.number("shared_experts", 0)
-        shared_inter = self.count("shared_expert_intermediate_size", 0)
-        if shared_inter:
-            shared, rest = divmod(shared_inter, moe_inter)
-            if rest:
-                raise InputError(
-                    f"{self.where}: shared_expert_intermediate_size = {shared_inter}",
-                    f"is no multiple of moe_intermediate_size {moe_inter}",
-                    "correct the config",
-                )
-        return {
-            "experts": experts,
-            "experts_per_token": self.number("experts_per_token"),
-            "shared_experts": shared,
-            "moe_inter": moe_inter,
-            "dense_layers": dense,
-            "ffn_inter": self.number("ffn_inter") if dense else 0,
-        }
-
-    def _is_moe(self, layer: int) -> bool:
-        """Return whether a layer has experts: each family has its own way of saying so."""
-        content = self.content
-        dense = content.get("mlp_only_layers")
-        if isinstance(dense, list) and layer in dense:
-            return False
-        listed = content.get("moe_layer_freq")
-        if isinstance(listed, list):
-            return bool(listed[layer]) if layer < len(listed) else False
-        first = self.count("first_k_dense_replace", 0)
-        every = self.count("moe_layer_freq", 1) or 1
-        step = self.count("decoder_sparse_step", 1) or 1  # Qwen MoE counts layers from one
-        return layer >= first and layer % every == 0 and (layer + 1) % step == 0
-
-    def windows(self, layers: int) -> dict[str, int]:
-        """Return windowed and linear layers."""
-        content = self.content
-        types = content.get("layer_types")
-        types = types if isinstance(types, list) else self._types_by_period(layers)
-        linear = types.count("linear_attention")
-        found = {}
-        if linear:
-            found = {"linear_layers": linear, **self._linear_attention()}
-        window = content.get("sliding_window")
-        used = content.get("use_sliding_window", True) is not False
-        sliding = types.count("sliding_attention") if used and window else 0
-        if sliding:
-            found |= {"sliding_window": self.count("sliding_window", 0), "sliding_layers": sliding}
+    def _grouped_query(self) -> dict[str, Any]:
+        heads, hidden = self.number("heads"), self.number("hidden")
+        found = {"kv_heads": self._kv_heads(heads), "v_head_dim": self.number("v_head_dim", 0)}
+        keys = self.keys("head_dim")
+        if all(self.content.get(key) is None for key in keys) and (
+            self.family.get("stated_head_dim") or hidden % heads
+        ):
+            self._missing(*keys)
+        found["head_dim"] = self.number("head_dim", hidden // heads)
+        if self.get("attn_output_gate") is True:
+            found["query_gate"] = True
+        if self.get("attention_k_eq_v") is True:
+            found["shared_kv"] = True
+        if self.says("o_lora_rank"):
+            ranks = ("o_lora_rank", "o_groups", "q_lora_rank")
+            found |= {key: self.number(key) for key in ranks}
+            self.seen.update(("qk_rope_head_dim", "qk_nope_head_dim"))
         return found
 
-    def _types_by_period(self, layers: int) -> list[str]:
-        """Return the kind of each layer where the config does not list it."""
-        if every := self.count("full_attention_interval", 0):
-            return ["linear_attention" if (i + 1) % every else "full" for i in range(layers)]
-        if not self.content.get("sliding_window"):
-            return []
-        alternate = 2 if self.kind in ("gpt_oss", "gemma2") else 0
-        if every := self.count("sliding_window_pattern", alternate):
-            return ["sliding_attention" if (i + 1) % every else "full" for i in range(layers)]
-        start = self.count("max_window_layers", 0) if self.kind.startswith("qwen") else 0
-        start = min(start, layers)
-        return ["full"] * start + ["sliding_attention"] * (layers - start)
+    def _kv_heads(self, heads: int) -> int:
+        """Return the KV heads: null means as many as heads, a missing key is not guessed at."""
+        if self.get("multi_query") is True and self.get("new_decoder_architecture") is not True:
+            self.keys("kv_heads")
+            return 1
+        if self.get("multi_query_attention") is False:
+            self.keys("kv_heads")
+            return heads
+        own = self.family.get("keys", {}).get("kv_heads")  # null: those of the other layers
+        if own and self.get(own) is None:
+            return self.number("sliding_kv_heads")
+        if not self.says("kv_heads") and not self.family.get("mha"):
+            self._missing(*self.keys("kv_heads"))
+        return self.number("kv_heads", heads)
 
-    def _linear_attention(self) -> dict[str, int]:
-        """Return size and state of a gated-DeltaNet layer (Qwen3-Next)."""
-        keys = [
-            f"linear_{what}"
-            for what in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
-        ]
-        for key in keys:
-            if key not in self.content:
-                raise FormatError(self.where, f"has no key {key!r}", "add it to the config")
-        k_heads, v_heads, k_dim, v_dim = map(self.whole, keys)
-        hidden, value = self.number("hidden"), v_heads * v_dim
-        into = hidden * (2 * k_heads * k_dim + 2 * value + 2 * v_heads)
-        state = 4 * v_heads * k_dim * v_dim  # fp32
-        return {"linear_params": into + value * hidden, "linear_state_bytes": state}
+    def _sliding(self, kinds: list[str]) -> dict[str, Any]:
+        chunk = self.count("attention_chunk_size")
+        window = self.number("sliding_window", 0) or chunk
+        found = {"sliding_layers": kinds.count("sliding"), "sliding_window": window}
+        if not window:
+            self._missing(*self.keys("sliding_window"), "attention_chunk_size")
+        for field in ("heads", "kv_heads", "head_dim", "v_head_dim"):
+            found[f"sliding_{field}"] = self.number(f"sliding_{field}", 0)
+        return found
 
-    def tied(self) -> bool:
-        said = self.content.get("tie_word_embeddings")
-        return self.kind.startswith("gemma") if said is None else bool(said)
+    def _sparse(self, kinds: list[str]) -> dict[str, Any]:
+        """Return what an indexer picks, and entries that hold several tokens."""
+        topk = self.number("index_topk", 0)
+        block = self.count("index_block_size", 1) or 1
+        if not topk or self.get("use_sparse_attention") is False:
+            if "sparse" in kinds:
+                self._missing(*self.keys("index_topk"))
+            self.seen.update((*self.keys("index_heads"), *self.keys("index_head_dim")))
+            return {}
+        found: dict[str, Any] = {key: self.number(key) for key in ("index_heads", "index_head_dim")}
+        found["index_topk"] = topk * block
+        if ratios := self.listed("compress_ratios"):
+            if len(ratios) < len(kinds):
+                self.refuse("compress_ratios", f"is not of {len(kinds)} layers", "correct it")
+            used = ratios[: len(kinds)]
+            found["compressed"] = [[used.count(n), n] for n in sorted({*used})]
+            found["sliding_window"] = self.number("sliding_window")
+        if "sparse" in kinds:
+            found["sparse_layers"] = kinds.count("sparse")
+        types, every = self.listed("indexer_types"), self.count("index_topk_freq", 1)
+        if every > 1 and not types:
+            self._missing("indexer_types")
+        self.seen.add("index_skip_topk_offset")
+        return found | {"index_shared_layers": types[: len(kinds)].count("shared")}
 
-    def quantisation(self) -> str:
-        """Return the scheme that `quantization_config` describes, bf16 without one."""
-        about = self.content.get("quantization_config") or self.outer.get("quantization_config")
+    def experts(self, kinds: list[str]) -> dict[str, Any]:
+        """Return dense FFNs and experts."""
+        halves = {"dense", "experts"} & {*kinds}
+        moe = self.family.get("moe") and (not halves or "experts" in kinds)
+        if not moe:
+            dense = kinds.count("dense") if halves else len(kinds)
+            return {"ffn_inter": self._dense_width(), "dense_layers": dense}
+        if not self.says("experts"):
+            self._missing(*self.keys("experts"))
+        if self.get("enable_moe_block") is False or not self.number("experts", 0):
+            for field in ("experts_per_token", "moe_inter", "shared_inter"):
+                self.keys(field)
+            return {"ffn_inter": self._dense_width(), "dense_layers": len(kinds)}
+        self._check("experts_need")
+        found = {key: self.number(key) for key in ("experts", "experts_per_token", "moe_inter")}
+        found["shared_experts"] = self.number("shared_experts", 0)
+        found["shared_inter"] = self.number("shared_inter", 0)
+        found["expert_hidden"] = self.number("expert_hidden", 0)
+        found["shared_inter"] *= max(1, found["shared_experts"])
+        dense = kinds.count("dense") if halves else len(kinds) - moe_layers(self, len(kinds))
+        self.seen.update(self.keys("ffn_inter"))
+        fixed = self.family.get("fixed", {})
+        return found | {
+            "shared_experts": found["shared_experts"] or fixed.get("shared_experts", 0),
+            "dense_layers": dense,
+            "ffn_inter": self._dense_width() if dense else 0,
+        }
+
+    def _dense_width(self) -> int:
+        keys = self.keys("ffn_inter")
+        times = self.family.get("ffn_times_hidden")
+        if times and all(self.content.get(key) is None for key in keys):
+            return int(times) * self.number("hidden")
+        width = self.number("ffn_inter")
+        if self.get("block_auto_adjust_ff_dim") is True:  # LFM2: two thirds, up to a multiple
+            multiple = self.count("block_multiple_of", 1)
+            share = float(self.get("block_ffn_dim_multiplier") or 1.0)
+            width = -(-int(share * int(2 * width / 3)) // multiple) * multiple
+        return width
+
+    def quantisation(self) -> tuple[str, str]:
+        """Return the scheme of the weights and the type of the KV cache that the config states."""
+        about = self.content.get("quantization_config") or self.content.get("compression_config")
         if not isinstance(about, Mapping):
-            return "bf16"
-        found = _scheme(about)
-        if not found:
+            about = _beside(self.where)
+        if about is None:
+            return "bf16", ""
+        experts = about.get("expert_dtype", self.content.get("expert_dtype"))
+        scheme, kv_dtype = scheme_of_config({**about, "expert_dtype": experts})
+        if not scheme:
             raise FormatError(
                 f"{self.where}: quantization_config",
-                f"is of an unknown kind ({about.get('quant_method')!r})",
+                f"is of an unknown kind ({shown(about.get('quant_method'))})",
                 'name the nearest scheme: [model] quantisation = "..."',
             )
-        return load_quantisation(found).id
+        return scheme, kv_dtype
+
+    def refuse_what_is_left(self) -> None:
+        """Refuse a key that may change the cost and that nothing above has looked at."""
+        harmless = re.compile("|".join(self.rules["harmless"]["names"]))
+        costly = re.compile(self.rules["harmless"]["costly"])
+        for key, value in self.own.items():
+            if key in self.seen or not value or harmless.fullmatch(key):
+                continue
+            counts = isinstance(value, int | list | Mapping) and not isinstance(value, bool)
+            if counts or costly.fullmatch(key):
+                remedy = "delete it if it changes no cost, else describe the model in a TOML table"
+                self.refuse(key, f"is a key that specsim does not know in {self.kind!r}", remedy)
 
 
-def _scheme(about: Mapping[str, Any]) -> str:
-    """Return our name for a `quantization_config`, empty if there is none."""
-    method = str(about.get("quant_method", "")).lower()
-    bits = about.get("bits", about.get("w_bit"))
-    if method == "fp8":
-        return "fp8-block" if about.get("weight_block_size") else "fp8"
-    if method in ("awq", "gptq"):
-        return {"4": method, "8": "int8"}.get(str(bits), "")
-    if method == "mxfp4":
-        return "mxfp4-experts"
-    skipped = str(about.get("ignore") or about.get("exclude_modules") or "")
-    suffix = "-experts" if "self_attn" in skipped else ""
-    if method.startswith("modelopt"):
-        algorithm = str(about.get("quant_algo", "")).upper()
-        return {"FP8": "fp8", "NVFP4": f"nvfp4{suffix}"}.get(algorithm, "")
-    if method == "compressed-tensors":
-        groups = about.get("config_groups")
-        group: object = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-        weights = group.get("weights") if isinstance(group, Mapping) else None
-        if not isinstance(weights, Mapping):
-            return ""
-        kind = (str(weights.get("type")), str(weights.get("num_bits")))
-        block = weights.get("strategy") == "block"
-        return {
-            ("int", "4"): f"int4{suffix}",
-            ("int", "8"): "int8",
-            ("float", "8"): "fp8-block" if block else "fp8",
-            ("float", "4"): f"nvfp4{suffix}",
-        }.get(kind, "")
-    return ""
+def _language_part(outer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the config of the language model inside a multimodal one."""
+    for key in _LANGUAGE:
+        inner = outer.get(key)
+        if isinstance(inner, Mapping) and inner:
+            return _language_part(inner) or inner
+    return None
+
+
+def _beside(config: str) -> Mapping[str, Any] | None:
+    """Return ModelOpt's file of the same folder, which older checkpoints have instead."""
+    file = Path(config).with_name("hf_quant_config.json")
+    return read_config(file) if file.is_file() else None
+
+
+def _flat(config: Mapping[str, Any], nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with the tables that it nests laid flat; unknown keys keep their path."""
+    flat = {key: value for key, value in config.items() if key not in nested}
+    for table, names in nested.items():
+        inside = config.get(table)
+        if isinstance(inside, Mapping):
+            flat |= {table: None}  # it is there, should anything ask
+            flat |= {names.get(key, f"{table}.{key}"): value for key, value in inside.items()}
+    return flat

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from specsim.architecture.model import COUNTS, MLA, ModelArchitecture
-from specsim.errors import InputError
+from specsim.errors import InputError, UnknownNameError
 from specsim.library import Kind, Table, checked, look_up, read_library, read_table
 from specsim.uncertainty import ORDER
 
@@ -14,9 +16,10 @@ _REQUIRED = ("layers", "hidden", "vocab", "heads")
 _KEYS: Mapping[str, Kind] = {
     **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *MLA, *COUNTS), int),
     **dict.fromkeys(("tied_embeddings", "query_gate", "shared_kv"), bool),
-    **dict.fromkeys(("attention", "native_quantisation", "source"), str),
+    **dict.fromkeys(("attention", "native_quantisation", "kv_dtype", "source"), str),
     "evidence": ORDER,
     **dict.fromkeys(("compressed", "aliases"), list),
+    "quantised": dict,
 }
 
 
@@ -31,8 +34,9 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     Parameters
     ----------
     name
-        A library id or Hugging Face name in any case, the path of a TOML file with the keys of a
-        library entry, or that of a config.json or its folder.
+        A library id or Hugging Face name as people write them, also of a quantised repository, the
+        path of a TOML file with the keys of a library entry, or that of a config.json or its
+        folder.
     quantisation
         Scheme of the weights, where a config's `quantization_config` is not to be read.
 
@@ -54,8 +58,32 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
         id, config = table_of_config(name, quantisation)
         return model_from_table(config, id)
     remedy = "give the path of its config.json, or of a TOML table"
-    id, table = look_up("models", name, remedy)
-    return model_from_table(table, id)
+    try:
+        id, table = look_up("models", name, remedy)
+        return model_from_table(table, id)
+    except UnknownNameError:
+        plain, scheme = _without_quantisation(name)
+        if not scheme:
+            raise
+        id, table = look_up("models", plain, remedy)
+    said = table.get("quantised")  # of repositories whose scheme their name does not say
+    own = said.get(name.rsplit("/", 1)[-1]) if isinstance(said, Mapping) else None
+    stated: dict[str, object] = {"native_quantisation": own or scheme}
+    if name.lower().startswith("nvidia/"):  # ModelOpt's checkpoints state an fp8 cache
+        stated["kv_dtype"] = "fp8"
+    return model_from_table({**table, **stated}, id)
+
+
+def _without_quantisation(name: str) -> tuple[str, str]:
+    """Return a repository's name without the end that says how it is quantised, and the scheme.
+
+    >>> _without_quantisation("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
+    ('RedHatAI/Llama-3.3-70B-Instruct', 'fp8')
+    """
+    suffixes: Any = read_library("families")["suffixes"]
+    ends = "|".join(re.escape(end) for end in sorted(suffixes, key=len, reverse=True))
+    found = re.fullmatch(rf"(.*?)[-_. ]({ends})", name.strip(), re.IGNORECASE)
+    return (found[1], str(suffixes[found[2].lower()])) if found else (name, "")
 
 
 def model_from_table(table: Table, id: str) -> ModelArchitecture:
@@ -65,7 +93,8 @@ def model_from_table(table: Table, id: str) -> ModelArchitecture:
     """
     where = f"model {id}"
     values = read_table(where, _inherit(table), _KEYS, _REQUIRED)
-    values.pop("aliases", None)
+    for key in ("aliases", "quantised"):
+        values.pop(key, None)
     attention = "mla" if "kv_lora_rank" in values else "gqa"
     if values.setdefault("attention", attention) != attention:
         raise InputError(where, "attention contradicts the MLA ranks", "drop `attention`")

@@ -9,7 +9,7 @@ from typing import Literal
 from specsim.architecture.attention import AttentionGroup, AttentionParams, Indexer
 from specsim.errors import InputError
 from specsim.library import positive
-from specsim.quantisation import load_quantisation
+from specsim.quantisation import kv_dtype_bytes, load_quantisation
 from specsim.uncertainty import Evidence
 
 Attention = Literal["gqa", "mla"]
@@ -54,6 +54,7 @@ class ModelArchitecture:
     expert_hidden: int = 0  # what routed experts read, a projection before and after; 0: hidden
     tied_embeddings: bool = False  # whether the LM head is the embedding matrix
     native_quantisation: str = "bf16"  # scheme in which it is published
+    kv_dtype: str = ""  # of the KV cache, where the checkpoint states one
     mtp_layers: int = 0  # multi-token prediction, not counted in any total here
     sliding_window: int = 0  # tokens
     sliding_layers: int = 0  # layers that have that window
@@ -81,6 +82,7 @@ class ModelArchitecture:
 
     def __post_init__(self) -> None:
         load_quantisation(self.native_quantisation)
+        kv_dtype_bytes(self.kv_dtype or "auto")
         for key in _needed(self):
             positive(f"model {self.id}: {key}", getattr(self, key))
         for key in COUNTS:
@@ -130,20 +132,23 @@ class ModelArchitecture:
         """
         width = self.qkv_inputs * self.hidden
         if self.attention == "gqa":
-            return self._grouped_query(self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
+            sizes = (self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
+            return self._grouped_query(*sizes, self.shared_kv)
         query_inner = self.heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         up_kv = self.kv_lora_rank * self.heads * (self.qk_nope_head_dim + self.v_head_dim)
         out = self.heads * self.v_head_dim * self.hidden * (2 if self.query_gate else 1)
         down = width * (self.q_lora_rank + self.kv_lora_rank + self.qk_rope_head_dim)
         return AttentionParams(query_inner * (self.q_lora_rank or width) + up_kv + out, 0, down)
 
-    def _grouped_query(self, heads: int, kv_heads: int, dim: int, v_dim: int) -> AttentionParams:
+    def _grouped_query(
+        self, heads: int, kv_heads: int, dim: int, v_dim: int, shared_kv: bool
+    ) -> AttentionParams:
         width = self.qkv_inputs * self.hidden
         query = heads * dim * (self.q_lora_rank or width) * (2 if self.query_gate else 1)
         value = v_dim or dim
         rank = self.o_lora_rank
         out = heads * value * (rank or self.hidden) + self.o_groups * rank * self.hidden
-        kv = kv_heads * (dim if self.shared_kv else dim + value) * width
+        kv = kv_heads * (dim if shared_kv else dim + value) * width
         return AttentionParams(query + out, kv, width * self.q_lora_rank)
 
     @property
@@ -160,27 +165,33 @@ class ModelArchitecture:
             groups = [replace(picks, layers=sparse), whole]
         else:
             groups = [full]
-        return tuple(group for group in (*groups, self._sliding_group()) if group.layers)
+        if self.sliding_layers:
+            groups.append(self._sliding_group())
+        return tuple(group for group in groups if group.layers)
 
     def _full_group(self, layers: int) -> AttentionGroup:
-        params = self.attention_params
         if self.attention == "gqa":
-            return self._group(layers, self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
+            sizes = (self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
+            return self._group(layers, *sizes, self.shared_kv)
         # on the latent (absorbed projections): scores over latent and rotary key, sum over latent
         numbers = self.kv_lora_rank + self.qk_rope_head_dim
         flops = 2 * self.heads * (numbers + self.kv_lora_rank)
         return AttentionGroup(
-            layers=layers, params=params, cache_heads=1, numbers=numbers, pair_flops=flops
+            layers=layers,
+            params=self.attention_params,
+            cache_heads=1,
+            numbers=numbers,
+            pair_flops=flops,
         )
 
     def _group(
-        self, layers: int, heads: int, kv_heads: int, dim: int, v_dim: int
+        self, layers: int, heads: int, kv_heads: int, dim: int, v_dim: int, shared_kv: bool
     ) -> AttentionGroup:
         """Return grouped-query layers: scores and weighted sum take two FLOPs a number each."""
         both = dim + (v_dim or dim)
         return AttentionGroup(
             layers=layers,
-            params=self._grouped_query(heads, kv_heads, dim, v_dim),
+            params=self._grouped_query(heads, kv_heads, dim, v_dim, shared_kv),
             cache_heads=kv_heads,
             numbers=kv_heads * both,
             pair_flops=2 * heads * both,
@@ -188,15 +199,15 @@ class ModelArchitecture:
 
     def _sliding_group(self) -> AttentionGroup:
         """Return the windowed layers; K and V are two projections there, whatever full ones do."""
-        if not self.sliding_layers or self.attention == "mla":
-            group = self._full_group(self.sliding_layers)
-        else:
-            group = replace(self, shared_kv=False)._group(
+        group = self._full_group(self.sliding_layers)
+        if self.attention == "gqa":
+            group = self._group(
                 self.sliding_layers,
                 self.sliding_heads or self.heads,
                 self.sliding_kv_heads or self.kv_heads,
                 self.sliding_head_dim or self.head_dim,
                 self.sliding_v_head_dim or self.v_head_dim,
+                False,
             )
         return replace(group, window=self.sliding_window)
 
@@ -206,7 +217,9 @@ class ModelArchitecture:
         The compressor has two matrices hidden x head_dim; overlapping entries, which are those
         that an indexer picks from, take two of each (and the indexer has a compressor as well).
         """
-        picks = self.index_topk > 0 and tokens == min(n for _, n in self.compressed if n)
+        picks = self.index_topk > 0 and tokens == min(
+            (n for _, n in self.compressed if n), default=-1
+        )
         group = self._full_group(layers)
         compressor = 2 * self.hidden * (2 if picks else 1) if tokens else 0
         params = group.params

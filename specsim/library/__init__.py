@@ -8,7 +8,9 @@ table is either bare, or says what it rests on::
 
 from __future__ import annotations
 
+import difflib
 import functools
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from specsim.textfile import read_toml, shown
 from specsim.uncertainty import ORDER, Evidence
 
 Table = Mapping[str, object]
-LibraryName = Literal["gpus", "links", "models", "drafts"]
+LibraryName = Literal["gpus", "links", "models", "drafts", "families"]
 Kind = type | tuple[str, ...]
 """What a key may hold: a value of a type, or one of so many texts."""
 
@@ -74,8 +76,8 @@ def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
     library
         Where to look.
     name
-        An id in any case, a Hugging Face name among an entry's `aliases` (whoever uploaded it), or
-        the path of a TOML file with the keys of one entry.
+        An id, a name or an alias of an entry as people write them: in any case, order and
+        punctuation, whoever uploaded it; or the path of a TOML file with the keys of one entry.
     remedy
         The way to bring one's own.
 
@@ -92,16 +94,40 @@ def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
         return path.stem, read_toml(path, f"a {kind}'s TOML table")
     tables = read_library(library)
     wanted = name.strip().lower().rsplit("/", 1)[-1]
-    for id, table in tables.items():
-        if wanted == id or wanted in _aliases(table):
-            return id, table
-    listed = ", ".join(sorted(tables))
+    id = wanted if wanted in tables else _spellings(library).get(_spelling(wanted))
+    if id is not None:
+        return id, tables[id]
+    near = difflib.get_close_matches(wanted, tables, n=8, cutoff=0.0)
+    listed = ", ".join(sorted(tables if len(tables) < 40 else near))
     raise UnknownNameError(kind, wanted, tables, f"use one of: {listed}; or {remedy}")
 
 
-def _aliases(table: Table) -> list[str]:
-    names = table.get("aliases")
-    return [str(n).lower().rsplit("/", 1)[-1] for n in names] if isinstance(names, list) else []
+_NOISE = {
+    *("nvidia", "amd", "geforce", "instinct", "tesla", "quadro", "radeon", "intel", "arc", "apple"),
+    *("huawei", "gpu", "graphics", "instruct", "it", "chat", "base", "hf"),
+}
+
+
+def _spelling(name: str) -> str:
+    """Return the words of a name in one order, then its numbers: the same however it is written.
+
+    >>> _spelling("NVIDIA RTX6000 Pro") == _spelling("rtx-pro-6000")
+    True
+    """
+    parts = re.findall(r"[a-z]+|[0-9]+", name.lower().rsplit("/", 1)[-1])
+    kept = [part for part in parts if part not in _NOISE]
+    return " ".join(sorted(kept, key=lambda part: (part.isdigit(), "" if part.isdigit() else part)))
+
+
+@functools.cache
+def _spellings(library: LibraryName) -> dict[str, str]:
+    """Return the id for every spelling of an id, name or alias."""
+    found: dict[str, str] = {}
+    for id, table in read_library(library).items():
+        aliases = table.get("aliases")
+        names = [id, str(table.get("name") or id), *(aliases if isinstance(aliases, list) else [])]
+        found |= {_spelling(str(name)): id for name in names}
+    return found
 
 
 def read_table(
