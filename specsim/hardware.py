@@ -41,7 +41,9 @@ OWN_ID, OWN_SOURCE = "custom", "setup file"
 USUAL_LINK = "pcie4-x16"
 """Link of GPUs whose table names none, assumed."""
 
-LinkKind = Literal["pcie", "nvlink", "infinity-fabric", "roce", "infiniband", "ethernet", "none"]
+LinkKind = Literal[
+    "pcie", "nvlink", "infinity-fabric", "hccs", "roce", "infiniband", "ethernet", "none"
+]
 AllReducePath = Literal["nccl", "custom"]
 
 _QUANTITIES = {
@@ -60,13 +62,14 @@ _REQUIRED = ("mem_bytes", "mem_bandwidth", "flops_bf16")
 _GPU: Mapping[str, Kind] = {
     **dict.fromkeys(("id", "name", "link"), str),
     "is_cpu": bool,
+    "aliases": list,
     **dict.fromkeys(_QUANTITIES, float),
 }
 _LINK: Mapping[str, Kind] = {
     **dict.fromkeys(("id", "name"), str),
     "kind": get_args(LinkKind),
     "bytes_per_s": float,
-    "allreduce": list,
+    **dict.fromkeys(("allreduce", "aliases"), list),
     "allreduce_origin": dict,
 }
 _ORIGIN: Mapping[str, Kind] = {"evidence": ORDER, "source": str}
@@ -240,6 +243,7 @@ def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> 
     where = f"gpu {id}"
     bare, sources = split_sources(where, table, _QUANTITIES, source)
     values = {"id": id, **read_table(where, bare, _GPU, _REQUIRED)}
+    values.pop("aliases", None)
     return Gpu(**{"name": values["id"], **values}, sources=sources)
 
 
@@ -261,6 +265,7 @@ def link_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) ->
     where = f"link {id}"
     bare, origins = split_sources(where, table, ("bytes_per_s",), source)
     values = {"id": id, **read_table(where, bare, _LINK, ("kind", "bytes_per_s"))}
+    values.pop("aliases", None)
     pieces = tuple(_piece(where, row) for row in values.pop("allreduce", ()))
     about = values.pop("allreduce_origin", {})
     about = read_table(f"{where}: allreduce_origin", about, _ORIGIN, ())

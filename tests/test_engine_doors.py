@@ -139,6 +139,7 @@ def test_a_config_stands_for_a_model(folder: Path) -> None:
         "hidden_size": 256,
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
+        "num_key_value_heads": 4,
         "vocab_size": 1000,
         "intermediate_size": 512,
     }

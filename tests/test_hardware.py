@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from servers import setup_of
 
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.hardware import (
@@ -19,20 +20,26 @@ from specsim.hardware import (
     load_gpu,
     load_link,
 )
-from specsim.library import read_library
+from specsim.library import LibraryName, named, read_library
+from specsim.server.system import assemble
 
 REQUIRED = {"mem_bytes": 96e9, "mem_bandwidth": 1.792e12, "flops_bf16": 468e12}
 
 IDS = (
     "rtx-pro-6000 h100-sxm h200-sxm b200-sxm a100-sxm l40s rtx-4090 rtx-5090 rtx-3090 h20-sxm"
-    " b300-sxm v100-sxm mi300x cpu-generic h100-pcie a100-pcie"
+    " b300-sxm v100-sxm mi300x cpu-generic h100-pcie a100-pcie gb200 gb300 mi355x gb10 rtx-pro-4000"
+    " rtx-pro-4500 rtx-pro-5000 rtx-pro-6000-max-q rtx-5080 m3-ultra ascend-910b ascend-910c gaudi3"
+    " l4 cpu-epyc-genoa"
 )
-LINKS = "pcie3-x16 pcie4-x16 pcie5-x16 nvlink2 nvlink3 nvlink4 nvlink5 infinity-fabric none"
+LINKS = (
+    "pcie3-x16 pcie4-x16 pcie5-x16 nvlink2 nvlink3 nvlink4 nvlink5 infinity-fabric none nvl72"
+    " infiniband-ndr roce-400g ethernet-100g hccs gaudi3-roce"
+)
 
 
 def test_the_library_has_every_id_and_reads() -> None:
     assert set(IDS.split()) <= set(gpu_names())
-    assert set(LINKS.split()) == set(read_library("links"))
+    assert set(LINKS.split()) <= set(read_library("links"))
     for name in gpu_names():
         assert load_gpu(name).id == name
     for name in read_library("links"):
@@ -204,6 +211,57 @@ def test_allreduce_curves_are_complete(name: str) -> None:
                 assert rows[-1].max_bytes == math.inf
                 assert len({r.max_bytes for r in rows}) == len(rows)
     assert link.allreduce_pieces("nccl", 3) == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "id"),
+    [
+        ("h100", "h100-sxm"),
+        ("H100 SXM", "h100-sxm"),
+        ("H100-PCIe", "h100-pcie"),
+        ("rtx6000 pro", "rtx-pro-6000"),
+        ("RTX 6000 Ada", "rtx-6000-ada"),
+        ("RTX A6000", "rtx-a6000"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("5090", "rtx-5090"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("GB200 NVL72", "gb200"),
+        ("NVIDIA GB300", "gb300"),
+        ("AMD Instinct MI355X OAM", "mi355x"),
+        ("DGX Spark", "gb10"),
+        ("Apple M3 Ultra", "m3-ultra"),
+        ("Ascend910B", "ascend-910b"),
+        ("L40", "l40"),
+        ("l4", "l4"),
+    ],
+)
+def test_gpus_as_people_and_drivers_write_them(written: str, id: str) -> None:
+    assert load_gpu(written).id == id
+
+
+@pytest.mark.parametrize("library", ["gpus", "links", "models", "drafts"])
+def test_no_spelling_means_two_entries(library: LibraryName) -> None:
+    for id, table in read_library(library).items():
+        aliases = table.get("aliases", [])
+        names = (id, table.get("name", id), *(aliases if isinstance(aliases, list) else []))
+        assert {named(library, str(name)) for name in names} == {id}
+
+
+def test_a_link_is_that_of_the_form_factor() -> None:
+    links = {name: load_gpu(name).link for name in gpu_names()}
+    for name, link in links.items():
+        assert load_link(link).id == link
+        if name.startswith("rtx-") or "pcie" in name:
+            assert load_link(link).kind == "pcie"
+        if "sxm" in name or name in ("gb200", "gb300"):
+            assert load_link(link).kind == "nvlink"
+    assert {links[name] for name in ("mi300x", "mi325x")} == {"infinity-fabric"}
+    setup = setup_of("llama-3.1-70b", "h100-sxm", tp=4)  # whose table names no link
+    assert assemble(setup).link.id == "nvlink4"
+    assert (
+        assemble(setup_of("llama-3.1-70b", "h100-sxm", tp=4, link="roce-400g")).link.kind == "roce"
+    )
 
 
 def test_unknown_names_suggest_the_nearest() -> None:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from servers import setup_of
 
 from specsim.architecture import ModelArchitecture, load_model, model_from_table, model_names
 from specsim.architecture.hf_config import Config, table_of_config
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.library import read_library
+from specsim.server.system import assemble
 from specsim.sharding import shard
 
 FOLDER = Path(__file__).parent / "configs"
@@ -246,6 +249,51 @@ def test_a_name_that_is_not_sure_is_not_guessed() -> None:
             assert load_model(str(alias)).id == id
         names.remove(id)
     assert not names
+
+
+def test_a_repository_is_found_in_the_local_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    home = tmp_path / "models--acme--My-8B" / "snapshots" / "0a1b"
+    home.mkdir(parents=True)
+    (home / "config.json").write_text(json.dumps(CONFIGS["llama-3.2-1b"]))
+    model = load_model("acme/My-8B")
+    assert (model.id, model.layers) == ("My-8B", 16)
+    for name in ("acme/Other-8B", "../../etc", "acme/*"):
+        with pytest.raises(UnknownNameError):
+            load_model(name)
+
+
+def test_the_hub_is_asked_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for huggingface_hub: its function, and the error it has for no network."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama-3.2-1b"]))
+    code = """
+import pathlib
+def hf_hub_download(repo, file):
+    if repo != "acme/Fresh-1B":
+        raise OSError("no network")
+    return pathlib.Path(__file__).with_name(file)
+"""
+    (tmp_path / "huggingface_hub.py").write_text(code)
+    monkeypatch.delitem(sys.modules, "huggingface_hub", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load_model("acme/Fresh-1B").id == "Fresh-1B"
+    with pytest.raises(UnknownNameError):
+        load_model("acme/Stale-1B")
+    sys.modules.pop("huggingface_hub", None)
+
+
+def test_an_automatic_kv_type_is_that_of_the_checkpoint() -> None:
+    def kv_bytes(model: str, **engine: object) -> float:
+        return assemble(setup_of(model, "h100-sxm", **engine)).cost.target.kv_dtype_bytes
+
+    fp8 = "nvidia/Llama-3.1-8B-Instruct-FP8"
+    assert kv_bytes(fp8, kv_dtype="auto") == 1.0
+    assert kv_bytes(fp8, kv_dtype="bf16") == kv_bytes("llama-3.1-8b", kv_dtype="auto") == 2.0
 
 
 def test_an_entry_is_as_the_reader_would_write_it() -> None:

@@ -180,24 +180,19 @@ class Config:
         table: dict[str, Any] = {key: self.number(key) for key in ("hidden", "vocab")}
         table |= {"layers": len(kinds), **self.family.get("fixed", {})}
         table |= self.attention(kinds) | self.experts(kinds)
-        if "linear" in kinds or "both" in kinds:
+        if "linear" in kinds:
             table |= linear_layer(self)
         table["mtp_layers"] = self.number("mtp_layers", 0)
         said = self.get("tie_word_embeddings")
         table["tied_embeddings"] = bool(self.family.get("tied") if said is None else said)
         if self.family.get("gateless"):
             table["ffn_matrices"] = 2
-        twice = kinds.count("both")  # attention and a linear layer beside each other
-        counts = {
-            "layers": len(kinds) + twice,
-            "linear_layers": kinds.count("linear") + twice,
-            "ffn_only_layers": kinds.count("dense") + kinds.count("experts"),
+        alone = kinds.count("dense") + kinds.count("experts")
+        return table | {
+            "linear_layers": kinds.count("linear"),
+            "ffn_only_layers": alone,
+            "mixer_only_layers": len(kinds) - alone if alone else 0,
         }
-        if {"dense", "experts"} & {*kinds}:
-            counts["mixer_only_layers"] = len(kinds) - counts["ffn_only_layers"]
-        elif twice:
-            counts["mixer_only_layers"] = twice
-        return table | counts
 
     def _check(self, needs: str) -> None:
         """Refuse a config without a key that its family cannot do without."""
@@ -244,9 +239,6 @@ class Config:
         if self.get("multi_query") is True and self.get("new_decoder_architecture") is not True:
             self.keys("kv_heads")
             return 1
-        if self.get("multi_query_attention") is False:
-            self.keys("kv_heads")
-            return heads
         own = self.family.get("keys", {}).get("kv_heads")  # null: those of the other layers
         if own and self.get(own) is None:
             return self.number("sliding_kv_heads")
@@ -304,30 +296,21 @@ class Config:
             return {"ffn_inter": self._dense_width(), "dense_layers": len(kinds)}
         self._check("experts_need")
         found = {key: self.number(key) for key in ("experts", "experts_per_token", "moe_inter")}
-        found["shared_experts"] = self.number("shared_experts", 0)
-        found["shared_inter"] = self.number("shared_inter", 0)
+        fixed = self.family.get("fixed", {}).get("shared_experts", 0)
+        found["shared_experts"] = self.number("shared_experts", 0) or fixed
+        found["shared_inter"] = self.number("shared_inter", 0) * max(1, found["shared_experts"])
         found["expert_hidden"] = self.number("expert_hidden", 0)
-        found["shared_inter"] *= max(1, found["shared_experts"])
         dense = kinds.count("dense") if halves else len(kinds) - moe_layers(self, len(kinds))
-        self.seen.update(self.keys("ffn_inter"))
-        fixed = self.family.get("fixed", {})
-        return found | {
-            "shared_experts": found["shared_experts"] or fixed.get("shared_experts", 0),
-            "dense_layers": dense,
-            "ffn_inter": self._dense_width() if dense else 0,
-        }
+        self.keys("ffn_inter")
+        width = self._dense_width() if dense else 0
+        return found | {"dense_layers": dense, "ffn_inter": width}
 
     def _dense_width(self) -> int:
         keys = self.keys("ffn_inter")
         times = self.family.get("ffn_times_hidden")
         if times and all(self.content.get(key) is None for key in keys):
             return int(times) * self.number("hidden")
-        width = self.number("ffn_inter")
-        if self.get("block_auto_adjust_ff_dim") is True:  # LFM2: two thirds, up to a multiple
-            multiple = self.count("block_multiple_of", 1)
-            share = float(self.get("block_ffn_dim_multiplier") or 1.0)
-            width = -(-int(share * int(2 * width / 3)) // multiple) * multiple
-        return width
+        return self.number("ffn_inter")
 
     def quantisation(self) -> tuple[str, str]:
         """Return the scheme of the weights and the type of the KV cache that the config states."""

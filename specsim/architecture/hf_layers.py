@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,7 @@ STATE_BYTES = 4
 
 
 def layer_kinds(config: Config) -> list[str]:
-    """Return the kind of each layer: full, sliding, sparse, linear, both, dense, experts.
-
-    The last two are layers that are an FFN alone; both is attention beside a linear layer.
-    """
+    """Return the kind of each layer: full, sliding, sparse, linear; dense or experts alone."""
     for key in ("layer_types", "layers_block_type", "hybrid_override_pattern"):
         listed = config.get(key)
         if isinstance(listed, list | str) and listed:
@@ -27,8 +25,6 @@ def layer_kinds(config: Config) -> list[str]:
     for key, (zero, one) in marks.items():
         if listed := config.listed(key):
             return _checked(config, key, [one if mark else zero for mark in listed])
-    if config.family.get("parallel"):
-        return ["both"] * layers
     for key, first in (("attn_layer_indices", 0), ("full_attn_idxs", 0), ("full_attn_layers", 1)):
         if full := config.listed(key):
             config.seen.update(_SAID_TWICE)
@@ -64,9 +60,6 @@ def _checked(config: Config, key: str, kinds: list[str]) -> list[str]:
 
 def _by_period(config: Config, layers: int) -> list[str]:
     """Return the kind of each layer where the config does not list it."""
-    if every := config.count("attn_layer_period"):
-        offset = config.count("attn_layer_offset")
-        return ["full" if i % every == offset else "linear" for i in range(layers)]
     for key, kind in config.rules["periods"].items():
         if kind == "linear" and (every := config.count(key)):
             return [kind if (i + 1) % every else "full" for i in range(layers)]
@@ -125,21 +118,16 @@ def moe_layers(config: Config, layers: int) -> int:
     freq = config.get("moe_layer_freq")
     if isinstance(freq, list):
         return sum(bool(mark) for mark in freq[:layers])
-    count = config.count
-    first = count("first_k_dense_replace") or count("num_dense_layers")
-    first, every = first or count("moe_layer_start_index"), count("moe_layer_freq", 1)
+    firsts = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    first, dense = max(map(config.count, firsts)), config.listed("mlp_only_layers")
+    every = config.count("moe_layer_freq", 1) or 1
+    # counted from one, as some families do
+    steps = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
+    step = math.prod(config.count(key, 1) or 1 for key in steps)
     last = config.get("moe_layer_end_index")
-    last = layers - 1 if not isinstance(last, int) or last < 0 else last
-    step = count("decoder_sparse_step", 1) * count("interleave_moe_layer_step", 1)
-    interval, period = count("moe_layer_interval", 1), count("expert_layer_period", 1)
-    dense, offset = config.listed("mlp_only_layers"), count("expert_layer_offset")
-
-    def has(i: int) -> bool:
-        regular = i % (every or 1) == 0 and (i + 1) % (step or 1) == 0
-        spaced = (i + 1) % (interval or 1) == 0 and i % (period or 1) == offset % (period or 1)
-        return first <= i <= last and regular and spaced and i not in dense
-
-    return sum(map(has, range(layers)))
+    end = last + 1 if isinstance(last, int) and last >= 0 else layers
+    kept = (i for i in range(first, min(end, layers)) if i % every == 0 and (i + 1) % step == 0)
+    return sum(i not in dense for i in kept)
 
 
 def linear_layer(config: Config) -> dict[str, int]:
@@ -178,23 +166,13 @@ def _mamba2(config: Config) -> tuple[int, int]:
     """Mamba-2 (arXiv 2405.21060): one projection to z, x, B, C and dt, a short convolution, out."""
     hidden, heads = config.number("hidden"), config.number("linear_heads")
     auto = config.content.get("mamba_d_head") == "auto"
-    inner = config.count("mamba_d_ssm") or (config.whole("mamba_expand") * hidden if auto else 0)
-    inner = inner or heads * config.number("linear_head_dim")
+    wide = config.whole("mamba_expand") * hidden if auto else 0
+    inner = wide or heads * config.number("linear_head_dim")
     config.seen.update((*config.keys("linear_head_dim"), "expand", "mamba_expand"))
     state, groups = config.number("linear_state"), config.number("linear_groups")
     mixed, kernel = inner + 2 * groups * state, config.number("linear_conv")
     params = hidden * (inner + mixed + heads) + mixed * kernel + inner * hidden
     return params, _state_bytes(config) * inner * state + 2 * mixed * (kernel - 1)
-
-
-def _mamba1(config: Config) -> tuple[int, int]:
-    """Mamba (arXiv 2312.00752): x and z, a convolution, B, C and a low-rank dt, out."""
-    hidden, state = config.number("hidden"), config.number("linear_state")
-    inner, kernel = config.whole("mamba_expand") * hidden, config.number("linear_conv")
-    auto = config.get("mamba_dt_rank") in (None, "auto")
-    rank = -(-hidden // 16) if auto else config.whole("mamba_dt_rank")
-    params = 3 * hidden * inner + inner * (kernel + 2 * rank + 3 * state)
-    return params, _state_bytes(config) * inner * state + 2 * inner * (kernel - 1)
 
 
 def _conv(config: Config) -> tuple[int, int]:
@@ -207,6 +185,5 @@ _MIXERS: dict[str, Callable[[Config], tuple[int, int]]] = {
     "gated-delta": _gated_delta,
     "kda": _kda,
     "mamba2": _mamba2,
-    "mamba1": _mamba1,
     "conv": _conv,
 }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +39,8 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     ----------
     name
         A library id or Hugging Face name as people write them, also of a quantised repository, the
-        path of a TOML file with the keys of a library entry, or that of a config.json or its
-        folder.
+        path of a TOML file with the keys of a library entry, that of a config.json or its folder,
+        or a repository in the local Hugging Face cache (or on the hub, with the extra ``hub``).
     quantisation
         Scheme of the weights, where a config's `quantization_config` is not to be read.
 
@@ -62,6 +66,9 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
         id, table = look_up("models", name, remedy)
         return model_from_table(table, id)
     except UnknownNameError:
+        if (cached := _from_hub(name)) is not None:
+            model = load_model(str(cached), quantisation)
+            return replace(model, id=name.rsplit("/", 1)[-1])
         plain, scheme = _without_quantisation(name)
         if not scheme:
             raise
@@ -72,6 +79,25 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     if name.lower().startswith("nvidia/"):  # ModelOpt's checkpoints state an fp8 cache
         stated["kv_dtype"] = "fp8"
     return model_from_table({**table, **stated}, id)
+
+
+def _from_hub(name: str) -> Path | None:
+    """Return the config.json of a repository: the newest in the local Hugging Face cache.
+
+    Where there is none it is fetched, if the extra ``hub`` is installed and allowed to.
+    """
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or name.startswith("."):
+        return None
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    found = hub.glob(f"models--{name.replace('/', '--')}/snapshots/*/config.json")
+    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is not None or find_spec("huggingface_hub") is None:
+        return newest
+    try:
+        return Path(import_module("huggingface_hub").hf_hub_download(name, "config.json"))
+    except (OSError, ValueError):  # its errors for no network, no such repository, offline mode
+        return None
 
 
 def _without_quantisation(name: str) -> tuple[str, str]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specsim.architecture import model_names
 from specsim.calibrate.probed import measured_gpu
 from specsim.engine import engine_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.hardware import gpu_names, load_gpu
+from specsim.hardware import load_gpu
+from specsim.library import LibraryName, named, read_library
 from specsim.logs import LogEntry, LogRow
 from specsim.observations import Observation
 from specsim.server import Setup, setup_from_mapping
@@ -99,8 +99,8 @@ def build_setup(
     Raises InputError that names every flag that is missing.
     """
     settings = known.settings
-    model = stated.model or library_id(settings.get("model"), model_names())
-    gpu = stated.gpu or library_id(settings.get("gpu"), gpu_names())
+    model = stated.model or library_id(settings.get("model"), "models")
+    gpu = stated.gpu or library_id(settings.get("gpu"), "gpus")
     tp = stated.tp or count_of(settings, "tp")
     probe = next((entry for entry in entries if entry.format == "probe"), None)
     said = f" (the log says {settings['model']!r})" if "model" in settings else ""
@@ -148,13 +148,13 @@ def build_setup(
 
 def _engine_table(known: Known, tp: int) -> dict[str, object]:
     stated = {key: known.settings.get(key) for key in ENGINE_KEYS}
-    kv = str(known.settings.get("kv_dtype"))
+    kv = str(known.settings.get("kv_dtype", "auto"))
     return {
         **{k: v for k, v in stated.items() if v not in (None, "auto", "None", -1, "")},
         "name": known.engine,
         "version": known.version,
         "tp": tp,
-        "kv_dtype": "fp8" if "fp8" in kv or "e4m3" in kv or "e5m2" in kv else "bf16",
+        "kv_dtype": "fp8" if re.search("fp8|e4m3|e5m2", kv) else "auto" if kv == "auto" else "bf16",
     }
 
 
@@ -183,13 +183,14 @@ def _allreduce(entries: Sequence[LogEntry], tp: int, settings: Mapping[str, obje
     return "nccl" if settings.get("disable_custom_all_reduce") else "custom"
 
 
-def library_id(name: object, known: Sequence[str]) -> str | None:
+def library_id(name: object, library: LibraryName) -> str | None:
     """Library id that a path or product name stands for; None if there is none."""
     if not isinstance(name, str) or not name:
         return None
     text = re.sub(r"[^a-z0-9.]+", "-", name.lower())
-    found = [k for k in known if k in text or k.replace("-sxm", "") in text]
-    return max(found, key=len) if found else None
+    words = {id: re.escape(id.removesuffix("-sxm")) for id in read_library(library)}
+    found = [id for id, word in words.items() if re.search(rf"(?<![a-z0-9]){word}(?![0-9.])", text)]
+    return named(library, name) or (max(found, key=len) if found else None)
 
 
 def _draft_id(known: Known, stated: Stated) -> str:

@@ -19,7 +19,6 @@ from specsim.calibrate.log_setup import (
 from specsim.calibrate.probed import foreign, probe_rows, weight_of, with_measured_gpu
 from specsim.calibrate.rows import steps_are_priced
 from specsim.errors import CalibrationError
-from specsim.hardware import gpu_names
 from specsim.logs import LogEntry, LogRow, Timing
 from specsim.observations import SURVIVAL, Observation, checked
 from specsim.observations.schema import cell_text
@@ -58,7 +57,7 @@ def gather(
     setup = base if base is not None else build_setup(known, stated, entries)
     made: list[Observation] = []
     for probe in (e for e in entries if e.format == "probe"):
-        reason = foreign(probe, setup, library_id(probe.settings["gpu"], gpu_names()))
+        reason = foreign(probe, setup, library_id(probe.settings["gpu"], "gpus"))
         if reason is not None:
             known.notes.append(f"{probe.path}: not used: {reason}")
             continue

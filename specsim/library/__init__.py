@@ -94,7 +94,7 @@ def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
         return path.stem, read_toml(path, f"a {kind}'s TOML table")
     tables = read_library(library)
     wanted = name.strip().lower().rsplit("/", 1)[-1]
-    id = wanted if wanted in tables else _spellings(library).get(_spelling(wanted))
+    id = named(library, wanted)
     if id is not None:
         return id, tables[id]
     near = difflib.get_close_matches(wanted, tables, n=8, cutoff=0.0)
@@ -102,9 +102,18 @@ def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
     raise UnknownNameError(kind, wanted, tables, f"use one of: {listed}; or {remedy}")
 
 
+def named(library: LibraryName, name: str) -> str | None:
+    """Return the id that `name` means, however it is written; None if that is not sure.
+
+    >>> named("gpus", "NVIDIA H100 80GB HBM3"), named("gpus", "h101")
+    ('h100-sxm', None)
+    """
+    return name if name in read_library(library) else _spellings(library).get(_spelling(name))
+
+
 _NOISE = {
     *("nvidia", "amd", "geforce", "instinct", "tesla", "quadro", "radeon", "intel", "arc", "apple"),
-    *("huawei", "gpu", "graphics", "instruct", "it", "chat", "base", "hf"),
+    *("oam", "huawei", "gpu", "graphics", "instruct", "it", "chat", "base", "hf"),
 }
 
 
@@ -114,7 +123,8 @@ def _spelling(name: str) -> str:
     >>> _spelling("NVIDIA RTX6000 Pro") == _spelling("rtx-pro-6000")
     True
     """
-    parts = re.findall(r"[a-z]+|[0-9]+", name.lower().rsplit("/", 1)[-1])
+    own = re.sub(r"^[\w.-]+/(?=[\w.-]+$)", "", name.lower().strip())  # without who uploaded it
+    parts = re.findall(r"[a-z]+|[0-9]+", own)
     kept = [part for part in parts if part not in _NOISE]
     return " ".join(sorted(kept, key=lambda part: (part.isdigit(), "" if part.isdigit() else part)))
 

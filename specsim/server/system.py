@@ -142,15 +142,19 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
             f"exceeds the {hardware.gpu_count} GPUs of [hardware] gpu_count",
             "set gpu_count to the GPUs of the server",
         )
-    link = load_link(hardware.link)
+    joined = engine.tp > 1 and hardware.link == "none"  # then by what joins such GPUs
+    link = load_link(gpu.link if joined else hardware.link)
     model = load_model(setup.model.config or str(setup.model.id), setup.model.quantisation)
+    kv_dtype = engine.kv_dtype
+    if kv_dtype == "auto":  # as the checkpoint states, where it does
+        kv_dtype = model.kv_dtype or kv_dtype
     target = shard(
         model,
         setup.model.quantisation or "native",
         engine.tp,
         engine.dp,
         engine.ep,
-        engine.kv_dtype,
+        kv_dtype,
         setup.model.weight_bytes,
     )
     draft = None
@@ -169,7 +173,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
             tp,
             engine.dp,
             min(engine.ep, tp),
-            engine.kv_dtype,
+            kv_dtype,
             setup.draft.quantisation,
         )
     cost = CostModel(
