@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import kimi, llama, setup_of, with_prices
 
-from specsim.architecture import model_from_table
+from specsim.architecture import load_model, model_from_table
 from specsim.cost.allreduce import AllReduce
 from specsim.cost.forward import attention_s, target_time
 from specsim.cost.model import CostModel, active_experts, correction_factor, cost_values, roofline_s
@@ -271,6 +271,23 @@ def test_sparse_attention_stops_growing_but_for_its_index() -> None:
     assert float(attention_s(sparse, 1, 1, 2000)) > float(attention_s(dense, 1, 1, 2000))
     # the indexer's products are whole on every rank, so it grows by more than its bytes
     assert 0.1 * whole < float(attention_s(sparse, 1, 1, far)) < 0.25 * whole
+
+
+def test_indexers_and_compressors_launch_kernels() -> None:
+    """GLM-5.2 shares an indexer among four layers; V4's layers compress and connect otherwise."""
+
+    def floor(model: str) -> float:
+        return float(assemble(setup_of(model, "h200-sxm")).cost.layers_s)
+
+    dense = assemble(setup_of("glm-5.1", "h200-sxm")).cost
+    no_index = replace(load_model("glm-5.1"), index_topk=0)
+    plain = float(replace(dense, target=shard(no_index)).layers_s)
+    assert floor("glm-5.1") - plain == pytest.approx(78 * 30e-6)
+    owners = sum(group.indexers for group in load_model("glm-5.2").attention_groups)
+    assert owners == 21
+    assert floor("glm-5.2") - plain == pytest.approx(owners * 30e-6)
+    v4 = 43 * (85e-6 + 40e-6) + 21 * 30e-6
+    assert floor("deepseek-v4-flash") == pytest.approx(v4)
 
 
 # --- graphs

@@ -32,15 +32,13 @@ FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures
 NAMED: dict[str, str | None] = {
     "qwen3-32b-fp8": "qwen3-32b",
     "kimi-k2.5-nvfp4": "kimi-k2.5",
-    "glm-5": None,
+    "glm-5": "glm-5.1",
     **dict.fromkeys(("mimo-7b", "step-3.7-flash", "nemotron-4-340b", "gpt2-xl"), None),
     **dict.fromkeys(("opt-66b", "falcon-7b"), None),
 }
 """Configs whose library entry has another name, or that have none."""
 
-# Their entries are approximate, and calibrated servers rest on them.
 NAMED |= {"qwen3.5-27b": None, "glm-4.6": "glm-4.7", "qwen3-vl-30b-a3b": "qwen3-30b-a3b"}
-APPROXIMATE = {"deepseek-v4-flash"}
 
 
 def test_there_are_as_many_as_asked_for() -> None:
@@ -72,7 +70,7 @@ def test_a_config_is_read_as_the_library_has_it(name: str) -> None:
     read = load_model(str(FOLDER / f"{name}.json"))
     assert read.total_params > read.active_params * 0.99
     entry = NAMED.get(name, name)
-    if entry is not None and name not in APPROXIMATE:
+    if entry is not None:
         assert sizes(read) == pytest.approx(sizes(load_model(entry)), rel=1e-12)
 
 

@@ -28,6 +28,12 @@ MOE_LAYER_S = 85e-6
 small kernels); Llama-3.1-8B on H100 leaves about 45 us (vLLM, 2025), Kimi-K2.6 on eight RTX PRO
 6000 about 115 us. Their multiplier is fitted or carries a factor of 1.6."""
 
+INDEXER_S = 30e-6
+COMPRESSED_LAYER_S = 40e-6
+"""Measured on H200 [@layer-tables]: an indexer's kernels take 22 us of a layer at short contexts,
+36 us where there is something to leave out; a layer over compressed entries takes 18 us more than
+one of latent attention, and its hyper-connections 23 us."""
+
 EAGER_LAYER_S = 15 * 6e-6
 """Assumed: about 15 kernels per layer, 6 us each to launch without a CUDA graph [@launch-cost]."""
 
@@ -135,6 +141,9 @@ class CostModel:
         """What the target's layers cost besides bytes and tokens, seconds."""
         layers, moe = self.target.model.depth, self.target.moe_layers
         floor = (layers - moe) * DENSE_LAYER_S + moe * MOE_LAYER_S
+        for group in (share.group for share in self.target.attention):
+            floor += group.indexers * INDEXER_S
+            floor += group.layers * COMPRESSED_LAYER_S if group.ratio else 0.0
         return floor * self.parameters["target_fixed"]
 
     @property
