@@ -147,13 +147,13 @@ def parse_toml(text: str, origin: str | Path) -> dict[str, Any]:
     return content
 
 
-def check_tree(content: Any, origin: str | Path) -> None:
+def check_tree(content: Any, origin: str | Path, largest: float = LARGEST) -> None:
     """Refuse what no honest file holds, wherever it stands in a TOML or JSON document.
 
     Raises
     ------
     FormatError
-        If it is nested too deep, or holds a number beyond `LARGEST`.
+        If it is nested too deep, or holds a number beyond `largest`.
     """
     level = [content]
     for _ in range(MOST_DEPTH):
@@ -163,7 +163,7 @@ def check_tree(content: Any, origin: str | Path) -> None:
                 below += [*value, *value.values()]
             elif isinstance(value, list):
                 below += value
-            elif isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
+            elif isinstance(value, int | float) and largest < abs(value) < math.inf:
                 where = f"{origin}: {shown(value)}"
                 raise FormatError(where, "is beyond anything real", "correct that number")
         level = below

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from specsim.calibrate.log_setup import Stated
+from specsim.calibrate.log_setup import Stated, library_id
 from specsim.calibrate.logs import gather
 from specsim.calibrate.problem import measured
 from specsim.errors import CalibrationError, InputError
+from specsim.library import LibraryName
 from specsim.logs import LogEntry, LogRow, Timing, WindowCount
 from specsim.server import setup_from_mapping
 
@@ -24,6 +25,27 @@ def server(
 
 def plain(batch: float, tps: float, **more: object) -> LogRow:
     return LogRow(batch_size=batch, concurrency=batch, output_tps=tps, windows=30, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "library", "id"),
+    [
+        ("NVIDIA GB300", "gpus", "gb300"),  # holds the letters of B300
+        ("NVIDIA L40S", "gpus", "l40s"),  # and this one of L4 and L40
+        ("NVIDIA H100 80GB HBM3", "gpus", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "gpus", "h100-pcie"),
+        ("NVIDIA A100-SXM4-40GB", "gpus", "a100-sxm-40gb"),
+        ("NVIDIA RTX 6000 Ada Generation", "gpus", "rtx-6000-ada"),
+        ("/models/Qwen3-30B-A3B-FP8", "models", "qwen3-30b-a3b"),
+        ("/data/hub/deepseek-ai--DeepSeek-V3.2", "models", "deepseek-v3.2"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "models", "llama-3.1-8b"),
+        ("acme/secret-model", "models", None),
+    ],
+)
+def test_what_a_log_names_is_matched_by_whole_words(
+    said: str, library: LibraryName, id: str | None
+) -> None:
+    assert library_id(said, library) == id
 
 
 CHAIN = {"algorithm": "EAGLE3", "topk": 1, "num_steps": 3, "num_draft_tokens": 4}

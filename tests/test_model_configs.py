@@ -132,7 +132,8 @@ def test_a_key_that_is_not_understood_is_named(name: str, key: str, value: objec
         ({"attention_gate_width": True}, "attention_gate_width"),
         ({"use_cla": True, "cla_share_factor": 2}, "cla_share_factor"),
         ({"layer_types": ["retrieval_attention"] * 32}, "retrieval_attention"),
-        ({"layer_types": ["full_attention"] * 31}, "31|layer_types"),
+        ({"layer_types": ["full_attention"] * 31}, "layer_types"),
+        ({"num_hidden_layers": 10**8}, "more than any model"),
         ({"sliding_window": 4096}, "sliding_window"),
         ({"linear_attn_config": {"window_heads": 3}}, "window_heads"),
         ({"model_type": "glm9_moe"}, "glm9_moe.*did you mean 'glm4_moe'"),
@@ -156,6 +157,20 @@ def test_what_a_family_does_not_have_is_named(
 def test_null_kv_heads_are_as_many_as_heads(tmp_path: Path) -> None:
     config = {**CONFIGS["llama-3.1-8b"], "num_key_value_heads": None}
     assert shape(config, tmp_path).kv_heads == 32
+
+
+def test_a_list_that_is_null_says_nothing(tmp_path: Path) -> None:
+    """As GLM-4.7-Flash's class has it: null stands for one dense layer, which is not guessed."""
+    config = {**CONFIGS["glm-4.7-flash"], "mlp_layer_types": None}
+    assert shape(config, tmp_path).dense_layers == 1
+    del config["first_k_dense_replace"]
+    with pytest.raises(FormatError, match="first_k_dense_replace"):
+        shape(config, tmp_path)
+
+
+def test_a_number_that_stands_for_no_limit_is_read(tmp_path: Path) -> None:
+    config = {**CONFIGS["nemotron-3-nano"], "time_step_limit": [0.0, 1e308]}
+    assert shape(config, tmp_path).layers == 52
 
 
 def test_a_quantised_checkpoint_states_its_weights_and_cache(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ change what a step costs is named rather than passed over.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from specsim.library import positive, read_library
 from specsim.quantisation import scheme_of_config
 from specsim.textfile import check_tree, read_text, shown
 
+LARGEST_SIZE = 2**30
 _MAY_BE_ZERO = ("q_lora_rank", "experts", "experts_per_token", "shared_experts", "mtp_layers")
 _LANGUAGE = ("text_config", "llm_config", "language_config", "thinker_config")
 _QUANTISATION = ("quantization_config", "expert_dtype", "compression_config")
@@ -75,7 +77,7 @@ def read_config(path: str | Path) -> Mapping[str, Any]:
         raise
     except (ValueError, RecursionError) as error:
         raise FormatError(file, f"is not JSON ({error})", "give a config.json") from error
-    check_tree(document, file)
+    check_tree(document, file, math.inf)  # some hold 1e308, for no limit
     if not isinstance(document, Mapping):
         raise FormatError(file, "is not a JSON object", "give a model's config.json")
     return document
@@ -151,8 +153,9 @@ class Config:
         if or_zero and value == 0 and not isinstance(value, bool):
             return 0
         number = positive(f"{self.where}: {key}", value)
-        if not number.is_integer():
-            raise InputError(f"{self.where}: {key} = {value}", "is not whole", "correct it")
+        if not number.is_integer() or number > LARGEST_SIZE:
+            reason = "is no whole number that a model could have"
+            raise InputError(f"{self.where}: {key} = {shown(value)}", reason, "correct it")
         return int(number)
 
     def count(self, key: str, default: int = 0) -> int:
@@ -197,8 +200,12 @@ class Config:
     def _check(self, needs: str) -> None:
         """Refuse a config without a key that its family cannot do without."""
         for key in self.family.get(needs, ()):
-            if not any(name in self.content for name in key.split("|")):
-                self._missing(*key.split("|"))
+            names = key.split("|")
+            said = [name for name in names if name in self.content]
+            if len(names) > 1:  # they say the same, so one of them must say something
+                said = [name for name in said if self.content[name] is not None]
+            if not said:
+                self._missing(*names)
 
     def attention(self, kinds: list[str]) -> dict[str, Any]:
         """Return attention of all kinds of layers."""
@@ -363,6 +370,6 @@ def _flat(config: Mapping[str, Any], nested: Mapping[str, Any]) -> dict[str, Any
     for table, names in nested.items():
         inside = config.get(table)
         if isinstance(inside, Mapping):
-            flat |= {table: None}  # it is there, should anything ask
+            flat |= {table: {}}  # it is there, should anything ask
             flat |= {names.get(key, f"{table}.{key}"): value for key, value in inside.items()}
     return flat

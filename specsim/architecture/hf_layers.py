@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specsim.architecture.hf_config import Config
 
+MOST_LAYERS = 4096
 STATE_BYTES = 4
 """Recurrent states are kept in fp32 unless the config says otherwise."""
 
@@ -20,6 +21,8 @@ def layer_kinds(config: Config) -> list[str]:
         if isinstance(listed, list | str) and listed:
             return _checked(config, key, _named(config, key, listed))
     layers = config.number("layers")
+    if layers > MOST_LAYERS:
+        config.refuse("num_hidden_layers", "is more than any model has", "correct it")
     marks = {"hybrid_layer_pattern": ("full", "sliding"), "attn_type_list": ("linear", "full")}
     marks["sparse_attention_freq"] = ("full", "sparse")
     for key, (zero, one) in marks.items():
