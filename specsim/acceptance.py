@@ -121,6 +121,11 @@ class AcceptTable:
     accept_length: float  # tokens per request and round over long runs, bonus included (ACC-5)
     draft_share: float = 1.0  # of the acceptance
 
+    @classmethod
+    def of(cls, survival: Floats, draft_share: float = 1.0) -> AcceptTable:
+        """Return the table of requests that are equally likely (ACC-5)."""
+        return cls(survival, 1.0 / float(np.mean(1.0 / survival.sum(axis=1))), draft_share)
+
     @property
     def per_request(self) -> Floats:
         """Accept length of each request quantile."""
@@ -230,9 +235,7 @@ def _tables(
     survival = np.concatenate([np.ones((*deeper.shape[:2], 1)), deeper], axis=2)
     survival.setflags(write=False)  # cached and shared
     return {
-        size: AcceptTable(
-            table, 1.0 / float(np.mean(1.0 / table.sum(axis=1))), acceptance.draft_share
-        )
+        size: AcceptTable.of(table, acceptance.draft_share)
         for size, table in zip(sizes, survival, strict=True)
     }
 

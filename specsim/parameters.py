@@ -8,20 +8,28 @@ to `COST` and use ``cost.parameters["name"]`` in the formula that it belongs to:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from specsim.uncertainty import Evidence, Parameter, Scale
 
-CORRECTION_KNOTS = 12
-"""The correction's knots lie at t = 1, 2, 4 .. 2048 tokens."""
+KNOT, SPECULATING_KNOT = "correction_", "correction_speculating_"
+"""Begin the name of a knot's parameter."""
 
-KNOT = "correction_"
-"""Begins the name of a knot's parameter."""
+KNOT_OCTAVES: dict[str, tuple[float, ...]] = {
+    KNOT: (*map(float, range(12)),),
+    SPECULATING_KNOT: (0.0, 3.0, 5.0, 7.0, 9.0, 11.0),
+}
+"""log2 of the tokens of a step at which the knots of each correction lie, 1 .. 2048."""
 
-CORRECTION_LENGTH = 1.5
-"""Octaves over which the correction is correlated."""
+WIDE_VERIFY = 0.065
+WIDE_VERIFY_FROM = 5.0
+"""By how much ln(round) of public servers grows beyond physics per octave of verified tokens, from
+32 tokens on, where the sweep without speculation is matched [@public-servers]: 0.09 where an accept
+length is known beforehand (leaving any server out moves that by less than 0.01), none on the three
+Kimi servers and on the RTX 3090 and H100 of EAGLE-3's paper. Kernels that a sweep of the same batch
+never meets would do it: wider tiles, sampling of many rows."""
 
 SHARED_READ = ("flashinfer", "fa3", "fa4", "flash_attn", "flashmla", "trtllm", "cutlass", "dsa")
 """Attention backends that read the KV cache once per request and tile [@kv-reads]."""
@@ -111,7 +119,7 @@ COST: dict[str, Row] = {
     # which differ by weight format and row count by a factor of two: a row of a decode step of
     # SmolLM2-135M in F16 on two cores takes 5 ms, one of a prompt 2.4 (llama-batched-bench)
     "compute": Row(
-        lambda s: (1.0, 0.60 if s.is_cpu else 0.30),
+        lambda s: (1.0, 0.60 if s.is_cpu else 0.50),
         "gpu",
         "GEMM rate at decode sizes [@aiconfigurator]",
         set_as=("gpu.compute",),
@@ -177,7 +185,7 @@ COST: dict[str, Row] = {
     ),
     # on the prefill time
     "prefill": Row(
-        lambda s: (1.0, 0.60 if s.is_cpu else 0.35),
+        lambda s: (1.0, 0.60 if s.is_cpu else 0.50),
         "gpu model quantisation",
         "prefill efficiency [@aiconfigurator]",
         pinned_by="a TTFT, or a run with long prompts",
@@ -237,6 +245,13 @@ COST: dict[str, Row] = {
         of_software=True,
         pinned_by="one profiler trace, or the round time at one client",
     ),
+    # on what a speculating round pays for each running request
+    "drafting_per_request": Row(
+        lambda s: (1.0, 0.5 if s.is_cpu else 1.0),
+        resets="gpu engine",
+        source="public servers with and without speculation [@public-servers]",
+        of_software=True,
+    ),
     # on draft steps, tree building and draft extend (--set draft=NAME is the drafter)
     "draft": Row(
         lambda s: (1.0, 0.5) if s.has_draft else None,
@@ -293,18 +308,50 @@ ACCEPTANCE: dict[str, Row] = {
 }
 """What a round buys, by name; the shapes are shared by all acceptances of a profile."""
 
-CORRECTION = Row(
-    # on a CPU 25 %: its kernels change with the number of rows, and differ by weight format by a
-    # factor of two (steps of llama.cpp in Q4_1, F16 and F32, tests/test_cost_cpu.py)
-    lambda s: (0.0, 0.25 if s.is_cpu else 0.10),
-    resets="gpu model quantisation link count allreduce backend engine",
-    source="smooth in log t",
-    scale="linear",
-    bounds=(-1.5, 1.5),
-    default=0.0,
-    unit="ln of a factor",
-)
-"""ln of a factor on the target forward at each knot, correction_K; none unless it is fitted."""
+CORRECTIONS: dict[str, Row] = {
+    # by tokens of a step, on the target forward of every round
+    KNOT: Row(
+        # a CPU's kernels change with the number of rows, and differ by weight format by a factor
+        # of two (steps of llama.cpp in Q4_1, F16 and F32, tests/test_cost_cpu.py)
+        lambda s: (0.0, 0.25 if s.is_cpu else 0.10),
+        resets="gpu model quantisation link count allreduce backend engine",
+        source="a step, by its tokens",
+        scale="linear",
+        bounds=(-3.0, 3.0),
+        default=0.0,
+        unit="ln of a factor",
+    ),
+    # on whole rounds that speculate
+    SPECULATING_KNOT: Row(
+        (0.0, 0.20),
+        resets="gpu model quantisation link count allreduce backend engine draft",
+        source="a speculating round, by its tokens",
+        scale="linear",
+        bounds=(-3.0, 3.0),
+        default=0.0,
+        unit="ln of a factor",
+    ),
+}
+"""ln of a factor at each knot, correction_K and correction_speculating_K: the discrepancy between
+physics and a server (Kennedy and O'Hagan 2001). Its spread is learnt from the server's own cells;
+a row's prior is the half-normal that the spread is drawn from."""
+
+CORRECTION_OCTAVES = {KNOT: 3.0, SPECULATING_KNOT: 6.0}
+"""Octaves over which a correction is correlated, exp(-distance / length): kernels and graphs switch
+with the tokens of a step, so its correction may jump; what speculation adds grows steadily."""
+
+
+def knot_of(name: str, wanted: str | None = None) -> tuple[str, int] | None:
+    """Return the correction and the knot that a parameter is, e.g. of ``correction_3``.
+
+    None if it is no knot, or not of the wanted correction.
+
+    >>> knot_of("correction_speculating_3"), knot_of("host")
+    (('correction_speculating_', 3), None)
+    """
+    family, digits = name.rstrip("0123456789"), name[len(name.rstrip("0123456789")) :]
+    known = family in CORRECTIONS and digits and family == (wanted or family)
+    return (family, int(digits)) if known else None
 
 
 def row_of(name: str) -> Row:
@@ -313,8 +360,9 @@ def row_of(name: str) -> Row:
     >>> row_of("accept_level[chat@0]") is ACCEPTANCE["accept_level"]
     True
     """
-    if name.startswith(KNOT):
-        return CORRECTION
+    knot = knot_of(name)
+    if knot is not None:
+        return CORRECTIONS[knot[0]]
     return COST.get(name) or ACCEPTANCE[name.partition("[")[0]]
 
 
@@ -346,16 +394,29 @@ def acceptance_priors(
     return (*chain.from_iterable(levels), *_priors(shapes, Facts(standalone=standalone)))
 
 
-def correction_priors(is_cpu: bool = False) -> tuple[Parameter, ...]:
-    """Priors of the correction's knots; they are correlated, see `correction_correlation`."""
-    knots = {f"{KNOT}{j}": CORRECTION for j in range(CORRECTION_KNOTS)}
-    return _priors(knots, Facts(is_cpu=is_cpu))
+def correction_priors(server: Facts, spread: Mapping[str, float]) -> tuple[Parameter, ...]:
+    """Priors of the corrections' knots, by correction with the spread that was learnt for it."""
+    slope = {KNOT: 0.0, SPECULATING_KNOT: 0.0 if server.is_cpu else WIDE_VERIFY}
+    return tuple(
+        CORRECTIONS[family].parameter(
+            f"{family}{j}", (slope[family] * max(at - WIDE_VERIFY_FROM, 0.0), sd)
+        )
+        for family, sd in spread.items()
+        for j, at in enumerate(KNOT_OCTAVES[family])
+    )
 
 
-def correction_correlation() -> list[list[float]]:
-    """Prior correlation of the knots: squared exponential in octaves."""
-    knots = range(CORRECTION_KNOTS)
-    return [[math.exp(-0.5 * ((i - j) / CORRECTION_LENGTH) ** 2) for j in knots] for i in knots]
+def prior_correlation(names: Sequence[str]) -> list[list[float]]:
+    """Correlation of parameters before anything is measured: only the knots of one correction."""
+
+    def of(one: str, other: str) -> float:
+        first, second = knot_of(one), knot_of(other)
+        if first is None or second is None or first[0] != second[0]:
+            return float(one == other)
+        at = KNOT_OCTAVES[first[0]]
+        return math.exp(-abs(at[first[1]] - at[second[1]]) / CORRECTION_OCTAVES[first[0]])
+
+    return [[of(one, other) for other in names] for one in names]
 
 
 def _priors(rows: Mapping[str, Row], server: Facts) -> tuple[Parameter, ...]:

@@ -13,10 +13,11 @@ import numpy as np
 from specsim.acceptance import Acceptance, accept_table, accept_tables
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost.model import CostModel, cost_parameters
+from specsim.cost.model import CostModel
 from specsim.curve import Curve, CurvePoint, Role, Solver
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal
+from specsim.parameters import knot_of
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System
@@ -26,6 +27,7 @@ from specsim.workload import Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
+    from specsim.profile.misfit import Misfit
 
 Progress = Callable[[int, int], None]
 
@@ -55,6 +57,10 @@ class Server(Protocol):
     @property
     def measured(self) -> bool:
         """Whether they rest on any measurement of this server."""
+
+    @property
+    def misfits(self) -> tuple[Misfit, ...]:
+        """Measured cells that they do not honour."""
 
     def spread(self, log_output: Callable[[Floats], Floats]) -> Spread:
         """Return the errors of ln(throughput), given as a function of coordinates."""
@@ -121,8 +127,8 @@ def predict(
     def log_output(coordinates: Floats) -> Floats:
         """ln(throughput) under each row of coordinates, all solved in one go."""
         flat = [case for row in coordinates for case in at(row)[1]]
-        costs = [cost_parameters(profile.parameters, row) for row in coordinates]
-        tps = solve(cost.stacked(costs, len(cases)), flat, with_limit=False).output_tps
+        stacked = cost.stacked(profile.parameters, coordinates, len(cases))
+        tps = solve(stacked, flat, with_limit=False).output_tps
         return np.log(tps).reshape(len(coordinates), len(cases))
 
     solution = solve(cost, cases)
@@ -130,7 +136,8 @@ def predict(
     if solver == "simulate":
         solution = _simulated(cost, cases, seed, solution, progress)
     rows = _rows(profile, lanes, cases, solution, errors)
-    return Curve(profile.name, seed, solver, rows, _notes(profile, lanes, workload))
+    notes = (*_near_misfits(profile, cases), *_notes(profile, lanes, workload))
+    return Curve(profile.name, seed, solver, rows, notes)
 
 
 def accept_length_sd(
@@ -297,6 +304,12 @@ def _point(
     )
 
 
+def _near_misfits(profile: Server, cases: Sequence[Case]) -> list[str]:
+    """Name the measured cells near the asked ones that the profile does not honour."""
+    asked = [(case.plan.setting, case.load) for case in cases]
+    return [m.sentence for m in profile.misfits if any(m.is_near(*point) for point in asked)]
+
+
 def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[str, ...]:
     """Say what the engine changed or has to be told, once each, and what is assumed."""
     asked = [plan for role, plan in lanes if role in ("asked", "alternative")]
@@ -306,7 +319,8 @@ def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[
         for note in (*plan.notes, *([plan.reason] if plan.reason else []))
     ]
     notes += [workload.assumed_lengths] if workload.evidence == "assumed" else []
-    assumed = [p.name for p in profile.parameters if p.fitted and p.driven == "prior"]
+    numbers = [p for p in profile.parameters if knot_of(p.name) is None]
+    assumed = [p.name for p in numbers if p.fitted and p.driven == "prior"]
     if assumed:
         notes.append("fitted but prior-driven: " + ", ".join(assumed))
     return tuple(dict.fromkeys(notes))

@@ -155,6 +155,12 @@ class Parameter:
         value = math.exp(min(place, 60.0)) if self.scale == "log" else place
         return min(max(value, self.low), self.high)
 
+    def along(self, coordinates: Floats) -> Floats:
+        """Values at many coordinates, see `at`."""
+        place = self._place(self.prior_median) + coordinates * self.prior_sd
+        value = np.exp(np.minimum(place, 60.0)) if self.scale == "log" else place
+        return np.clip(value, self.low, self.high)
+
     def _place(self, value: float) -> float:
         return math.log(value) if self.scale == "log" else value
 

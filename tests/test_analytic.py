@@ -15,9 +15,9 @@ from servers import kimi, llama
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
 from specsim.case import Case
-from specsim.cost.model import CostModel, cost_values
+from specsim.cost.model import CostModel, cost_parameters, cost_values
 from specsim.cost.rounds import SEQUENTIAL, round_time
-from specsim.parameters import CORRECTION_KNOTS, COST
+from specsim.parameters import KNOT, SPECULATING_KNOT, Facts, correction_priors, cost_priors
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate
@@ -30,7 +30,6 @@ NONE = SpecSetting.none()
 CHAIN = SpecSetting.of(1, 3, scheduler="overlap")
 TREE = SpecSetting.of(2, 2, scheduler="sequential")
 CHAT = Workload(Lengths(1024), Lengths(512, 0.5))
-PLAIN = [name for name, row in COST.items() if row.scale == "log"]
 
 
 def case(
@@ -272,19 +271,16 @@ def test_all_at_once_is_one_by_one() -> None:
 @pytest.mark.parametrize("corrected", [False, True])
 def test_stacked_parameters_are_one_set_after_the_other(corrected: bool) -> None:
     """What derivatives are taken with: every field differs between the sets."""
-    sets = [
-        cost_values(
-            **dict.fromkeys(PLAIN, factor),
-            expert_sharing=0.7 * factor,
-            kv_reads=0.2 * factor,
-            correction=tuple(0.01 * factor * j for j in range(CORRECTION_KNOTS) if corrected),
-        )
-        for factor in (0.8, 1.0, 1.3)
-    ]
+    parameters = cost_priors(kimi().facts)
+    if corrected:
+        parameters += correction_priors(Facts(), {KNOT: 0.1, SPECULATING_KNOT: 0.2})
+    sets = np.random.default_rng(1).normal(0.0, 0.3, (3, len(parameters)))
     cases = mixed_bag()
-    flat = solve(kimi().cost.stacked(sets, len(cases)), cases * len(sets), with_limit=False)
-    for k, parameters in enumerate(sets):
-        alone = solve(kimi().with_parameters(parameters).cost, cases, with_limit=False)
+    stacked = kimi().cost.stacked(parameters, sets, len(cases))
+    flat = solve(stacked, cases * len(sets), with_limit=False)
+    for k, row in enumerate(sets):
+        server = kimi().with_parameters(cost_parameters(parameters, row))
+        alone = solve(server.cost, cases, with_limit=False)
         part = flat.output_tps[k * len(cases) : (k + 1) * len(cases)]
         assert part == pytest.approx(alone.output_tps, rel=1e-9)
 

@@ -9,7 +9,13 @@ import pytest
 from servers import with_prices
 
 from specsim.architecture import load_draft, load_model
-from specsim.cost.forward import OVERHEAD_S, draft_forward_s, overhead_s, target_time
+from specsim.cost.forward import (
+    DRAFTING_PER_REQUEST_S,
+    OVERHEAD_S,
+    draft_forward_s,
+    overhead_s,
+    target_time,
+)
 from specsim.cost.model import MATRIX_READS, CostModel
 from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import COST, cost_priors
@@ -131,7 +137,7 @@ def test_another_cpu_or_weight_format_resets_what_it_changes() -> None:
 
 def test_a_cpu_launches_nothing() -> None:
     cost = server().cost
-    assert overhead_s(cost) == OVERHEAD_S  # sampling, not launches
+    assert overhead_s(cost, 1, False) == pytest.approx(OVERHEAD_S + DRAFTING_PER_REQUEST_S)
     draft = cost.draft
     assert draft is not None
     bytes_s = (draft.step_bytes + draft.part.head_bytes) / BANDWIDTH

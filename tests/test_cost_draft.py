@@ -13,12 +13,15 @@ from servers import kimi, llama, with_prices
 from specsim.cost.allreduce import AllReduce
 from specsim.cost.forward import (
     DRAFT_FORWARD_S,
+    DRAFTING_PER_REQUEST_S,
     EXTEND_S,
     OVERHEAD_S,
+    RUN_AHEAD_OVERHEAD_S,
     TREE_PER_TOKEN_S,
     TREE_S,
     draft_forward_s,
     draft_time,
+    overhead_s,
 )
 
 # Sums and products of a dozen doubles.
@@ -82,14 +85,15 @@ def test_a_drafter_without_a_model_only_builds_and_checks() -> None:
     draft, tree, overhead, extend = phases(draft_time(cost, 8, 4, 16, 0, 0, 1e4))
     assert draft == extend == 0
     assert tree == pytest.approx(TREE_S + TREE_PER_TOKEN_S * 8 * 16, rel=ROUNDING)
-    assert overhead == OVERHEAD_S
+    assert overhead == pytest.approx(OVERHEAD_S + 8 * DRAFTING_PER_REQUEST_S)
 
 
 def test_multipliers_act_on_their_own_phases() -> None:
     shape = (8, 2, 7, 1, 24, 1e5)
     base = phases(draft_time(kimi().cost, *shape))
     drafted = phases(draft_time(with_prices(kimi().cost, draft=3.0), *shape))
-    waited = phases(draft_time(with_prices(kimi().cost, round_overhead=5.0), *shape))
+    prices = {"round_overhead": 5.0, "drafting_per_request": 5.0}
+    waited = phases(draft_time(with_prices(kimi().cost, **prices), *shape))
     assert drafted == pytest.approx((3 * base[0], 3 * base[1], base[2], 3 * base[3]), rel=ROUNDING)
     assert waited == pytest.approx((base[0], base[1], 5 * base[2], base[3]), rel=ROUNDING)
 
@@ -136,3 +140,11 @@ def test_counts_of_any_shape_broadcast() -> None:
             one = draft_time(kimi().cost, b, 1, n, n - 1, b * n, b * 1000)
             cell = tuple(float(np.broadcast_to(part, (2, 3))[row, column]) for part in time)
             assert cell == pytest.approx(phases(one), rel=ROUNDING)
+
+
+def test_a_cpu_that_runs_ahead_waits_less() -> None:
+    """OVERHEAD, written out once more."""
+    cost = kimi().cost
+    waits, ahead = (float(overhead_s(cost, 8, mode)) for mode in (False, True))
+    assert waits == pytest.approx(OVERHEAD_S + 8 * DRAFTING_PER_REQUEST_S)
+    assert ahead == pytest.approx(RUN_AHEAD_OVERHEAD_S + 8 * DRAFTING_PER_REQUEST_S)

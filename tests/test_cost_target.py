@@ -19,11 +19,13 @@ from specsim.cost.allreduce import AllReduce
 from specsim.cost.forward import attention_s, target_time
 from specsim.cost.model import CostModel, active_experts, correction_factor, cost_values, roofline_s
 from specsim.errors import InputError
-from specsim.parameters import CORRECTION_KNOTS, COST
+from specsim.parameters import COST, KNOT, KNOT_OCTAVES
 from specsim.server.system import assemble
 from specsim.sharding import shard
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_moe.py"))
+
+KNOTS = len(KNOT_OCTAVES[KNOT])
 
 # Sums and products of a dozen doubles.
 ROUNDING = 1e-12
@@ -324,20 +326,20 @@ def test_eager_is_never_faster_and_bounded_by_launches(
 
 
 def test_correction_interpolates_between_knots() -> None:
-    knots = tuple(0.01 * (j - 3) for j in range(CORRECTION_KNOTS))
-    parameters = cost_values(correction=knots)
-    at = 2.0 ** np.arange(CORRECTION_KNOTS)
-    assert np.log(correction_factor(parameters, at)) == pytest.approx(knots, abs=ROUNDING)
-    middle = correction_factor(parameters, 2**3.5)
+    knots = tuple(0.01 * (j - 3) for j in range(KNOTS))
+    parameters = cost_values({KNOT: knots})
+    at = 2.0 ** np.arange(KNOTS)
+    assert np.log(correction_factor(parameters, KNOT, at)) == pytest.approx(knots, abs=ROUNDING)
+    middle = correction_factor(parameters, KNOT, 2**3.5)
     assert np.log(middle) == pytest.approx((knots[3] + knots[4]) / 2, abs=ROUNDING)
-    ends = np.log(correction_factor(parameters, [0.3, 1e6]))
+    ends = np.log(correction_factor(parameters, KNOT, [0.3, 1e6]))
     assert ends == pytest.approx([knots[0], knots[-1]], abs=ROUNDING)
 
 
 def test_correction_acts_on_all_but_attention() -> None:
-    knots = (math.log(1.1),) * CORRECTION_KNOTS
+    knots = (math.log(1.1),) * KNOTS
     plain = target_time(kimi().cost, 8, 4, 1e5)
-    raised = target_time(with_prices(kimi().cost, correction=knots), 8, 4, 1e5)
+    raised = target_time(with_prices(kimi().cost, **{KNOT: knots}), 8, 4, 1e5)
     assert raised.attention_s == plain.attention_s
     others = float(plain.target_s - plain.attention_s)
     assert raised.target_s - raised.attention_s == pytest.approx(1.1 * others, rel=ROUNDING)
@@ -351,8 +353,8 @@ def test_correction_acts_on_all_but_attention() -> None:
         {"coverage": math.nan},
         {"kv_reads": -0.1},
         {"expert_sharing": 1.6},
-        {"correction": (0.0, 0.1)},
-        {"correction": (math.nan,) * CORRECTION_KNOTS},
+        {"corrections": {KNOT: (0.0, 0.1)}},
+        {"corrections": {KNOT: (math.nan,) * KNOTS}},
     ],
 )
 def test_parameters_refuse_what_is_no_multiplier(changes: dict[str, object]) -> None:

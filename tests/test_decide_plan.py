@@ -111,7 +111,8 @@ def test_pinning_the_acceptance_tells_less_than_a_sweep() -> None:
     pinned = [label for label in by_label if label.startswith("pinned-timing")]
     assert pinned
     for label in pinned:
-        assert by_label[label] <= by_label[label.replace("pinned-timing", "sweep")] + 1e-3
+        # neither contains the other, where errors of time and of acceptance are correlated
+        assert by_label[label] <= by_label[label.replace("pinned-timing", "sweep")] + 3e-3
 
 
 def test_no_measurement_changes_a_clear_choice() -> None:

@@ -31,13 +31,12 @@ def test_a_refit_finds_the_shipped_profile(name: str) -> None:
     assert setup == shipped.setup
 
 
-def test_founding_cells_within_5_percent_from_at_most_nine_numbers() -> None:
+def test_founding_cells_are_honoured() -> None:
     profile = load_profile()
     _, rows = figures.evidence(figures.FOUNDING)
     validation = validate(profile, rows)
     assert len(validation.rows) == 8
-    assert max(abs(r.error) for r in validation.rows) <= 0.05
-    assert sum(p.fitted for p in profile.parameters) <= 9
+    assert max(abs(r.error) for r in validation.rows) <= 0.025
 
 
 def test_founding_trees_are_predicted_from_the_other_cells() -> None:

@@ -110,21 +110,6 @@ def test_stated_intervals_contain_the_truth() -> None:
     assert inside >= 44, (inside, total)
 
 
-def test_fits_from_all_starts_agree() -> None:
-    result = fit_profile(setup(), simulated({}, 0.02, np.random.default_rng(3)))
-    assert result.spread_of_starts < 0.2
-
-
-def test_moves_at_most_the_stated_number() -> None:
-    rows = simulated({"bandwidth": 0.9}, 0.02, np.random.default_rng(2))
-    fitted = [
-        p
-        for p in fit_profile(setup(), rows, max_fitted=3).profile.parameters
-        if p.fitted and not p.name.startswith("correction")
-    ]
-    assert len(fitted) <= 3
-
-
 def test_one_wild_cell_does_not_bend_the_rest() -> None:
     rows = list(simulated({"target_fixed": 1.5}, 0.01, np.random.default_rng(4)))
     clean = fit_profile(setup(), rows)
@@ -140,8 +125,8 @@ def test_parameters_stay_within_bounds_and_say_what_drives_them() -> None:
     for p in result.profile.parameters:
         assert p.low <= p.value <= p.high
         assert p.driven == ("data" if p.sd < 0.71 * p.prior_sd else "prior")
-        if not p.fitted:
-            assert p.value == pytest.approx(p.prior_median)
+        assert p.fitted or abs(p.coordinate) < 0.1
+        assert p.stated[0] <= p.value <= p.stated[1]
 
 
 def test_a_single_cell_keeps_most_at_the_prior() -> None:
@@ -177,15 +162,6 @@ def test_depths_of_one_dataset_do_not_pin_the_level_of_another() -> None:
     assert levels["accept_level[known@0]"] < levels["accept_level[other@0]"]
     moved = result.profile.acceptance("other", 0.0)
     assert accept_table(moved, SpecSetting.of(1, 3)).accept_length == pytest.approx(1.3, rel=0.05)
-
-
-def test_each_further_dataset_lets_one_number_more_move() -> None:
-    """Three acceptances, the setup's own among them: one number, and two more."""
-    row = cells()[1] | {"output_tps": 300.0, "accept_length_scope": "run"}
-    both = [row | {"dataset": d, "accept_length": a} for d, a in (("low", 1.8), ("high", 2.3))]
-    result = fit_profile(setup(), observations_from_rows(both).rows, max_fitted=1)
-    fitted = {n for n, p in by_name(result).items() if p.fitted and "correction" not in n}
-    assert len(fitted) == 3
 
 
 def test_each_dataset_starts_from_the_kind_of_drafter_that_ran_on_it() -> None:

@@ -52,7 +52,10 @@ def test_intervals_cover(cells: list) -> None:
 
 
 def test_signs_of_gains(live: ModuleType, cells: list) -> None:
-    assert [(c.name, c.concurrency) for c, *_ in live.sign_errors(cells)] == []
+    """Right in 95 %: two cells of three runs each, 8 % apart, leave 6 % to a gain."""
+    unseen = [c for c in cells if not c.given and c.row.observation.setting.speculates]
+    wrong = [(c.name, c.concurrency) for c, *_ in live.sign_errors(cells)]
+    assert len(wrong) <= 0.05 * len(unseen), wrong
 
 
 def test_choices_lose_little(live: ModuleType, cells: list) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from servers import kimi, llama
 
 import specsim.cost.rounds as rounds
 from specsim.cost.model import cost_values
 from specsim.errors import InputError, UnknownNameError
-from specsim.parameters import ACCEPTANCE, CORRECTION, COST, Row, cost_priors, row_of
+from specsim.parameters import ACCEPTANCE, CORRECTIONS, COST, Row, cost_priors, row_of
 from specsim.profile import Profile, load_profile, profile_from_toml, profile_to_toml
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.scenario import apply_overrides, override_keys, parse_overrides
@@ -52,7 +53,7 @@ def test_a_new_cost_parameter_is_a_row_and_its_use(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_row_names_parts_of_a_setup_and_a_source() -> None:
-    for row in (*COST.values(), *ACCEPTANCE.values(), CORRECTION):
+    for row in (*COST.values(), *ACCEPTANCE.values(), *CORRECTIONS.values()):
         assert row.reset_by <= set(PARTS)
         assert row.source
 
@@ -72,7 +73,7 @@ def test_priors_stand_where_the_defaults_do(server: System) -> None:
 
 
 def test_rows_are_found_by_the_names_of_a_profile() -> None:
-    assert row_of("correction_11") is CORRECTION
+    assert row_of("correction_11") is CORRECTIONS["correction_"]
     assert row_of("accept_level[chat@0]") is ACCEPTANCE["accept_level"]
     assert row_of("host") is COST["host"]
 
@@ -85,7 +86,10 @@ def test_what_cannot_be_a_parameter_is_refused() -> None:
 
 
 def test_stacked_sets_follow_one_another() -> None:
-    sets = [cost_values(host=1.0), cost_values(host=2.0)]
-    columns = kimi().cost.stacked(sets, 2).parameters
-    assert list(columns["host"]) == [1.0, 1.0, 2.0, 2.0]
-    assert columns["correction"].shape == (4, 0)
+    host = COST["host"].parameter("host", (1.0, 1.0))
+    knots = CORRECTIONS["correction_"].parameter("correction_1", (0.0, 0.1))
+    at = np.array([[0.0, 0.0], [np.log(2.0), 1.0]])
+    columns = kimi().cost.stacked((host, knots), at, 2).parameters
+    assert columns["host"] == pytest.approx([1.0, 1.0, 2.0, 2.0])
+    assert columns["correction_"].shape == (4, 12)
+    assert columns["correction_"][:, 1] == pytest.approx([0.0, 0.0, 0.1, 0.1])

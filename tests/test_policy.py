@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from simulation_cases import PLAIN, case_of, kimi, llama_sglang
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
-from specsim.cost.forward import OVERHEAD_S, draft_forward_s
+from specsim.cost.forward import draft_forward_s, overhead_s
 from specsim.cost.rounds import compose_s, round_time
 from specsim.engine import padded_batch
 from specsim.errors import InputError
@@ -238,7 +238,7 @@ def test_zero_steps_cost_a_plain_step_and_the_drafters_extend(scheduler: str) ->
     )
     p = system.cost.parameters
     extend = p["draft"] * draft_forward_s(system.cost, batch, kv, batch, extend=True)
-    overhead = OVERHEAD_S * p["round_overhead"]
+    overhead = overhead_s(system.cost, batch, idle.timeline == "run_ahead")
     expected = compose_s(time.timeline, bare.target_s + overhead, extend, bare.host_s)
     np.testing.assert_allclose(time.round_s, expected, rtol=1e-12)
     assert (time.round_s > bare.round_s).all()
@@ -261,9 +261,8 @@ def test_off_always_is_no_speculation_and_the_price_of_the_drafter() -> None:
         np.testing.assert_array_equal(off.rounds[name], none.rounds[name])
     batch, kv = off.rounds["batch"], off.rounds["kv_tokens"]
     p = system.cost.parameters
-    extra = OVERHEAD_S * p["round_overhead"] + p["draft"] * draft_forward_s(
-        system.cost, batch, kv, batch, extend=True
-    )
+    extend = draft_forward_s(system.cost, batch, kv, batch, extend=True)
+    extra = overhead_s(system.cost, batch, False) + p["draft"] * extend
     lengths = [r.rounds["end_s"] - r.rounds["start_s"] for r in (off, none)]
     # captured sizes of a drafting server are finer, so padding may differ by less than the price
     same = [off.pricers[0].plan.graph_batch_sizes, none.pricers[0].plan.graph_batch_sizes]

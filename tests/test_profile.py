@@ -19,12 +19,15 @@ from specsim.acceptance import Acceptance
 from specsim.cost.model import cost_parameters
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.parameters import (
-    CORRECTION_KNOTS,
     COST,
+    KNOT,
+    KNOT_OCTAVES,
+    SPECULATING_KNOT,
+    Facts,
     acceptance_priors,
-    correction_correlation,
     correction_priors,
     cost_priors,
+    knot_of,
 )
 from specsim.profile import (
     DEFAULT_PROFILE,
@@ -281,15 +284,13 @@ def test_a_parameter_is_data_driven_once_its_variance_is_halved() -> None:
 
 @SHIPPED
 def test_shipped_parameters_are_inside_their_bounds_and_within_four_sd(name: str) -> None:
-    """Physical: no multiplier had to leave its prior behind; at most nine were fitted (issue)."""
+    """Physical: no multiplier had to leave its prior behind."""
     profile = load_profile(name)
     for p in profile.parameters:
         assert p.low <= p.value <= p.high
         assert abs(p.coordinate) < 4
         assert p.sd <= p.prior_sd * (1 + FILE_DIGITS)
-    fitted = [p for p in profile.parameters if p.fitted and not p.name.startswith("correction")]
-    assert len(fitted) <= 9
-    assert all(p.value == pytest.approx(p.prior_median) for p in profile.parameters if not p.fitted)
+    assert all(abs(p.coordinate) < 0.1 for p in profile.parameters if not p.fitted)
 
 
 @SHIPPED
@@ -325,13 +326,14 @@ def test_every_cost_parameter_reaches_the_cost() -> None:
 
 
 def test_correction_knots_fill_the_correction() -> None:
-    parameters = correction_priors()
-    knots = cost_parameters(parameters, np.arange(CORRECTION_KNOTS, dtype=float))["correction"]
-    sd = parameters[0].prior_sd
-    assert knots == pytest.approx([j * sd for j in range(CORRECTION_KNOTS)])
-    assert len(cost_parameters((), np.zeros(0))["correction"]) == 0
-    eigenvalues = np.linalg.eigvalsh(np.array(correction_correlation()))
-    assert eigenvalues.min() > 0  # a prior that can be inverted
+    parameters = correction_priors(Facts(), {KNOT: 0.1, SPECULATING_KNOT: 0.2})
+    values = cost_parameters(parameters, 0.1 * np.arange(len(parameters)))
+    for family, octaves in KNOT_OCTAVES.items():
+        own = [(j, p) for j, p in enumerate(parameters) if knot_of(p.name)[0] == family]
+        assert len(own) == len(octaves)
+        expected = [p.prior_median + 0.1 * j * p.prior_sd for j, p in own]
+        assert values[family] == pytest.approx(expected)
+    assert len(cost_parameters((), np.zeros(0))[KNOT]) == 0
 
 
 def test_levels_move_their_own_acceptance_and_shapes_move_all() -> None:

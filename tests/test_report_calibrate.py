@@ -11,7 +11,7 @@ from specsim.acceptance import Acceptance, accept_table
 from specsim.calibrate.bootstrap import bootstrap, runs_of
 from specsim.calibrate.fit import FitResult, fit_profile
 from specsim.calibrate.report import (
-    correction_described,
+    corrections_described,
     described,
     entangled,
     markdown,
@@ -100,11 +100,6 @@ def test_throughput_alone_cannot_tell_acceptance_from_cost() -> None:
     assert warnings(made(known)) == []
 
 
-def test_starts_that_disagree_are_told() -> None:
-    result = replace(made(rows(PLAIN)), spread_of_starts=0.8)
-    assert any("0.8 prior standard deviations" in line for line in warnings(result))
-
-
 def test_what_drives_a_parameter() -> None:
     parameters = made(rows(PLAIN)).profile.parameters
     assert described(parameters[0])[1:4] == (
@@ -116,18 +111,17 @@ def test_what_drives_a_parameter() -> None:
     assert described(parameters[2])[1] == "0 (-0.164 to 0.164)"
 
 
-def test_a_smooth_correction_is_one_row() -> None:
+def test_a_correction_is_one_row() -> None:
     result = made(rows(PLAIN))
-    row = correction_described(result.profile)
-    assert row is not None
-    assert row[0] == "correction by tokens"
+    (row,) = corrections_described(result.profile)
+    assert row[0] == "a step, by its tokens"
     assert row[1] == "1.01 to 1.01"  # both knots at 0.01
     none = replace(
         result.profile,
         parameters=result.profile.parameters[:2],
         correlation=((1.0, 0.0), (0.0, 1.0)),
     )
-    assert correction_described(none) is None
+    assert corrections_described(none) == []
 
 
 def test_markdown_is_stable() -> None:
@@ -135,7 +129,7 @@ def test_markdown_is_stable() -> None:
     assert text == markdown(made(rows(PLAIN, CHAIN | {"accept_length": 2.2})))
     lines = text.splitlines()
     assert lines[0] == "# Profile made"
-    assert "2 observations, 2 fitted numbers, a smooth correction; noise of a cell 2.0%" in text
+    assert "2 observations, 2 fitted numbers; noise of a cell 2.0%" in text
     assert "| bandwidth | 0.9 (0.871 to 0.93) | 1 (0.848 to 1.18) | data | datasheet |" in lines
     # a row that has an accept length only has no error of its own
     assert [line for line in lines if line.startswith("| none") or "EAGLE3" in line] == [

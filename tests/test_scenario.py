@@ -74,7 +74,7 @@ def test_numbers_fitted_on_pcie_say_nothing_about_nvlink() -> None:
     before = load_profile()
     result = apply_overrides(before, parse_overrides(["link=nvlink4"]))
     after = result.profile
-    assert sd(after, "allreduce_bandwidth") > 2 * sd(before, "allreduce_bandwidth")
+    assert sd(after, "allreduce_bandwidth") > sd(before, "allreduce_bandwidth")
     assert value(after, "allreduce_bandwidth") == 1.0
     assert value(after, "coverage") == value(before, "coverage")  # routing is the model's
     assert value(after, "round_overhead") == value(before, "round_overhead")

@@ -1,30 +1,31 @@
 """Observations to a profile: maximum a posteriori with stated priors (MAP).
 
-The fit moves the parameters whose variance the data cut most, at most `MAX_FITTED`, and the smooth
-correction where ten cells at five or more token counts ask for it. Errors, from
-:mod:`.posterior`, are over ALL parameters, whether the fit moved them or not, so that a prediction
-carries what stayed assumed.
+All parameters move, and with them what physics misses (:mod:`.search`). Errors, from
+:mod:`.posterior`, are over all of them, so that a prediction carries what stayed assumed, and what
+physics may miss where nothing was measured.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.calibrate.depths import first_acceptances
-from specsim.calibrate.posterior import linearised, widened
-from specsim.calibrate.problem import Measured, Problem, measured
+from specsim.calibrate.misfits import misfits, whole_server
+from specsim.calibrate.posterior import widened
+from specsim.calibrate.problem import Problem, measured
 from specsim.calibrate.rows import Rows, steps_are_priced
-from specsim.calibrate.search import PRIOR_NOISE, cell_noise, chosen, find_mode
+from specsim.calibrate.search import find, find_mode
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
 from specsim.parameters import (
+    KNOT,
+    SPECULATING_KNOT,
     acceptance_priors,
-    correction_priors,
     cost_priors,
 )
 from specsim.profile import FitRecord, Profile, acceptance_name, assembled
@@ -34,12 +35,8 @@ from specsim.uncertainty import Parameter
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-MAX_FITTED = 9
-PRIOR_MODEL_ERROR, PRIOR_MODEL_CELLS = 0.06, 4
-"""Error of a prediction of an unseen cell before the data speak, worth this many cells."""
-FLOOR_MODEL_ERROR = 0.03
+FLOOR_MODEL_ERROR = 0.02
 """No prediction of an unseen cell is surer than this."""
-STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,8 @@ class FitResult:
     profile: Profile
     observations: tuple[Observation, ...]  # rows used
     log_error: Floats  # ln(model / measured) of each row's throughput, else of its first time
-    spread_of_starts: float  # most between the modes from all starts, prior standard deviations
+    spread: Mapping[str, float]  # learnt standard deviation of each correction
+    suspicion: str | None = None  # of all cells together
 
 
 def fit_profile(
@@ -57,7 +55,6 @@ def fit_profile(
     observations: Sequence[Observation],
     name: str = "profile",
     *,
-    max_fitted: int = MAX_FITTED,
     fixed: dict[str, float] | None = None,
 ) -> FitResult:
     """Fit a profile (MAP).
@@ -70,9 +67,6 @@ def fit_profile(
         Measured rows.
     name
         Name of the profile.
-    max_fitted
-        Most parameters that the fit may move; not counted are the correction and the acceptance
-        levels of further datasets.
     fixed
         Values of parameters to hold (ablations).
 
@@ -90,40 +84,44 @@ def fit_profile(
                 "belongs to no drafter's steps: setup.toml names none, or the setting makes none",
                 "add [draft] to setup.toml, or leave the cell empty",
             )
-    problem = problem_of(setup, observations, fixed)
-    rows, data, parameters = problem.rows, problem.data, problem.parameters
-    free = chosen(problem, max_fitted, frozenset(fixed or {}))
-    noise = PRIOR_NOISE
-    mode, spread = find_mode(problem, free, noise, STARTS)
-    for _ in range(2):
-        noise = cell_noise(problem, mode, free, noise)
-        mode, _ = find_mode(problem, free, noise, 1, mode)
+    base = problem_of(setup, observations, fixed)
+    rows, data = base.rows, base.data
+    speculates = setup.draft is not None or any(o.setting.speculates for o in observations)
+    families = (KNOT, SPECULATING_KNOT) if speculates else (KNOT,)
+    found = find(rows, data, base.parameters, families)
+    problem, mode, noise = found.problem, found.mode, found.noise
     covariance = widened(problem, mode, noise)
     sd = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(sd, sd)
-    alone = zip(*linearised(problem, mode, noise), strict=True)
     moved = tuple(
-        p.moved(float(z), float(s), bool(f), (float(m), float(e)))
-        for p, z, s, f, (m, e) in zip(parameters, mode, sd, free, alone, strict=True)
+        p.moved(float(z), float(s), _says_something(float(z), float(s)))
+        for p, z, s in zip(problem.parameters, mode, sd, strict=True)
     )
     error = _log_error(problem, mode)
+    before = _log_error(problem, np.zeros(len(mode)))
     record = FitRecord(
         observations=len(rows.observations),
         noise=round(noise, 6),
-        model_error=round(_model_error(noise, int(data.noise.sum())), 6),
+        model_error=round(max(noise, FLOOR_MODEL_ERROR), 6),
         data_sha256=fingerprint(rows.observations),
         source=setup.source.text,
     )
     profile = Profile(
-        name, setup, moved, tuple(map(tuple, correlation.tolist())), rows.acceptances, record
+        name,
+        setup,
+        moved,
+        tuple(map(tuple, correlation.tolist())),
+        rows.acceptances,
+        record,
+        misfits(rows.observations, error),
     )
-    return FitResult(profile, rows.observations, error, spread)
+    return FitResult(profile, rows.observations, error, found.spread, whole_server(before))
 
 
 def problem_of(
     setup: Setup, observations: Sequence[Observation], fixed: dict[str, float] | None = None
 ) -> Problem:
-    """Return what a fit of rows minimises.
+    """Return what a fit of rows minimises, what physics misses left out.
 
     Raises
     ------
@@ -132,7 +130,7 @@ def problem_of(
     """
     rows = Rows(setup, tuple(observations), first_acceptances(setup, observations))
     data = measured(rows.observations)
-    return Problem.of(rows, data, _parameters(rows, data, fixed or {}))
+    return Problem.of(rows, data, _parameters(rows, fixed or {}))
 
 
 def refit(profile: Profile, observations: Sequence[Observation]) -> Floats | None:
@@ -155,8 +153,7 @@ def refit(profile: Profile, observations: Sequence[Observation]) -> Floats | Non
     except CalibrationError:
         return None
     problem = Problem.of(rows, data, profile.parameters)
-    free = np.array([p.fitted for p in profile.parameters])
-    return find_mode(problem, free, profile.fit.noise, 1, profile.coordinates)[0]
+    return find_mode(problem, profile.coordinates, profile.fit.noise)
 
 
 def fingerprint(observations: Sequence[Observation]) -> str:
@@ -165,7 +162,7 @@ def fingerprint(observations: Sequence[Observation]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _parameters(rows: Rows, data: Measured, fixed: dict[str, float]) -> tuple[Parameter, ...]:
+def _parameters(rows: Rows, fixed: dict[str, float]) -> tuple[Parameter, ...]:
     """All parameters, at their priors or where they are held."""
     system = assembled(rows.setup)
     parameters = list(cost_priors(system.facts))
@@ -175,8 +172,6 @@ def _parameters(rows: Rows, data: Measured, fixed: dict[str, float]) -> tuple[Pa
         known = frozenset(acceptance_name(a) for a in rows.acceptances if len(a.accept_prob) > 1)
         standalone = any(o.setting.algorithm == "STANDALONE" for o in rows.observations)
         parameters += acceptance_priors(names, known, standalone)
-    if _wants_correction(rows, data, system.gpu.is_cpu):
-        parameters += correction_priors(system.gpu.is_cpu)
     return tuple(_fix(p, fixed[p.name]) if p.name in fixed else p for p in parameters)
 
 
@@ -186,21 +181,9 @@ def _fix(parameter: Parameter, value: float) -> Parameter:
     )
 
 
-def _wants_correction(rows: Rows, data: Measured, is_cpu: bool) -> bool:
-    """Ten cells at five or more token counts; on a CPU, whose prior is crude, four at three."""
-    tokens = {
-        o.setting.num_draft_tokens * (o.concurrency or 0)
-        for i, o in enumerate(rows.observations)
-        if i in set(data.row[data.noise].tolist())
-    }
-    cells, counts = (4, 3) if is_cpu else (10, 5)
-    return int(data.noise.sum()) >= cells and len(tokens) >= counts
-
-
-def _model_error(noise: float, cells: int) -> float:
-    """Error of unseen cells: the residuals' scatter, shrunk to the prior error."""
-    total = PRIOR_MODEL_CELLS * PRIOR_MODEL_ERROR**2 + cells * noise**2
-    return max(float(np.sqrt(total / (PRIOR_MODEL_CELLS + cells))), FLOOR_MODEL_ERROR)
+def _says_something(coordinate: float, sd: float) -> bool:
+    """Whether the cells moved a parameter, or made it surer, by a tenth of its prior's error."""
+    return abs(coordinate) > 0.1 or sd < 0.9
 
 
 def _log_error(problem: Problem, mode: Floats) -> Floats:

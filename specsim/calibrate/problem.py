@@ -21,7 +21,8 @@ import numpy as np
 from specsim.calibrate.rows import Rows
 from specsim.errors import CalibrationError
 from specsim.observations import Observation
-from specsim.parameters import correction_correlation
+from specsim.parameters import Facts, prior_correlation
+from specsim.profile import assembled
 from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
@@ -51,12 +52,14 @@ class Problem:
 
     @classmethod
     def of(cls, rows: Rows, data: Measured, parameters: tuple[Parameter, ...]) -> Problem:
-        """Put together; only the knots of the smooth correction are correlated beforehand."""
-        prior = np.eye(len(parameters))
-        knots = [i for i, p in enumerate(parameters) if p.name.startswith("correction")]
-        if knots:
-            prior[np.ix_(knots, knots)] = correction_correlation()
+        """Put together; only the knots of one correction are correlated beforehand."""
+        prior = np.array(prior_correlation([p.name for p in parameters]))
         return cls(rows, data, parameters, prior)
+
+    @property
+    def facts(self) -> Facts:
+        """Of the server."""
+        return assembled(self.rows.setup).facts
 
     def residuals(self, coordinates: Floats, noise: float) -> Floats:
         """Residuals at each row of coordinates, or at one vector."""

@@ -12,7 +12,7 @@ from specsim.calibrate.doubts import doubts
 from specsim.calibrate.fit import FitResult
 from specsim.calibrate.rows import workload_of
 from specsim.observations import cell_name
-from specsim.parameters import KNOT, row_of
+from specsim.parameters import CORRECTIONS, KNOT, knot_of, row_of
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
@@ -42,6 +42,8 @@ def warnings(result: FitResult) -> list[str]:
     """Say what a reader of the profile has to know, in whole sentences."""
     profile = result.profile
     lines = list(doubts(profile.setup, result.observations))
+    lines += [] if result.suspicion is None else [result.suspicion]
+    lines += [misfit.sentence for misfit in profile.misfits]
     lines += [
         f"{a} and {b} cannot be told apart by these cells (correlation {r:+.2f}): "
         f"add {row_of(a).pinned_by}, or {row_of(b).pinned_by}"
@@ -56,11 +58,6 @@ def warnings(result: FitResult) -> list[str]:
             "add a log with accept length, or one profiler trace"
         )
     lines += poor_trees(result)
-    if result.spread_of_starts > 0.3:
-        lines.append(
-            f"fits from different starts differ by up to {result.spread_of_starts:.1f} prior "
-            "standard deviations: the cells allow more than one explanation"
-        )
     return lines
 
 
@@ -111,23 +108,24 @@ def described(parameter: Parameter) -> tuple[str, str, str, str, str]:
     return parameter.name, value, prior, driven, parameter.source
 
 
-def correction_described(profile: Profile) -> tuple[str, str, str, str] | None:
-    """Return a row for the smooth correction as a whole: the factors at its knots, and their prior.
-
-    None where the fit has no correction.
-    """
-    knots = _knots(profile)
-    if not knots:
-        return None
-    least, most = (math.exp(f(p.value for p in knots)) for f in (min, max))
-    low, high = (math.exp(x) for x in knots[0].prior_interval)
-    data = sum(p.driven == "data" for p in knots)
-    return (
-        "correction by tokens",
-        f"{least:.3g} to {most:.3g}",
-        f"1 ({low:.3g} to {high:.3g})",
-        f"data at {data} of {len(knots)} knots",
-    )
+def corrections_described(profile: Profile) -> list[tuple[str, str, str, str]]:
+    """Rows of what physics misses: the factors at a correction's knots, and their prior."""
+    rows = []
+    for family, row in CORRECTIONS.items():
+        knots = [p for p in profile.parameters if (k := knot_of(p.name)) and k[0] == family]
+        if knots:
+            least, most = (math.exp(f(p.value for p in knots)) for f in (min, max))
+            low, high = (math.exp(x) for x in knots[0].prior_interval)
+            data = sum(p.driven == "data" for p in knots)
+            rows.append(
+                (
+                    row.source,
+                    f"{least:.3g} to {most:.3g}",
+                    f"1 ({low:.3g} to {high:.3g})",
+                    f"data at {data} of {len(knots)} knots",
+                )
+            )
+    return rows
 
 
 def markdown(result: FitResult) -> str:
@@ -139,7 +137,6 @@ def markdown(result: FitResult) -> str:
         f"# Profile {profile.name}",
         "",
         f"{fit.observations} observations, {len(fitted)} fitted numbers"
-        + (", a smooth correction" if _knots(profile) else "")
         + f"; noise of a cell {fit.noise:.1%}, model error {fit.model_error:.1%}.",
         "",
         "| parameter | value (90 %) | prior (90 %) | driven by | rests on |",
@@ -157,7 +154,3 @@ def markdown(result: FitResult) -> str:
         *(f"- {line}" for line in warnings(result)),
     ]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _knots(profile: Profile) -> list[Parameter]:
-    return [p for p in profile.parameters if p.name.startswith(KNOT)]

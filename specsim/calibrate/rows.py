@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from specsim.acceptance import Acceptance, accept_table
+import numpy as np
+
+from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.analytic import solve
 from specsim.case import Case
-from specsim.cost.model import cost_parameters, cost_values
+from specsim.cost.model import cost_values
 from specsim.engine import RunPlan
 from specsim.observations import Observation
-from specsim.parameters import COST, KNOT
-from specsim.profile import acceptance_name, assembled, moved_acceptance
+from specsim.parameters import ACCEPTANCE, COST, knot_of
+from specsim.profile import acceptance_name, assembled, level_name, moved_acceptance
 from specsim.server import Setup
+from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
 from specsim.workload import Lengths, Load, Workload
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 FIELDS = ("output_tps", "tpot_s", "round_s", "itl_s", "ttft_s", "accept_length", "draft_s")
 """Fields of a solution that observations can be compared with."""
+
+GRID = 2.0
+"""Prior standard deviations between points at which trees are grown."""
 
 
 def steps_are_priced(observation: Observation, setup: Setup) -> bool:
@@ -72,9 +78,7 @@ class Rows:
         prepared = _prepared(self.setup, self.observations)
         prices = COST.keys() - {"kv_pool"}  # what changes the cost of a round, but no case
         matter = [
-            i
-            for i, p in enumerate(parameters)
-            if p.name not in prices and not p.name.startswith(KNOT)
+            i for i, p in enumerate(parameters) if p.name not in prices and knot_of(p.name) is None
         ]
         known: dict[bytes, list[Case]] = {}  # most rows of a Jacobian differ in prices alone
         flat: list[Case] = []
@@ -85,8 +89,7 @@ class Rows:
             flat += known[key]
         count = len(self.observations)
         cost = assembled(self.setup).cost
-        costs = [cost_parameters(parameters, row) for row in coordinates]
-        solution = solve(cost.stacked(costs, count), flat, with_limit=False)
+        solution = solve(cost.stacked(parameters, coordinates, count), flat, with_limit=False)
         shape = (len(coordinates), count)
         return {name: getattr(solution, name).reshape(shape) for name in FIELDS}
 
@@ -100,15 +103,66 @@ class Rows:
             if p.name == "kv_pool"
         ]
         system = assembled(self.setup, cost_values(kv_pool=pool[0] if pool else 1.0))
-        by_name = {
-            acceptance_name(a): moved_acceptance(a, parameters, coordinates)
-            for a in self.acceptances
-        }
+        by_name = {acceptance_name(a): a for a in self.acceptances}
         like = [
-            Case.of(system, plan, accept_table(by_name[_name(work)], plan.setting), work, load)
+            Case.of(
+                system,
+                plan,
+                table_near(by_name[_name(work)], plan.setting, parameters, coordinates),
+                work,
+                load,
+            )
             for plan, work, load in prepared.kinds
         ]
         return [like[kind].at(load) for kind, load in prepared.rows]
+
+
+def table_near(
+    acceptance: Acceptance,
+    setting: SpecSetting,
+    parameters: tuple[Parameter, ...],
+    coordinates: Floats,
+) -> AcceptTable:
+    """Accept table at coordinates; of a tree by its Taylor series from a point of a coarse grid.
+
+    A tree takes a thousand beams, and a fit asks for it at some hundred points close to each other.
+    """
+    if setting.topk == 1:
+        return accept_table(moved_acceptance(acceptance, parameters, coordinates), setting)
+    own = (level_name(acceptance), *ACCEPTANCE)
+    mine = [i for i, p in enumerate(parameters) if p.name in own]
+    grid = np.round(coordinates[mine] / GRID) * GRID
+    moved = tuple(parameters[i] for i in mine)
+    middle, slopes, bends = _series(acceptance, setting, moved, tuple(grid.tolist()))
+    away = coordinates[mine] - grid
+    survival = middle.survival + np.tensordot(away, slopes + np.tensordot(away, bends, 1), 1)
+    return AcceptTable.of(np.clip(survival, 0.0, 1.0), middle.draft_share)
+
+
+@lru_cache(maxsize=256)
+def _series(
+    acceptance: Acceptance,
+    setting: SpecSetting,
+    parameters: tuple[Parameter, ...],
+    grid: tuple[float, ...],
+) -> tuple[AcceptTable, Floats, Floats]:
+    """Accept table at a grid point, with slopes and half the bends of its survival."""
+
+    def at(*places: Floats) -> Floats:
+        place = np.array(grid) + sum(places)
+        return accept_table(moved_acceptance(acceptance, parameters, place), setting).survival
+
+    middle, steps = at(np.zeros(len(grid))), GRID / 2 * np.eye(len(grid))
+    up, down = [at(s) for s in steps], [at(-s) for s in steps]
+    slopes = np.array([(u - d) / GRID for u, d in zip(up, down, strict=True)])
+    bends = np.zeros((len(grid), *slopes.shape))
+    for i, step in enumerate(steps):
+        bends[i, i] = (up[i] + down[i] - 2 * middle) * 2 / GRID**2
+        for j in range(i):
+            both = (at(step, steps[j]) - up[i] - up[j] + middle) * 2 / GRID**2
+            bends[i, j] = bends[j, i] = both
+    moved = moved_acceptance(acceptance, parameters, np.array(grid))
+    return accept_table(moved, setting), slopes, bends
 
 
 @dataclass(frozen=True, slots=True)

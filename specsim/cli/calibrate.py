@@ -100,17 +100,18 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
 
 def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     """Print parameters, cells and warnings."""
-    from specsim.calibrate.report import correction_described, described, warnings
+    from specsim.calibrate.report import corrections_described, described, warnings
     from specsim.observations import cell_name
 
     out = output.console()
+    for line in warnings(result):
+        out.print(f"note: {line}")
     fitted = [
         described(parameter)[:4]
         for parameter in result.profile.parameters
         if parameter.fitted and not parameter.name.startswith("correction_")
     ]
-    smooth = correction_described(result.profile)
-    rows = [*fitted, smooth] if smooth is not None else fitted
+    rows = [*fitted, *corrections_described(result.profile)]
     headings = ("parameter", "value (90 %)", "prior (90 %)", "driven by")
     out.print(output.table(output.headed(*headings), rows))
     cells = [
@@ -119,7 +120,7 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
         if not math.isnan(error)  # rows with an accept length only have no error of their own
     ]
     out.print(output.table(output.headed("cell", "model / measured - 1"), cells))
-    for line in (*warnings(result), *notes):
+    for line in notes:
         out.print(f"note: {line}")
 
 

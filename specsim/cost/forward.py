@@ -15,6 +15,7 @@ from specsim.cost.model import (
     correction_factor,
     more_than_one,
 )
+from specsim.parameters import KNOT
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -46,10 +47,12 @@ TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6
 """Assumed: building the tree and its mask, sampling the verification: 0.11-0.3 ms
 [@launch-cost]."""
-OVERHEAD_S = 1.5e-3
-"""Assumed: what a speculating round pays whatever it drafts: waiting for the accepted tokens,
-many small kernels, eager gaps. 1 ms (SpecDecode-Bench, vLLM) to 3 ms (sync of a TP4 profile) were
-published, 4 ms and 9 ms are what the Kimi boxes want: a factor of three either way."""
+OVERHEAD_S, RUN_AHEAD_OVERHEAD_S, DRAFTING_PER_REQUEST_S = 2.5e-3, 0.7e-3, 100e-6
+"""What a speculating round pays whatever it drafts, and for each running request: many small
+kernels, sampling, and, unless the CPU runs ahead, waiting for the accepted tokens and their
+bookkeeping. No baseline shows it. Of public servers [@public-servers] those that wait pay 1.2
+to 4.4 ms (SGLang to 0.5.9, vLLM to 0.17; geometric mean), those that run ahead -1 to 3 (vLLM from
+0.20): a factor of three either way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def target_time(
     tokens = (b if padded is None else np.asarray(padded, np.float64)) * n
     alone = 1.0 - more_than_one(b)
     several = np.where(n > 1.0, 1.0 - alone * (1.0 - np.asarray(draft_share)), 1.0 - alone)
-    factor = correction_factor(p, b * n)
+    factor = correction_factor(p, KNOT, b * n)
     bandwidth = cost.bandwidth
     dense = cost.product_s(
         target.dense_bytes / bandwidth,
@@ -225,9 +228,12 @@ def depth_s(cost: CostModel, batch: Floats, depths: Floats) -> Floats:
     return total
 
 
-def overhead_s(cost: CostModel) -> float | Floats:
-    """Return what a server with a drafter pays each round whatever it drafts, seconds."""
-    return OVERHEAD_S * cost.parameters["round_overhead"]
+def overhead_s(cost: CostModel, batch: ArrayLike, run_ahead: ArrayLike) -> Floats:
+    """Return what a drafter costs each round whatever it drafts, seconds       (OVERHEAD)."""
+    p = cost.parameters
+    once = np.where(run_ahead, RUN_AHEAD_OVERHEAD_S, OVERHEAD_S) * p["round_overhead"]
+    each = DRAFTING_PER_REQUEST_S * p["drafting_per_request"]
+    return once + each * np.asarray(batch, np.float64)  # a CPU samples and waits as well
 
 
 def draft_time(
@@ -239,10 +245,12 @@ def draft_time(
     extend_tokens: ArrayLike,
     context_tokens: ArrayLike,
     loaded: ArrayLike = False,
+    run_ahead: ArrayLike = False,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Price what speculation adds to a round, arrays broadcast.
 
-    Counts are those of :func:`specsim.cost.round_time`.
+    Counts are those of :func:`specsim.cost.round_time`; `run_ahead` says whether the CPU never
+    waits for the accepted tokens.
 
     Returns
     -------
@@ -262,5 +270,5 @@ def draft_time(
         extended > 0, draft_forward_s(cost, extended, context_tokens, b, extend=True), 0.0
     )
     tree = np.where(n > 1, (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share, 0.0)
-    overhead = np.where(speculates, overhead_s(cost), 0.0)
-    return steps * scale, tree * scale, overhead * np.ones_like(b), extend * scale
+    overhead = np.where(speculates, overhead_s(cost, b, run_ahead), 0.0)
+    return steps * scale, tree * scale, overhead, extend * scale

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from specsim.cost.allreduce import AllReduce
 from specsim.errors import InputError, UnknownNameError
 from specsim.hardware import Gpu
-from specsim.parameters import CORRECTION_KNOTS, COST, KNOT
+from specsim.parameters import CORRECTIONS, COST, KNOT_OCTAVES, knot_of
 from specsim.sharding import ShardedDraft, ShardedModel
 from specsim.uncertainty import Parameter
 
@@ -54,12 +54,14 @@ is made. A decode step of eight sequences of SmolLM2-135M takes 74.7 ms with it 
 
 
 CostParameters = Mapping[str, "float | Floats"]
-"""Values of all rows of `COST`, numbers or arrays with an entry per point, and ``correction``: no
+"""Values of all rows of `COST`, numbers or arrays with an entry per point, and of `CORRECTIONS`: no
 knots, a row of them, or a row per point."""
 
 
-def cost_values(correction: Iterable[float] = (), **values: float) -> CostParameters:
-    """Return the defaults but for the knots and for the parameters that are named.
+def cost_values(
+    corrections: Mapping[str, Iterable[float]] | None = None, **values: float
+) -> CostParameters:
+    """Return the defaults but for the corrections' knots and for the parameters that are named.
 
     Raises
     ------
@@ -73,16 +75,21 @@ def cost_values(correction: Iterable[float] = (), **values: float) -> CostParame
     """
     for name, value in values.items():
         _check(name, value)
-    knots = np.array([*correction])
+    knots = {family: _knots(family, (corrections or {}).get(family, ())) for family in CORRECTIONS}
+    return {name: row.default for name, row in COST.items()} | knots | values
+
+
+def _knots(family: str, values: Iterable[float]) -> Floats:
+    knots = np.array([*values])
     if not np.isfinite(knots).all():
-        raise InputError(f"correction {knots.tolist()}", "must be finite", "fit it again")
-    if len(knots) not in (0, CORRECTION_KNOTS):
+        raise InputError(f"{family}K {knots.tolist()}", "must be finite", "fit it again")
+    if len(knots) not in (0, len(KNOT_OCTAVES[family])):
         raise InputError(
-            f"correction of {len(knots)} knots",
-            f"must have {CORRECTION_KNOTS} or none",
+            f"{family}K of {len(knots)} knots",
+            f"must have {len(KNOT_OCTAVES[family])} or none",
             "fit the profile again",
         )
-    return {name: row.default for name, row in COST.items()} | {"correction": knots} | values
+    return knots
 
 
 def _check(name: str, value: float) -> None:
@@ -101,9 +108,34 @@ def _check(name: str, value: float) -> None:
 def cost_parameters(parameters: Sequence[Parameter], coordinates: Floats) -> CostParameters:
     """Cost parameters at one vector of coordinates."""
     values = {p.name: p.at(z) for p, z in zip(parameters, coordinates.tolist(), strict=True)}
-    corrected = any(name.startswith(KNOT) for name in values)
-    knots = [values.get(f"{KNOT}{j}", 0.0) for j in range(CORRECTION_KNOTS)] if corrected else []
-    return cost_values(knots, **{name: values[name] for name in COST if name in values})
+    corrections = {
+        family: [values.get(f"{family}{j}", 0.0) for j in range(len(knots))]
+        for family, knots in KNOT_OCTAVES.items()
+        if f"{family}0" in values
+    }
+    return cost_values(corrections, **{name: values[name] for name in COST if name in values})
+
+
+def stacked_parameters(
+    parameters: Sequence[Parameter], coordinates: Floats, points: int
+) -> CostParameters:
+    """Cost parameters of `points` points under each row of coordinates in turn.
+
+    One evaluation over stacked points is worth as many single ones as there are rows, which is what
+    makes derivatives cheap.
+    """
+    values: dict[str, float | Floats] = dict(cost_values())
+    knots: dict[str, Floats] = {}
+    for j, parameter in enumerate(parameters):
+        knot = knot_of(parameter.name)
+        column = np.repeat(parameter.along(coordinates[:, j]), points)
+        if parameter.name in COST:
+            values[parameter.name] = column
+        elif knot is not None:
+            family, k = knot
+            empty = np.zeros((len(column), len(KNOT_OCTAVES[family])))
+            knots.setdefault(family, empty)[:, k] = column
+    return values | knots
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +150,11 @@ class CostModel:
     draft_eager: bool = False  # the drafter's kernels are launched one by one, not as a graph
     kv_unified: bool = False  # every row walks over one cache of all sequences; matters on a CPU
 
-    def stacked(self, sets: Sequence[CostParameters], points: int) -> CostModel:
-        """Return a model for `points` points under each of several parameter sets in turn.
-
-        One evaluation over stacked points is worth as many single ones as there are sets, which is
-        what makes derivatives cheap.
-        """
-        stacked = {name: np.repeat([s[name] for s in sets], points, axis=0) for name in sets[0]}
-        return replace(self, parameters=stacked)
+    def stacked(
+        self, parameters: Sequence[Parameter], coordinates: Floats, points: int
+    ) -> CostModel:
+        """Return a model of stacked points, see `stacked_parameters`."""
+        return replace(self, parameters=stacked_parameters(parameters, coordinates, points))
 
     @property
     def bandwidth(self) -> float | Floats:
@@ -233,18 +262,29 @@ def active_experts(tokens: ArrayLike, experts: int, experts_per_token: int) -> F
     return -experts * np.expm1(t * math.log1p(-experts_per_token / experts))
 
 
-def correction_factor(parameters: CostParameters, tokens: ArrayLike) -> Floats:
-    """Return exp(correction), linear in log2 t between knots, constant beyond (CORRECTION)."""
-    t = np.asarray(tokens, np.float64)
-    knots = np.asarray(parameters["correction"])
-    if knots.size == 0:
+def correction_factor(parameters: CostParameters, family: str, count: ArrayLike) -> Floats:
+    """Return exp(correction), linear in log2 count between knots, constant beyond (CORRECTION).
+
+    Parameters
+    ----------
+    parameters
+        With the knots of the correction: none, a row, or a row per point.
+    family
+        Which of `specsim.parameters.CORRECTIONS`.
+    count
+        Tokens of a step, or running requests.
+    """
+    t, values = np.asarray(count, np.float64), np.asarray(parameters[family])
+    if values.size == 0:
         return np.ones_like(t)
-    place = np.clip(np.log2(np.maximum(t, 1.0)), 0.0, CORRECTION_KNOTS - 1)
-    left = np.minimum(place.astype(np.int64), CORRECTION_KNOTS - 2)
-    if knots.ndim == 1:
-        low, high = knots[left], knots[left + 1]
-    else:  # a row of knots per point
-        rows = np.arange(len(knots))
-        low, high = knots[rows, left], knots[rows, left + 1]
-    factor: Floats = np.exp(low + (high - low) * (place - left))
+    at = np.array(KNOT_OCTAVES[family])
+    place = np.clip(np.log2(np.maximum(t, 1.0)), at[0], at[-1])
+    left = np.clip(np.searchsorted(at, place, "right") - 1, 0, len(at) - 2)
+    share = (place - at[left]) / (at[left + 1] - at[left])
+    if values.ndim == 1:
+        low, high = values[left], values[left + 1]
+    else:
+        rows = np.arange(len(values))
+        low, high = values[rows, left], values[rows, left + 1]
+    factor: Floats = np.exp(low + (high - low) * share)
     return factor

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.cost.forward import TargetTime, draft_forward_s, draft_time, target_time
-from specsim.cost.model import CostModel, active_experts, more_than_one
+from specsim.cost.model import CostModel, active_experts, correction_factor, more_than_one
+from specsim.parameters import SPECULATING_KNOT
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -106,20 +107,30 @@ def round_time(
     """
     target = target_time(cost, batch, width, context_tokens, padded, eager, draft_share)
     draft, tree, overhead, extend = draft_time(
-        cost, batch, topk, width, draft_forwards, extend_tokens, context_tokens, loaded
+        cost,
+        batch,
+        topk,
+        width,
+        draft_forwards,
+        extend_tokens,
+        context_tokens,
+        loaded,
+        np.asarray(timeline) == RUN_AHEAD,
     )
+    correction = correction_factor(cost.parameters, SPECULATING_KNOT, np.multiply(batch, width))
+    factor = np.where(np.asarray(width) > 1, correction, 1.0)
     return RoundTime(
-        target.dense_s,
-        target.experts_s,
-        target.attention_s,
-        target.head_s,
-        target.allreduce_s,
-        target.fixed_s,
-        draft,
-        tree,
-        overhead,
-        extend,
-        host_s(cost, batch),
+        target.dense_s * factor,
+        target.experts_s * factor,
+        target.attention_s * factor,
+        target.head_s * factor,
+        target.allreduce_s * factor,
+        target.fixed_s * factor,
+        draft * factor,
+        tree * factor,
+        overhead * factor,
+        extend * factor,
+        host_s(cost, batch) * factor,
         timeline,
     )
 

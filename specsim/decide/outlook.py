@@ -34,7 +34,7 @@ import numpy as np
 from specsim.acceptance import accept_tables
 from specsim.analytic import solve
 from specsim.case import Case
-from specsim.cost.model import CostModel, cost_parameters
+from specsim.cost.model import CostModel
 from specsim.cost.rounds import RoundTime
 from specsim.engine import RunPlan
 from specsim.predict import accept_length_sd
@@ -110,8 +110,8 @@ class Grid:
     def log_tps(self, profile: Profile, at: Floats) -> Floats:
         """Return ln X of all cells, setting by setting, under each row of coordinates."""
         flat = [case for row in at for case in self.cases(profile, row)[1]]
-        costs = [cost_parameters(profile.parameters, row) for row in at]
-        cost = self.cases(profile)[0].stacked(costs, len(flat) // len(at))
+        points = len(flat) // len(at)
+        cost = self.cases(profile)[0].stacked(profile.parameters, at, points)
         return np.log(solve(cost, flat, with_limit=False).output_tps).reshape(len(at), -1)
 
     def solve(self, profile: Profile, at: Floats | None = None, with_limit: bool = False) -> Cells:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from specsim.engine.plan import RunPlan
+from specsim.engine.plan import RunPlan, Timeline
 from specsim.engine.rules import (
     GIB,
     Engine,
@@ -29,6 +29,8 @@ NEWEST = "0.33.0"
 
 ASYNC_DEFAULT_FROM = "0.14.0"
 """Release from which async scheduling is taken as the default (assumed)."""
+RUN_AHEAD_SPECULATING_FROM = "0.19.0"
+"""Release from which it does not wait for the accepted tokens of a round (assumed)."""
 
 ASYNC_SPECULATES_FROM = "0.12.0"
 """Release from which async scheduling and speculation go together (assumed; 0.11 refuses both)."""
@@ -82,9 +84,15 @@ def plan_vllm(
         chunked_prefill_size=engine.chunked_prefill_size or (8192 if large else 2048),
         graph_sizes=tuple(size for size in GRAPH_SIZES_TOKENS if size <= graph_max),
         graph_unit="tokens",
-        overlapped="run_ahead",
+        overlapped=_overlapped(setting, engine),
         notes=notes,
     )
+
+
+def _overlapped(setting: SpecSetting, engine: EngineSpec) -> Timeline:
+    """Whether the CPU waits for the accepted tokens before it prepares the next round."""
+    waits = setting.speculates and engine.parsed_version.before(RUN_AHEAD_SPECULATING_FROM)
+    return "overlap" if waits else "run_ahead"
 
 
 def _chain_only(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:

@@ -17,6 +17,7 @@ from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import KNOT
 from specsim.predict import predict
+from specsim.profile.misfit import Misfit
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
@@ -60,6 +61,7 @@ class Profile:
     correlation: tuple[tuple[float, ...], ...]  # posterior, of the parameters in their order
     acceptances: tuple[Acceptance, ...]  # one per dataset and temperature; the first is the default
     fit: FitRecord = field(default_factory=FitRecord)
+    misfits: tuple[Misfit, ...] = ()  # cells that the fit does not honour
 
     def __post_init__(self) -> None:
         size = len(self.parameters)
@@ -198,7 +200,7 @@ class Profile:
             f"Weakest evidence: {self.evidence}.",
         ]
         sentences += [f"{held} numbers stand at their priors."] if held else []
-        sentences += [f"A smooth correction has {knots} knots."] if knots else []
+        sentences += [f"What physics misses has {knots} knots."] if knots else []
         rows = [("th", "number", "value (90 %)", "prior (90 %)", "driven by")] if shown else []
         rows += [("td", p.name, *p.texts, p.driven) for p in shown]
         table = "".join(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib import resources
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from specsim.acceptance import Acceptance
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
+from specsim.profile.misfit import Misfit
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_to_mapping
 from specsim.textfile import parse_toml, read_text, write_text
@@ -19,7 +20,7 @@ from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
 DEFAULT_PROFILE = "kimi-k2.5-int4-8x-rtx-pro-6000"
-SECTIONS = ("schema", "name", "setup", "parameters", "correlation", "acceptance", "fit")
+SECTIONS = ("schema", "name", "setup", "parameters", "correlation", "acceptance", "fit", "misfits")
 DIGITS = 8
 KINDS: dict[str, tuple[type, str]] = {
     "float": (float, "a number"),
@@ -29,7 +30,7 @@ KINDS: dict[str, tuple[type, str]] = {
 }
 """What a field's type asks of a value."""
 
-Record = TypeVar("Record", Parameter, Acceptance, FitRecord)
+Record = TypeVar("Record", Parameter, Acceptance, FitRecord, Misfit)
 
 
 def profile_names() -> tuple[str, ...]:
@@ -83,6 +84,7 @@ def profile_from_toml(text: str, origin: str) -> Profile:
             _correlation(document["correlation"]),
             tuple(_record(Acceptance, row, origin) for row in document["acceptance"]),
             _record(FitRecord, document["fit"], origin),
+            tuple(_record(Misfit, row, origin) for row in document.get("misfits", ())),
         )
     except SpecsimError:
         raise
@@ -144,7 +146,11 @@ def profile_to_toml(profile: Profile) -> str:
     document.add("correlation", triangle)  # plain keys stand before the first table
     document.add("fit", tomlkit.item(_plain(asdict(profile.fit))))
     document.add("setup", tomlkit.item(_plain(setup_to_mapping(profile.setup))))
-    for key, rows in (("acceptance", profile.acceptances), ("parameters", profile.parameters)):
+    tables: dict[str, Sequence[Acceptance | Parameter | Misfit]] = {}
+    tables |= {"acceptance": profile.acceptances, "parameters": profile.parameters}
+    if profile.misfits:
+        tables["misfits"] = profile.misfits
+    for key, rows in tables.items():
         array = tomlkit.aot()
         for row in rows:
             table = _plain(asdict(row))

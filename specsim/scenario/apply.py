@@ -16,9 +16,18 @@ import numpy as np
 from specsim.acceptance import accept_table, at_accept_length
 from specsim.engine import engine_named
 from specsim.errors import InputError
-from specsim.parameters import ACCEPTANCE, KNOT, acceptance_priors, cost_priors, row_of
+from specsim.parameters import (
+    ACCEPTANCE,
+    KNOT,
+    SPECULATING_KNOT,
+    acceptance_priors,
+    correction_priors,
+    cost_priors,
+    knot_of,
+    row_of,
+)
 from specsim.profile import FitRecord, Profile, acceptance_name, level_name
-from specsim.profile.uncalibrated import default_acceptance
+from specsim.profile.uncalibrated import UNSEEN_ROUNDS, default_acceptance
 from specsim.scenario.override import (
     ACCEPT_LENGTH,
     SETUP,
@@ -153,7 +162,8 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
             for a in acceptances
         )
     wanted = [*cost_priors(system.facts)]
-    wanted += [p for p in profile.parameters if p.name.startswith(KNOT)]
+    wanted += correction_priors(system.facts, {SPECULATING_KNOT: UNSEEN_ROUNDS})
+    wanted += [p for p in profile.parameters if knot_of(p.name, KNOT) is not None]
     if any(p.name.startswith("accept_level") for p in profile.parameters):
         names = tuple(acceptance_name(a) for a in acceptances)
         by_depth = frozenset(acceptance_name(a) for a in acceptances if len(a.accept_prob) > 1)
@@ -167,10 +177,11 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
         if known is None or not groups & row_of(prior.name).reset_by:
             chosen.append(known or prior)
             kept.append(index)
-        elif not prior.name.startswith(KNOT):
+        elif knot_of(prior.name, KNOT) is None:  # those have no prior but their own spread's
             chosen.append(_back_to(prior, known))
             kept.append(None)
-            reset += [prior.name] if known.driven == "data" else []
+            told = known.driven == "data" and knot_of(prior.name) is None
+            reset += [prior.name] if told else []
     if reset:
         notes.append(f"fitted on the old server, back to the prior here: {', '.join(reset)}")
     return replace(
@@ -180,6 +191,7 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
         correlation=_correlation(profile, kept),
         acceptances=acceptances,
         fit=_unmeasured(profile.fit, groups),
+        misfits=(),
     )
 
 

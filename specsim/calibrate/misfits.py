@@ -1,0 +1,117 @@
+"""Cells that a fit does not honour, and what may be behind each: none is passed over in silence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specsim.observations import Observation, cell_name
+from specsim.profile.misfit import Misfit
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
+HONOURED = 0.05
+"""Greatest error of a cell that is honoured: 90 % of a noise of 3 %."""
+ANOTHER_UNIT = 3.0
+"""No server is so many times faster or slower than physics has it, and no cell than the others."""
+ROUGHLY = 1.3
+"""A factor within this of ten, or of the clients, is taken for it."""
+
+
+def misfits(observations: Sequence[Observation], log_error: Floats) -> tuple[Misfit, ...]:
+    """Cells outside their noise, the worst first.
+
+    Parameters
+    ----------
+    observations
+        Rows that were fitted.
+    log_error
+        ln(model / measured) of each; nan where it has no throughput or time.
+    """
+    allowed = [HONOURED / math.sqrt(o.weight) for o in observations]
+    off = [
+        Misfit(
+            cell_name(o),
+            o.setting.label,
+            float((o.request_rate if o.kind == "open_loop" else o.concurrency) or 1.0),
+            math.expm1(error),
+            _suspicion(i, observations, log_error),
+        )
+        for i, (o, error) in enumerate(zip(observations, log_error.tolist(), strict=True))
+        if abs(math.expm1(error)) > allowed[i]  # nan is not
+    ]
+    return tuple(sorted(off, key=lambda misfit: -abs(math.log1p(misfit.error))))
+
+
+def whole_server(prior_log_error: Floats) -> str | None:
+    """Say where all cells are many times faster or slower than the hardware's own rates.
+
+    Parameters
+    ----------
+    prior_log_error
+        ln(model / measured) before anything is fitted.
+    """
+    known = prior_log_error[np.isfinite(prior_log_error)]
+    if not len(known) or abs(middle := float(np.median(known))) < math.log(ANOTHER_UNIT):
+        return None
+    word = "slower" if middle > 0 else "faster"
+    return (
+        f"the measurements are {math.exp(abs(middle)):.0f} times {word} than this hardware at its "
+        "published rates: another unit (ms for s, one user's rate for all), another GPU or model, "
+        "or a throttled one? check setup.toml and the table"
+    )
+
+
+def _suspicion(i: int, observations: Sequence[Observation], log_error: Floats) -> str:
+    """Guess what is behind one cell's misfit, and say what to do."""
+    o, error = observations[i], float(log_error[i])
+    factor, clients = math.exp(abs(error)), float(o.concurrency or 1)
+    others = "more than" if error < 0 else "less than"
+    if factor > ANOTHER_UNIT:
+        for unit, words in (
+            (clients, "one user's rate for all?"),
+            (10.0, ""),
+            (100.0, ""),
+            (1e3, ""),
+        ):
+            if unit > ANOTHER_UNIT and 1 / ROUGHLY < factor / unit < ROUGHLY:
+                typo = words or ("ms for s?" if unit == 1e3 else "a typing error?")
+                return f"{unit:g} times {others} the other cells lead to: {typo} check the row"
+        return f"{factor:.1f} times {others} the other cells lead to: is it of this server?"
+    below, above = _neighbours(i, observations)
+    for j, (first, last) in ((below, (below, i)), (above, (i, above))):
+        if j is None or first is None or last is None:
+            continue
+        if abs(log_error[j] - error) > abs(error):
+            low, high = _tokens(observations[first]), _tokens(observations[last])
+            return (
+                f"a step changes its price between {low:g} and {high:g} tokens by more than the "
+                "model follows (a kernel or graph size that switches): measure between them"
+            )
+    return "an outlier against its neighbours: measure it again"
+
+
+def _tokens(o: Observation) -> float:
+    return float(o.setting.num_draft_tokens * (o.concurrency or 1))
+
+
+def _neighbours(i: int, observations: Sequence[Observation]) -> tuple[int | None, int | None]:
+    """Cells with the next fewer and the next more tokens in a step, at the same lengths."""
+    here = observations[i]
+    same = [
+        j
+        for j, o in enumerate(observations)
+        if (o.kind, o.context_len, o.input_len, o.output_len)
+        == (here.kind, here.context_len, here.input_len, here.output_len)
+        and o.output_tps is not None
+    ]
+    fewer = [j for j in same if _tokens(observations[j]) < _tokens(here)]
+    more = [j for j in same if _tokens(observations[j]) > _tokens(here)]
+    return (
+        max(fewer, key=lambda j: _tokens(observations[j]), default=None),
+        min(more, key=lambda j: _tokens(observations[j]), default=None),
+    )
