@@ -27,7 +27,7 @@ from specsim.workload import Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-    from specsim.profile.misfit import Misfit
+    from specsim.misfit import Misfit
 
 Progress = Callable[[int, int], None]
 

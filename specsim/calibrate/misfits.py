@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.misfit import Misfit
 from specsim.observations import Observation, cell_name
-from specsim.profile.misfit import Misfit
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats

@@ -15,9 +15,9 @@ from specsim.acceptance import Acceptance
 from specsim.cost.model import CostParameters, cost_parameters
 from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
+from specsim.misfit import Misfit
 from specsim.parameters import KNOT
 from specsim.predict import predict
-from specsim.profile.misfit import Misfit
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble

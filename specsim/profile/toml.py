@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from specsim.acceptance import Acceptance
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
-from specsim.profile.misfit import Misfit
+from specsim.misfit import Misfit
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_to_mapping
 from specsim.textfile import parse_toml, read_text, write_text
