@@ -7,7 +7,7 @@ out once and spread over its rows; that is what makes large grids cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,8 @@ class Case:
         """
         if table.draft_share != plan.draft_share:
             plan = with_draft_share(plan, table.draft_share)
+        if plan.prefill == "elsewhere":
+            workload = replace(workload, input_cached=workload.input_len.mean)
         context = workload.input_len.mean
         output = workload.output_len.mean * (1.0 + workload.output_len.cv**2)
         if load.kind == "steady_decode":
@@ -150,7 +152,7 @@ def points_of(cases: Sequence[Case]) -> Points:
         output=output,
         context=context,
         chunk=of_case(lambda c: c.plan.chunked_prefill_size),
-        mixed=of_case(lambda c: c.plan.prefill == "mixed").astype(np.bool_),
+        mixed=of_case(lambda c: c.plan.prefill != "first").astype(np.bool_),
         steady=steady,
         open_rate=np.array(
             [load.request_rate or np.nan if load.kind == "open_loop" else np.nan for load in loads]

@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST_LIST = 150
+"""Characters of the known names that are listed beside the nearest one."""
+
 
 class SpecsimError(Exception):
     """Base of all errors that specsim raises on purpose."""
@@ -40,6 +43,8 @@ class UnknownNameError(InputError):
         near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         listed = ", ".join(self.known)
+        if near and len(listed) > LONGEST_LIST:  # the nearest is what was meant
+            listed = listed[:LONGEST_LIST].rpartition(",")[0] + ", ..."
         super().__init__(
             f"{kind} {name!r}", "is not known", hint + (remedy or f"use one of: {listed}")
         )

@@ -61,6 +61,37 @@ def parse_algorithm(name: str) -> Algorithm:
     raise UnknownNameError("algorithm", name, [*known, *ALIASES])
 
 
+NO_SPECULATION: dict[str, object] = {
+    "algorithm": "none",
+    "topk": 1,
+    "num_steps": 0,
+    "num_draft_tokens": 1,
+}
+"""How no speculation is written."""
+
+
+def algorithm_name(name: str) -> str:
+    """Return specsim's name of an algorithm, or the engine's where specsim has none.
+
+    >>> algorithm_name("NEXTN"), algorithm_name("dflash")
+    ('MTP', 'DFLASH')
+    """
+    try:
+        return parse_algorithm(name)
+    except UnknownNameError:
+        return name.upper()
+
+
+def chain_settings(num_speculative_tokens: int) -> dict[str, object]:
+    """Return the settings of a chain; vLLM does not count the root, specsim does.
+
+    >>> chain_settings(3)
+    {'topk': 1, 'num_steps': 3, 'num_draft_tokens': 4}
+    """
+    k = num_speculative_tokens
+    return {"topk": 1, "num_steps": k, "num_draft_tokens": k + 1}
+
+
 @dataclass(frozen=True, slots=True)
 class SpecSetting:
     """One setting; a number that is out of range is an InputError.

@@ -20,6 +20,8 @@ from specsim.setting import SpecSetting, parse_algorithm
 ENGINE_KEYS = (
     *("dp", "ep", "attention_backend", "max_running_requests", "cuda_graph_max_bs", "page_size"),
     *("mem_fraction_static", "kv_tokens", "chunked_prefill_size", "kv_unified"),
+    *("pp", "dcp", "disable_cuda_graph", "mixed_chunk", "disaggregation", "a2a_backend"),
+    "verification",
 )
 """Settings of a log that are keys of [engine] in setup.toml."""
 COMMAND_LINE = "the command line"

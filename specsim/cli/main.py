@@ -121,7 +121,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         if hasattr(sys.stdout, "reconfigure"):  # a name from a file must not break the output
             sys.stdout.reconfigure(errors="backslashreplace")
-        code = specsim.main(list(argv), prog_name="specsim", standalone_mode=False)
+        code = specsim.main(_with_command(argv), prog_name="specsim", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except SpecsimError as error:
@@ -150,6 +150,21 @@ def run(argv: Sequence[str]) -> int:
             "SPECSIM_DEBUG=1 shows the traceback",
             BUG,
         )
+
+
+def _with_command(argv: Sequence[str]) -> list[str]:
+    """Return the arguments; a launch command after ``--`` becomes the value of ``--command``."""
+    words = list(argv)
+    if "--" in words:
+        import shlex
+
+        from specsim.engine.command import PROGRAM
+
+        at = words.index("--")
+        launch = words[at + 1] if len(words) == at + 2 else shlex.join(words[at + 1 :])
+        if PROGRAM.search(launch):
+            return [*words[:at], "--command", launch]
+    return words
 
 
 def _complain(message: str, code: int) -> int:

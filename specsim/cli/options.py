@@ -337,6 +337,11 @@ class Described:
         complete=named("specsim.engine", "engine_names"),
     )
     engine_version: str | None = option("V", "Default: the profile's.")
+    launch: str | None = file(
+        "Its launch command, or a file that holds one; also at the end after --.",
+        "TEXT|FILE",
+        names="--command",
+    )
 
 
 @dataclass(frozen=True)
@@ -355,10 +360,10 @@ class AnyServer(Described, Server):
 
         Without a profile `asked` says how the server drafts, and whose accept length is assumed.
         """
-        if self.model is None and self.setup is None:
+        if self.model is None and self.setup is None and self.launch is None:
             refuse_given(
                 "describes a server without a profile",
-                "add --model and --gpu, or --setup, or change a profile with --set",
+                "add --model and --gpu, --command or --setup, or change a profile with --set",
                 self,
                 but=("profile", "overrides", "engine", "engine_version"),
             )
@@ -370,7 +375,9 @@ class AnyServer(Described, Server):
                 notes += more
         elif self.profile is not None:
             raise InputError(
-                f"--profile {self.profile}", "excludes --model and --setup", "choose one of them"
+                f"--profile {self.profile}",
+                "excludes --model, --setup and --command",
+                "choose one of them",
             )
         else:
             from specsim.cli.uncalibrated import uncalibrated

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, option, refuse_given
+from specsim.cli.options import AnyServer, command, file, filled, option, refuse_given
 from specsim.cli.readers import library, whole
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Options(opt.Requests):
     repeats: int = option("R", "Runs with other random numbers.", whole(), default="4")
     seed: int = opt.seed()
     plot: str | None = opt.plot()
+    sps_table: str | None = file("Write SGLang's table of round times (DSPARK).")
     as_json: bool = opt.as_json("specsim.schedule/1")
 
 
@@ -72,9 +73,14 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     output.check_plot(how.plot)
     if isinstance(how.load, Trace):
         refuse_given("is said by the trace", "drop it", opt.Lengths(how.input_len, how.output_len))
+    output.check_file("--sps-table", how.sps_table)
     profile, notes = server.load()
     limits = Limits(how.max_draft_tokens, how.max_steps)
     wish = filled(Wish, server, how, limits=limits)
+    if how.sps_table is not None:
+        from specsim.decide.engine_files import sps_table
+
+        output.write_file(how.sps_table, sps_table(profile, wish))
     with output.progress_bar("simulating") as progress:
         answer = schedule_under_load(
             profile, how.load, wish, repeats=how.repeats, progress=progress

@@ -29,6 +29,11 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
         kept = ("setup", "overrides", "accept_length", "engine_version")
         refuse_given("is said by --setup", "change it with --set, or there", server, but=kept)
         setup = read_setup(server.setup)
+    elif server.launch is not None:
+        from specsim.cli.launched import launched
+
+        server, setup, more = launched(server, server.launch)
+        notes += more
     else:
         engine = engine_named(server.engine or "sglang")
         version = server.engine_version or engine.newest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from specsim.engine.plan import RunPlan
 from specsim.engine.rules import (
     GIB,
@@ -9,16 +11,24 @@ from specsim.engine.rules import (
     EngineSpec,
     Ruling,
     judge,
+    listed,
     mixed_plan,
+    parse_version,
     scheduler_default,
+    state_notes,
     verifies_its_root,
 )
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import Algorithm, SpecSetting, chain_settings
 
 SLOTS = 4
 BATCH_TOKENS = 2048
 COMPUTE_BYTES = GIB
 """Assumed: compute buffers."""
+
+
+TYPES_FROM = "b9000"
+"""Build from which ``--spec-type`` says how to draft and ``--draft-max`` is refused: changed in
+April 2026 (llama.cpp#22397), the number is assumed; read in 11434."""
 
 
 def plan_llama_cpp(
@@ -31,11 +41,11 @@ def plan_llama_cpp(
     the drafter computes that batch once more. Older builds drafted and verified slot by slot.
     """
     most = engine.max_running_requests or SLOTS
-    notes = []
+    notes = state_notes(engine)
     if engine.max_running_requests is None:
         notes.append(f"{most} slots assumed (older builds: 1); see --parallel")
     return mixed_plan(
-        judge(setting, engine, (_slot_chains, _slot_tokens, _no_overlap), what_if),
+        judge(setting, engine, (listed, _slot_chains, _slot_tokens, _no_overlap), what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or BATCH_TOKENS,
@@ -72,11 +82,44 @@ def kv_room_bytes(
 
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
     """Return the flags of slots and drafts."""
-    flags = ["--parallel", str(plan.max_running_requests)]
-    if plan.setting.speculates:
-        flags += ["--model-draft", draft_model] if draft_model else []
-        flags += ["--draft-max", str(plan.setting.num_steps)]
-    return flags
+    from specsim.engine.flags import flag_words
+
+    setting = plan.setting
+    said: dict[str, object] = {"max_running_requests": plan.max_running_requests}
+    if setting.speculates:
+        typed = parse_version(plan.version).since(TYPES_FROM)
+        said["algorithm"] = setting.algorithm if typed else None
+        said["draft"] = draft_model
+        lookup = typed and setting.algorithm == "NGRAM"
+        said["ngram_max" if lookup else "chain"] = setting.num_steps
+    return [
+        w
+        for name, value in said.items()
+        for w in flag_words("llama.cpp", plan.version, name, value)
+    ]
+
+
+DRAFT_MAX = 3
+"""Tokens drafted where no flag says (build 11434 ``common.h``; 16 in builds before 2026)."""
+
+
+def settings_of(said: Mapping[str, object]) -> dict[str, object]:
+    """Return settings from arguments, by the settings of ``flags.csv``.
+
+    >>> settings_of({"draft": "small.gguf"})["num_steps"]
+    3
+    """
+    found = {"tp": 1, **said}
+    if "draft" in found:
+        found.setdefault("algorithm", "STANDALONE")
+    lookup = found.pop("ngram_max", None)
+    if found.get("algorithm", "none") != "none":
+        longest = lookup if found["algorithm"] == "NGRAM" and isinstance(lookup, int) else DRAFT_MAX
+        found = {**chain_settings(longest), **found}
+    context = found.get("context_tokens")
+    if isinstance(context, int) and context > 0:
+        found["kv_tokens"] = context  # of all slots together
+    return found
 
 
 ENGINE = Engine(
@@ -85,5 +128,6 @@ ENGINE = Engine(
     plan=plan_llama_cpp,
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
+    settings=settings_of,
     cap_flag="--parallel",
 )

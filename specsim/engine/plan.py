@@ -18,7 +18,7 @@ Timeline = Literal["sequential", "overlap", "run_ahead"]
 DraftExtend = Literal["none", "accepted", "verify"]
 FirstDraft = Literal["extend", "forward"]
 GraphUnit = Literal["requests", "tokens", "none"]
-Prefill = Literal["first", "mixed"]
+Prefill = Literal["first", "mixed", "elsewhere"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ class RunPlan:
     extend_eager: bool  # whether that forward runs without a CUDA graph at every batch size
     graph_batch_sizes: tuple[int, ...]  # a batch is padded to the next; past the last it is eager
     graph_unit: GraphUnit  # what these sizes count; "none" where nothing is captured or padded
-    prefill: Prefill  # "first" stops decoding; "mixed" puts prompt chunks into decode steps
+    # "first" stops decoding, "mixed" puts chunks into decode steps, "elsewhere" costs nothing
+    prefill: Prefill
     chunked_prefill_size: int  # most prompt tokens of one step
     finish_lag_rounds: int  # rounds that a finished request runs before the scheduler sees its end
     # sequential: GPU and CPU take turns; overlap: the CPU waits for each verification and schedules

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
+from typing import Literal
 
 from packaging.version import Version
 
-from specsim.engine.plan import FirstDraft, GraphUnit, RunPlan, Timeline
+from specsim.engine.plan import FirstDraft, GraphUnit, Prefill, RunPlan, Timeline
 from specsim.errors import EngineRefusal, InputError
 from specsim.setting import Algorithm, SpecSetting
 from specsim.textfile import shown
@@ -120,9 +123,18 @@ class EngineSpec:
     chunked_prefill_size: int | None = None  # most prompt tokens of one step
     page_size: int = 1  # tokens of one KV page
     kv_unified: bool = False  # whether llama.cpp's slots share one KV cache (--kv-unified)
+    # states: `states.csv`
+    pp: int = 1  # ranks of pipeline parallelism,
+    dcp: int = 1  # and of decode context parallelism
+    disable_cuda_graph: bool = False  # eager mode
+    mixed_chunk: bool = False  # SGLang's --enable-mixed-chunk
+    disaggregation: Literal["null", "prefill", "decode"] = "null"  # the side of a split server
+    a2a_backend: str | None = None  # exchanges tokens between experts, e.g. deepep
+    verification: Literal["target", "rejection", "block"] = "target"  # law of acceptance
 
     def __post_init__(self) -> None:
         at_least(1, tp=self.tp, dp=self.dp, ep=self.ep, page_size=self.page_size)
+        at_least(1, pp=self.pp, dcp=self.dcp)
         at_least(1, max_running_requests=self.max_running_requests, kv_tokens=self.kv_tokens)
         at_least(1, cuda_graph_max_bs=self.cuda_graph_max_bs)
         at_least(1, chunked_prefill_size=self.chunked_prefill_size)
@@ -256,15 +268,79 @@ def mixed_plan(
         reserved_tokens_per_request=setting.num_draft_tokens,
         draft_extend="verify" if setting.follows_text else "none",
         extend_eager=False,
-        graph_batch_sizes=graph_sizes,
+        graph_batch_sizes=() if engine.disable_cuda_graph else graph_sizes,
         graph_unit=graph_unit,
-        prefill="mixed",
+        prefill=elsewhere(engine, "mixed"),
         chunked_prefill_size=chunked_prefill_size,
         finish_lag_rounds=1 if overlap else 0,
         timeline=overlapped if overlap else "sequential",
         ranks=engine.dp,
         first_draft=first_draft,
     )
+
+
+def elsewhere(engine: EngineSpec, prefill: Prefill) -> Prefill:
+    """Return how a server prefills: not at all where another one does."""
+    return "elsewhere" if engine.disaggregation == "decode" else prefill
+
+
+# --- rulings and states that are rows of data
+
+
+@cache
+def rows(table: str, engine: str) -> tuple[dict[str, str], ...]:
+    """Return the rows of ``rulings.csv`` or ``states.csv`` that hold of an engine."""
+    with Path(__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(row for row in csv.DictReader(file) if row["engine"] in (engine, "*"))
+
+
+def listed(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
+    """Return what the first fitting row of ``rulings.csv`` says; None where none fits.
+
+    A row holds of some algorithms (``*``: all that speculate), from release `since` and before
+    `before`, and under all its conditions on fields of engine or setting: ``name>N``,
+    ``name=value``, ``name!=value`` (a backend that is not stated is no other).
+    """
+    version = engine.parsed_version
+    for row in rows("rulings", engine.name) if setting.speculates else ():
+        if (
+            (row["algorithms"] == "*" or setting.algorithm in row["algorithms"].split())
+            and version.since(row["since"] or "0")
+            and not (row["before"] and version.since(row["before"]))
+            and all(_holds(condition, setting, engine) for condition in row["when"].split())
+        ):
+            names = row | {"algorithm": setting.algorithm}
+            note = setting if row["effect"] == "note" else None
+            return Ruling(row["text"].format(**names), note, row["remedy"].format(**names))
+    return None
+
+
+def _holds(condition: str, setting: SpecSetting, engine: EngineSpec) -> bool:
+    name, sign, value = re.split(r"(!=|=|>)", condition)
+    said = getattr(engine if hasattr(engine, name) else setting, name)
+    if sign == ">":
+        return int(said) > int(value)
+    return str(said) == value if sign == "=" else str(said) not in ("", value)
+
+
+def state_notes(engine: EngineSpec) -> list[str]:
+    """Return what ``states.csv`` says of the engine's fields that are not at their defaults.
+
+    Raises InputError, which names the state, if it is not modelled: its row has a remedy.
+    """
+    notes: dict[str, str] = {}
+    defaults = {field.name: field.default for field in fields(engine)}
+    for row in rows("states", engine.name):
+        name, value = row["field"], getattr(engine, row["field"])
+        if value == defaults[name] or name in notes:
+            continue
+        given = f"{engine.name}, {name} = {value}"
+        if value == "prefill":
+            raise InputError(given, "such a server decodes nothing", "ask about the decode server")
+        if row["remedy"]:
+            raise InputError(given, row["text"], row["remedy"])
+        notes[name] = row["text"].format(value=value)
+    return list(notes.values())
 
 
 ScheduleRows = Sequence[tuple[int, int]]
@@ -302,7 +378,11 @@ class Engine:
     # plan, engine, drafter -> flags that set the speculation, the scheduler and the caps; none for
     # an engine that is set by a file
     launch_flags: Callable[[RunPlan, EngineSpec, str | None], list[str]] = lambda *_: []
+    # name and memory of a GPU -> the memory by which `plan` chooses defaults
+    class_bytes: Callable[[str, float], float] = lambda _, mem_bytes: mem_bytes
     launch_env: Callable[[RunPlan], dict[str, str]] = lambda _: {}
+    # what arguments say, by the settings of ``flags.csv`` -> by the keys of a log's settings
+    settings: Callable[[Mapping[str, object]], dict[str, object]] = dict
     # version, kind of drafter -> whether its kernels are launched one by one
     drafts_eager: Callable[[EngineVersion, str], bool] = lambda *_: False
     schedule: ScheduleSyntax | None = None  # None where no such table is known

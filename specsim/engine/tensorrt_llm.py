@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from specsim.engine.plan import RunPlan
-from specsim.engine.rules import Engine, EngineSpec, Ruling, judge, mixed_plan, scheduler_default
+from specsim.engine.rules import (
+    Engine,
+    EngineSpec,
+    Ruling,
+    ScheduleRows,
+    ScheduleSyntax,
+    judge,
+    listed,
+    mixed_plan,
+    scheduler_default,
+    state_notes,
+)
 from specsim.setting import Algorithm, SpecSetting
 
 MAX_BATCH = 2048
@@ -20,14 +34,17 @@ def plan_tensorrt_llm(
     graph_max = min(most, engine.cuda_graph_max_bs or GRAPH_MAX)
     sizes = {size for size in (1, 2, 4, *range(8, graph_max + 1, 8)) if size <= graph_max}
     return mixed_plan(
-        judge(setting, engine, (_overlap_by_default,), what_if),
+        judge(setting, engine, (listed, _overlap_by_default), what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or MAX_TOKENS,
         graph_sizes=tuple(sorted(sizes | {graph_max})),
         graph_unit="requests",
         overlapped="run_ahead",
-        notes=["defaults of TensorRT-LLM are assumed: batch and graph sizes, tokens per step"],
+        notes=[
+            *state_notes(engine),
+            "defaults of TensorRT-LLM are assumed: batch and graph sizes, tokens per step",
+        ],
     )
 
 
@@ -42,10 +59,48 @@ def kv_room_bytes(
     return (gpu_mem_bytes - weight_bytes) * (engine.mem_fraction_static or FREE_FRACTION)
 
 
+def settings_of(said: Mapping[str, object]) -> dict[str, object]:
+    """Return settings from arguments, by the settings of ``flags.csv``.
+
+    >>> settings_of({"tp": 8, "enable_dp_attention": True})["dp"]
+    8
+    """
+    found = {key: value for key, value in said.items() if value != "auto"}
+    total = found.pop("max_total_draft_tokens", None)
+    if found.pop("dynamic_tree", False) and isinstance(total, int):
+        found["num_draft_tokens"] = total + 1
+    if found.pop("enable_dp_attention", False):
+        found["dp"] = found.get("tp", 1)
+    return found
+
+
+def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
+    """Return ``draft_len_schedule``: the last batch of each length; beyond them nothing is drafted.
+
+    Read in the pages to 1.4.0rc4; the first release that has it is not known.
+    """
+    ends = [batch - 1 for batch, _ in rows[1:]] + [batch_max]
+    return json.dumps({e: steps for e, (_, steps) in zip(ends, rows, strict=True) if steps})
+
+
+def _schedule_lines(rows: ScheduleRows, config: str) -> list[str]:
+    table = config.replace('"', "")
+    most = max(steps for _, steps in rows)
+    inner = f"max_draft_len: {most}, draft_len_schedule: {table}"
+    return [f"in the file of --config: speculative_config: {{{inner}}}"]
+
+
 ENGINE = Engine(
     name="tensorrt-llm",
     newest="main",
     plan=plan_tensorrt_llm,
     kv_room_bytes=kv_room_bytes,
+    settings=settings_of,
+    schedule=ScheduleSyntax(
+        config=_schedule_config,
+        words=lambda rows, config: [],
+        lines=_schedule_lines,
+        limits=lambda version, algorithm, zero: [],
+    ),
     cap_flag="max_batch_size",
 )

@@ -7,6 +7,7 @@ assumed, and noted as such.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from specsim.engine.plan import RunPlan, Timeline
 from specsim.engine.rules import (
@@ -18,9 +19,11 @@ from specsim.engine.rules import (
     ScheduleRows,
     ScheduleSyntax,
     judge,
+    listed,
     mixed_plan,
     parse_version,
     scheduler_default,
+    state_notes,
     verifies_its_root,
 )
 from specsim.setting import Algorithm, SpecSetting
@@ -39,50 +42,46 @@ EAGLE3_CAPTURED_FROM = "0.11.0"
 """Release from which an EAGLE-3 drafter is taken to run in a captured graph (assumed; in mid-2025
 its steps cost twice their bytes, those of EAGLE-1 did not: vllm#20780)."""
 
-TABLES_FROM = "0.33.0"
-"""Release as read that has num_speculative_tokens_per_batch_size."""
+TABLES_FROM = "0.24.0"
+"""Release from which num_speculative_tokens_per_batch_size is there (not in 0.22.0)."""
 
-GRAPH_SIZES_TOKENS = (1, 2, 4, *range(8, 513, 8))
-"""Captured sizes in tokens (assumed: the default list of vLLM's V1 engine)."""
+REQUEST_SIZES_FROM = "0.30.0"
+"""Release from which counts of requests times the verified tokens are captured besides."""
+
+GRAPH_SIZES_TOKENS = (1, 2, 4, *range(8, 256, 8), *range(256, 1025, 16))
+"""Captured sizes in tokens, up to the largest: 512, or 1024 on compute capability 10
+(0.33.0 ``config/vllm.py:2579-2601``)."""
+
+LARGE, LARGEST = 70 * GIB, 160 * GIB
+"""Memory of GPUs with higher defaults: tokens of a step 2048, 8192 and, from 0.28.0, 16384; most
+requests 256 and 1024 (0.33.0 ``engine/arg_utils.py:2971-3005``)."""
+SMALL = ("a100", "gb10")
+"""GPUs that count as small whatever they hold."""
+LARGEST_FROM = "0.28.0"
 
 MEMORY_FRACTION = 0.9
 ACTIVATION_BYTES = 2 * GIB
 """Assumed: what vLLM's profiling run leaves out of the KV cache."""
-
-_METHODS: dict[Algorithm, str] = {
-    "EAGLE": "eagle",
-    "EAGLE3": "eagle3",
-    "MTP": "mtp",
-    "STANDALONE": "draft_model",
-    "NGRAM": "ngram",
-    "SUFFIX": "suffix",
-    "DFLASH": "dflash",
-    "DSPARK": "dspark",
-    "P_EAGLE": "eagle3",
-    "MEDUSA": "medusa",
-}
 
 
 def plan_vllm(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what vLLM does with a setting, or raise EngineRefusal."""
-    verdict = judge(setting, engine, (_chain_only, _chain_tokens, _scheduler), what_if)
+    rules = (listed, _chain_only, _chain_tokens, _scheduler)
+    verdict = judge(setting, engine, rules, what_if)
     setting = verdict.setting
-    large = gpu_mem_bytes >= 70 * GIB
-    most = engine.max_running_requests or (1024 if large else 256)
-    notes = _switch_notes(setting, engine)
+    chunk, requests = defaults(engine, gpu_mem_bytes)
+    most = engine.max_running_requests or requests
+    notes = [*state_notes(engine), *_switch_notes(setting, engine)]
     if engine.max_running_requests is None:
         notes.append(f"max_num_seqs {most} assumed from the GPU's memory")
-    graph_max = engine.cuda_graph_max_bs or min(
-        GRAPH_SIZES_TOKENS[-1], 2 * most * setting.num_draft_tokens
-    )
     return mixed_plan(
         verdict,
         engine,
         max_running_requests=most,
-        chunked_prefill_size=engine.chunked_prefill_size or (8192 if large else 2048),
-        graph_sizes=tuple(size for size in GRAPH_SIZES_TOKENS if size <= graph_max),
+        chunked_prefill_size=engine.chunked_prefill_size or chunk,
+        graph_sizes=graph_sizes(setting, engine, gpu_mem_bytes, most),
         graph_unit="tokens",
         overlapped=_overlapped(setting, engine),
         notes=notes,
@@ -93,6 +92,36 @@ def _overlapped(setting: SpecSetting, engine: EngineSpec) -> Timeline:
     """Whether the CPU waits for the accepted tokens before it prepares the next round."""
     waits = setting.speculates and engine.parsed_version.before(RUN_AHEAD_SPECULATING_FROM)
     return "overlap" if waits else "run_ahead"
+
+
+def class_bytes(gpu: str, mem_bytes: float) -> float:
+    """Return the memory by which defaults are chosen for a GPU of that name."""
+    return min(mem_bytes, LARGE - 1) if any(n in gpu.lower() for n in SMALL) else mem_bytes
+
+
+def defaults(engine: EngineSpec, gpu_mem_bytes: float) -> tuple[int, int]:
+    """Return the tokens of a step and the most requests, where nothing says."""
+    if gpu_mem_bytes < LARGE:
+        return 2048, 256
+    if gpu_mem_bytes >= LARGEST and engine.parsed_version.since(LARGEST_FROM):
+        return 16384, 1024
+    return 8192, 1024
+
+
+def graph_sizes(
+    setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, most: int
+) -> tuple[int, ...]:
+    """Return the captured sizes, tokens: those of the list up to the largest.
+
+    GPUs of 160 GiB and more are taken for those of compute capability 10 (B200 and up).
+    """
+    tokens = setting.num_draft_tokens
+    blackwell = gpu_mem_bytes >= LARGEST and engine.parsed_version.since(LARGEST_FROM)
+    top = engine.cuda_graph_max_bs or min(1024 if blackwell else 512, 2 * most * tokens)
+    sizes = {size for size in GRAPH_SIZES_TOKENS if size <= top}
+    if setting.speculates and engine.parsed_version.since(REQUEST_SIZES_FROM):
+        sizes |= {size * tokens for size in GRAPH_SIZES_TOKENS if size * tokens <= top}
+    return tuple(sorted(sizes))
 
 
 def _chain_only(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
@@ -138,10 +167,42 @@ def _switch_notes(setting: SpecSetting, engine: EngineSpec) -> list[str]:
     if version.before("0.20.0"):
         return ["disable_by_batch_size is validated but unused in this version"]
     if version.since(TABLES_FROM):
+        ranks = "; off under data parallelism" if engine.dp > 1 else ""
         return [
-            "num_speculative_tokens_per_batch_size, if set, is modelled by specsim schedule only"
+            "num_speculative_tokens_per_batch_size, if set, is modelled by specsim schedule "
+            f"only{ranks}"
         ]
     return []
+
+
+def settings_of(said: Mapping[str, object]) -> dict[str, object]:
+    """Return settings from arguments, by the settings of ``flags.csv``.
+
+    GPUs are counted as specsim does, all that hold one copy of the model: with expert parallelism
+    the ranks of data parallelism share the experts; without it a dense model is copied (and of a
+    MoE model nothing is said that tells).
+
+    >>> settings_of({"tp": 2, "dp_size": 4, "enable_expert_parallel": True})["ep"]
+    8
+    """
+    found = {key: value for key, value in said.items() if value != "auto"}
+    if "algorithm" not in found and "num_steps" in found:
+        found["algorithm"] = "STANDALONE" if "ngram" not in str(found.get("draft")) else "NGRAM"
+    if found.get("algorithm") in ("NGRAM", "SUFFIX"):
+        found.pop("draft", None)
+    if found.get("rejection_method") in ("standard", "block"):
+        found["verification"] = {"standard": "target"}.get(str(found["rejection_method"]), "block")
+        del found["rejection_method"]
+    if found.pop("parallel_drafting", False):
+        found["algorithm"] = "P_EAGLE"
+    ranks, tp = found.pop("dp_size", 1), found.get("tp", 1)
+    if isinstance(ranks, int) and isinstance(tp, int):
+        if found.pop("enable_expert_parallel", False):
+            found["tp"] = found["ep"] = tp * ranks
+            found |= {"dp": ranks} if ranks > 1 else {}
+        elif ranks > 1:
+            found["replicas"] = ranks
+    return found
 
 
 def kv_room_bytes(
@@ -159,23 +220,27 @@ def drafts_eager(version: EngineVersion, draft_kind: str) -> bool:
 
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
     """Return the flags of the speculation, the scheduler and the cap."""
+    from specsim.engine.flags import flag_words
+
     setting = plan.setting
     flags: list[str] = []
     if setting.speculates:
-        config: dict[str, str | int] = {
-            "method": _METHODS[setting.algorithm],
+        drafter = "EAGLE3" if setting.algorithm == "P_EAGLE" else setting.algorithm
+        config: dict[str, str | int | bool] = {
+            "method": flag_words("vllm", plan.version, "algorithm", drafter)[1],
             "num_speculative_tokens": setting.num_steps,
         }
+        if setting.algorithm == "P_EAGLE":
+            config["parallel_drafting"] = True
         if draft_model:
             config["model"] = draft_model
         flags += ["--speculative-config", json.dumps(config)]
-    if engine.max_running_requests is not None:
-        flags += ["--max-num-seqs", str(engine.max_running_requests)]
+    flags += flag_words("vllm", plan.version, "max_running_requests", engine.max_running_requests)
     default = engine.parsed_version.since(ASYNC_DEFAULT_FROM)
     if setting.scheduler == "overlap" and not default:
-        flags.append("--async-scheduling")
+        flags += flag_words("vllm", plan.version, "scheduler", "overlap")
     if setting.scheduler == "sequential" and default:
-        flags.append("--no-async-scheduling")
+        flags += flag_words("vllm", plan.version, "scheduler", "sequential")
     return flags
 
 
@@ -209,6 +274,8 @@ ENGINE = Engine(
     plan=plan_vllm,
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
+    settings=settings_of,
+    class_bytes=class_bytes,
     drafts_eager=drafts_eager,
     schedule=ScheduleSyntax(
         config=_schedule_config,

@@ -86,7 +86,9 @@ class System:
             engine = replace(engine, version=engine_version)
         if max_running_requests is not None:
             engine = replace(engine, max_running_requests=max_running_requests)
-        return engine_named(engine.name).plan(setting, engine, self.gpu.mem_bytes, what_if)
+        rules = engine_named(engine.name)
+        memory = rules.class_bytes(self.gpu.name, self.gpu.mem_bytes)
+        return rules.plan(setting, engine, memory, what_if)
 
     def kv_pool_tokens(self, plan: RunPlan) -> float:
         """Tokens that the KV cache holds under `plan`, all data-parallel ranks together.

@@ -7,6 +7,7 @@ read that has it. Messages in quotes are the engine's.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from specsim.engine.plan import RunPlan, Timeline
 from specsim.engine.rules import (
@@ -15,11 +16,13 @@ from specsim.engine.rules import (
     EngineSpec,
     ScheduleRows,
     ScheduleSyntax,
+    elsewhere,
     judge,
     parse_version,
+    state_notes,
 )
 from specsim.engine.sglang import limits
-from specsim.engine.sglang.rulings import RULES, V2_ONLY_FROM, spec_era
+from specsim.engine.sglang.rulings import RULES, V2_ONLY_FROM, mixes, spec_era
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.5.23"
@@ -52,8 +55,8 @@ EXTEND_GRAPH_BACKENDS = {
 }
 
 
-TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.18"
-"""Tables by batch size; step 0 in them (not in 0.5.13, in 0.5.18 as read)."""
+TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"
+"""Tables by batch size; step 0 in them."""
 
 ADAPTIVE_ALGORITHMS = ("EAGLE", "EAGLE3")
 
@@ -67,7 +70,7 @@ def plan_sglang(
     overlap = setting.scheduler == "overlap"
     v2 = setting.speculates and (overlap or spec_era(version) == "v2-only")
     drafts = setting.follows_text
-    notes = list(verdict.notes)
+    notes = [*state_notes(engine), *verdict.notes]
     if v2 and drafts and not engine.backend:
         notes.append("attention backend not stated: assumed one that waits and extends eagerly")
     graphs_from = EXTEND_GRAPH_BACKENDS.get(engine.backend)
@@ -85,9 +88,13 @@ def plan_sglang(
         reserved_tokens_per_request=2 * alloc if v2 else alloc,
         draft_extend="none" if not drafts else "verify" if v2 else "accepted",
         extend_eager=drafts and v2 and (graphs_from is None or version.before(graphs_from)),
-        graph_batch_sizes=limits.graph_batch_sizes(engine, mem_mib, setting.speculates, most),
+        graph_batch_sizes=(
+            ()
+            if engine.disable_cuda_graph
+            else limits.graph_batch_sizes(engine, mem_mib, setting.speculates, most)
+        ),
         graph_unit="requests",
-        prefill="first",
+        prefill=elsewhere(engine, "mixed" if mixes(setting, engine) else "first"),
         chunked_prefill_size=limits.chunked_prefill_size(engine, mem_mib),
         finish_lag_rounds=1 if overlap else 0,
         timeline=_timeline(setting, engine),
@@ -112,30 +119,30 @@ def _timeline(setting: SpecSetting, engine: EngineSpec) -> Timeline:
 
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
     """Return the flags of the speculation, the scheduler and the caps."""
-    setting = plan.setting
-    flags: list[str] = []
+    from specsim.engine.flags import flag_words
+
+    setting, version = plan.setting, plan.version
+    lookup = setting.algorithm == "NGRAM"
+    # NEXTN is another name for EAGLE: SGLang replaces it (0.5.9 server_args.py).
+    algorithm = "EAGLE" if setting.algorithm == "MTP" else setting.algorithm
+    block = setting.family == "block"
+    said: dict[str, object] = {}
     if setting.speculates:
-        # NEXTN is another name for EAGLE: SGLang replaces it (0.5.9 server_args.py).
-        algorithm = "EAGLE" if setting.algorithm == "MTP" else setting.algorithm
-        flags += ["--speculative-algorithm", algorithm]
-        flags += ["--speculative-draft-model-path", draft_model] if draft_model else []
-    if setting.algorithm == "NGRAM":
-        flags += ["--speculative-ngram-max-bfs-breadth", str(setting.topk)]
-    elif setting.speculates:
-        flags += ["--speculative-num-steps", str(setting.num_steps)]
-        flags += ["--speculative-eagle-topk", str(setting.topk)]
-    if setting.speculates:
-        flags += ["--speculative-num-draft-tokens", str(setting.num_draft_tokens)]
-    era = spec_era(parse_version(plan.version))
-    if setting.speculates and era == "beta-flag" and setting.scheduler == "overlap":
-        flags.append("--enable-beta-spec")
+        said = {
+            "algorithm": algorithm,
+            "draft": draft_model,
+            "ngram_breadth": setting.topk if lookup else None,
+            "num_steps": None if lookup or block else setting.num_steps,
+            "topk": None if lookup or block else setting.topk,
+            "num_draft_tokens": setting.num_draft_tokens,
+        }
+        if spec_era(parse_version(version)) == "beta-flag" and setting.scheduler == "overlap":
+            said["scheduler"] = "overlap"
     if setting.scheduler == "sequential" and _overlap_is_a_flag(plan):
-        flags.append("--disable-overlap-schedule")
-    caps = {
-        "--max-running-requests": engine.max_running_requests,
-        "--cuda-graph-max-bs": engine.cuda_graph_max_bs,
-    }
-    return [*flags, *(word for flag, cap in caps.items() if cap for word in (flag, str(cap)))]
+        said["scheduler"] = "sequential"
+    said["max_running_requests"] = engine.max_running_requests
+    said["cuda_graph_max_bs"] = engine.cuda_graph_max_bs
+    return [w for name, value in said.items() for w in flag_words("sglang", version, name, value)]
 
 
 def _overlap_is_a_flag(plan: RunPlan) -> bool:
@@ -157,6 +164,13 @@ def launch_env(plan: RunPlan) -> dict[str, str]:
     if era == "default" and setting.scheduler == "sequential" and setting.topk == 1:
         return {"SGLANG_ENABLE_SPEC_V2": "False"}
     return {}
+
+
+def settings_of(said: Mapping[str, object]) -> dict[str, object]:
+    """Return settings from arguments, by the settings of ``flags.csv``."""
+    from specsim.engine.sglang import arguments
+
+    return arguments.settings_of(said)
 
 
 def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
@@ -191,6 +205,7 @@ ENGINE = Engine(
     kv_room_bytes=limits.kv_room_bytes,
     launch_flags=launch_flags,
     launch_env=launch_env,
+    settings=settings_of,
     schedule=ScheduleSyntax(
         config=_schedule_config,
         words=_schedule_words,

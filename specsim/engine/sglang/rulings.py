@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specsim.engine.rules import EngineSpec, EngineVersion, Ruling, as_chain, scheduler_default
+from specsim.engine.rules import (
+    EngineSpec,
+    EngineVersion,
+    Ruling,
+    as_chain,
+    listed,
+    scheduler_default,
+)
 from specsim.setting import Algorithm, SpecSetting
 
 SpecEra = Literal["v1", "beta-flag", "env", "default", "v2-only"]
 
-FIRST_RELEASE: dict[Algorithm, str] = {
-    "EAGLE": "0.4.1",
-    "MTP": "0.4.1",
-    "EAGLE3": "0.4.4.post1",  # a choice in 0.4.5, not in 0.4.4
-    "STANDALONE": "0.5.2",
-    "NGRAM": "0.5.3",  # a choice in 0.5.4, not in 0.5.2
-}
+NGRAM_OVERLAP_FROM = "0.5.14"
+"""Release from which an n-gram lookup keeps the overlap scheduler."""
+
+MIXED_FROM = "0.5.20"
+"""Release from which these take mixed chunks (``spec_info.py``, ``supports_mixed_chunk``)."""
+MIXED: tuple[Algorithm, ...] = ("none", "EAGLE", "EAGLE3", "MTP", "DFLASH", "DSPARK")
 
 V2_ONLY_FROM = "0.5.13"
 """Release in which the v1 worker is gone and v2, which overlaps, takes trees."""
@@ -35,23 +41,18 @@ def spec_era(version: EngineVersion) -> SpecEra:
     return "default" if version.before(V2_ONLY_FROM) else "v2-only"
 
 
-def _algorithm_exists(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    first = FIRST_RELEASE.get(setting.algorithm)
-    if first is None or engine.parsed_version.since(first):
-        return None
-    return Ruling(
-        f"{setting.algorithm} is not in SGLang before {first}",
-        remedy=f"use SGLang {first} or later",
-    )
+def mixes(setting: SpecSetting, engine: EngineSpec) -> bool:
+    """Whether prompt chunks join decode steps: as asked for, where the release allows it."""
+    if not engine.mixed_chunk or not setting.speculates:
+        return engine.mixed_chunk
+    return setting.algorithm in MIXED and engine.parsed_version.since(MIXED_FROM)
 
 
-def _one_branch_backend(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    if setting.topk == 1 or engine.backend != "trtllm_mha":
+def _mixed_chunk(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
+    if not engine.mixed_chunk or mixes(setting, engine):
         return None
-    return Ruling(
-        'ValueError "trtllm_mha backend only supports topk = 1 for speculative decoding."',
-        remedy="use topk 1 or another attention backend",
-    )
+    words = f'"Mixed chunked prefill is disabled" with {setting.algorithm} in this release'
+    return Ruling(words, setting)
 
 
 def _tree_on_pages(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
@@ -66,8 +67,8 @@ def _tree_on_pages(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
         )
     if version.before("0.5.0"):  # no page size before 0.4.4, no check in 0.4.9
         return None
+    takes: tuple[str, ...] = ("flashinfer",)
     if version.before(V2_ONLY_FROM):
-        takes: tuple[str, ...] = ("flashinfer",)
         if version.since("0.5.6") and setting.algorithm != "NGRAM":
             takes += ("fa3",)
         rule = (
@@ -75,7 +76,7 @@ def _tree_on_pages(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
             'incorrect results for paged attention backends." (0.5.0-0.5.12)'
         )
     else:
-        takes = ("flashinfer", "fa3", "triton")
+        takes = ("flashinfer", "fa3", "triton") if setting.algorithm != "NGRAM" else takes[:1]
         rule = (
             'ValueError "speculative_eagle_topk > 1 with page_size > 1 is only supported on '
             f'{takes}; got attention_backend={engine.attention_backend!r}." (0.5.13+)'
@@ -110,12 +111,12 @@ def _plain_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
 def _ngram_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     if setting.algorithm != "NGRAM":
         return None
-    if engine.parsed_version.since("0.5.23"):  # off in 0.5.13, on in 0.5.23
+    if engine.parsed_version.since(NGRAM_OVERLAP_FROM):
         return _v2_only(setting)
     sequential = setting.with_scheduler("sequential")
     rule = (
         '"The overlap scheduler and mixed chunked prefill are disabled because of using ngram '
-        'speculative decoding." (before 0.5.23)'
+        'speculative decoding." (before 0.5.14)'
     )
     return Ruling(rule, sequential, bends=setting.scheduler == "overlap")
 
@@ -191,8 +192,8 @@ def _v2_only(setting: SpecSetting) -> Ruling:
 
 
 RULES = (
-    _algorithm_exists,
-    _one_branch_backend,
+    listed,
+    _mixed_chunk,
     _tree_on_pages,
     _chain_tokens,
     _plain_scheduler,

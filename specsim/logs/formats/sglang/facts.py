@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import re
+import warnings
+from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specsim.logs.settings import NO_SPECULATION, algorithm_name, literal, stated
-
-SERVER_ARGS = {
-    "model_path": "model",
-    "quantization": "quantisation",
-    "kv_cache_dtype": "kv_dtype",
-    "tp_size": "tp",
-    "dp_size": "dp",
-    "ep_size": "ep",
-    "pp_size": "pp",
-    "context_length": "context_len",
-    "mem_fraction_static": "mem_fraction_static",
-    "max_running_requests": "max_running_requests",
-    "chunked_prefill_size": "chunked_prefill_size",
-    "cuda_graph_max_bs": "cuda_graph_max_bs",
-    "disable_cuda_graph": "disable_cuda_graph",
-    "attention_backend": "attention_backend",
-    "page_size": "page_size",
-    "disable_custom_all_reduce": "disable_custom_all_reduce",
-    "enable_flashinfer_allreduce_fusion": "enable_flashinfer_allreduce_fusion",
-    "enable_dp_attention": "enable_dp_attention",
-    "disable_overlap_schedule": "disable_overlap_schedule",
-    "decode_log_interval": "decode_log_interval",
-    "speculative_algorithm": "algorithm",
-    "speculative_draft_model_path": "draft",
-    "speculative_num_steps": "num_steps",
-    "speculative_eagle_topk": "topk",
-    "speculative_num_draft_tokens": "num_draft_tokens",
-    "speculative_adaptive": "speculative_adaptive",
-}
-"""Launch arguments that matter here, and what they are called in `settings`."""
+from specsim.engine import engine_named
+from specsim.engine.flags import said_by
+from specsim.logs.settings import NO_SPECULATION, literal, stated
 
 _ARG = re.compile(
-    rb"(?<=[(, ])([a-z_]{1,64})=('[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|None|True|False"
-    rb"|-?\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,3})?)(?=[,)])"
+    rb"(?<=[(, {])'?([a-z_]{1,64})'?(?:=|: )('[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|None|True|False"
+    rb"|-?\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,3})?)(?=[,)}])"
 )
+"""An argument of ``ServerArgs(..)``, or, from 0.5.19, of a dict."""
+MOST_ARGUMENTS = 2**17
+"""Bytes; no server has more."""
 _VERSION = re.compile(
     rb"sglang(?:==| version:? ?|=)v?(\d\.\d{1,2}\.\d{1,3}(?:\.post\d{1,2})?)(?!\w)"
 )
@@ -63,10 +40,14 @@ STATED = (
 """Lines that state settings: each named group is one."""
 
 IMPLIED = (
-    re.compile(rb"KV Cache is allocated\. #tokens: (?P<kv_tokens>\d{1,12}),"),
+    # of the target's pool, which comes before the drafter's; a window's has a label
     re.compile(
-        rb"Capture target verify CUDA graph begin\. backend=\w{1,32}, "
-        rb"num_tokens_per_req=(?P<num_draft_tokens>\d{1,4}), bs=\[[\d, ]{1,4096}\]"
+        rb"(?<!SWA )KV Cache is allocated\. (?:dtype: [\w.]{1,32}, )?"
+        rb"#tokens: (?P<kv_tokens>\d{1,12}),"
+    ),
+    re.compile(
+        rb"Capture target verify \w{3,8} graph begin\. backend=\w{1,32}, "
+        rb"num_tokens_per_req=(?P<num_draft_tokens>\d{1,4}),"
     ),
 )
 """Lines that tell a setting if no other line states it."""
@@ -88,8 +69,8 @@ SAID: tuple[tuple[re.Pattern[bytes], dict[str, object]], ...] = (
 """Lines that say a setting in words."""
 
 _GRAPH_SIZES = re.compile(
-    rb"Capture (?:cuda graph bs |target (?:verify|decode) CUDA graph begin\. backend=\w{1,32}, "
-    rb"num_tokens_per_req=\d{1,4}, bs=)\[([\d, ]{1,4096})\]"
+    rb"Capture (?:cuda graph bs |target (?:verify|decode) \w{3,8} graph (?:begin|end)\. "
+    rb"(?:backend=\w{1,32}, num_tokens_per_req=\d{1,4}, )?bs=)\[([\d, ]{1,4096})\]"
 )
 _STARTED = re.compile(rb"server_args=|max_total_num_tokens=|KV Cache is allocated")
 
@@ -119,8 +100,7 @@ class Facts:
         """Take in one line."""
         self.started |= _STARTED.search(line) is not None
         if b"server_args=" in line:
-            arguments = {name.decode(): literal(value) for name, value in _ARG.findall(line)}
-            self.settings.update(settings_of_args(arguments))
+            self.settings.update(settings_of_args(_arguments(line)))
             return
         version = _VERSION.search(line)
         if version:
@@ -144,17 +124,25 @@ class Facts:
         self.adaptive += _ADAPTIVE.search(line) is not None
 
 
+def _arguments(line: bytes) -> dict[str, object]:
+    """Return the launch arguments of a log line by their fields."""
+    text = line.partition(b"server_args=")[2][:MOST_ARGUMENTS]
+    if text[:1] == b"{":
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                return dict(literal_eval(text[: text.rindex(b"}") + 1].decode()))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            pass  # damaged: what can be read of it
+    return {name.decode(): literal(value) for name, value in _ARG.findall(line)}
+
+
 def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the settings in SGLang's launch arguments, as logged or in ``server_info``."""
-    settings = {
-        key: arguments[name] for name, key in SERVER_ARGS.items() if _sane(key, arguments.get(name))
-    }
-    if "algorithm" in settings:
-        settings["algorithm"] = algorithm_name(str(settings["algorithm"]))
-    elif "speculative_algorithm" in arguments:
+    fields = {name: value for name, value in arguments.items() if not name.startswith("-")}
+    said, _ = said_by("sglang", fields)
+    settings = engine_named("sglang").settings({k: v for k, v in said.items() if _sane(k, v)})
+    if "algorithm" not in settings and "speculative_algorithm" in arguments:
         settings.update(NO_SPECULATION)
-    if settings.pop("disable_overlap_schedule", False):
-        settings["scheduler"] = "sequential"
     return settings
 
 
@@ -164,4 +152,6 @@ def _sane(key: str, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
     if isinstance(value, int | float):
         return abs(value) <= MAX_NUMBER
-    return isinstance(value, str) and (key != "algorithm" or bool(value))
+    if key == "algorithm":
+        return isinstance(value, str) and bool(value)
+    return isinstance(value, str | list | Mapping)

@@ -1,0 +1,352 @@
+"""A launch command as people paste it -> what it says of its server.
+
+:func:`parse_command` takes the first command of a text, :func:`launches_in` all of them: SGLang,
+vLLM, TensorRT-LLM, llama.cpp and what resembles them, under docker, kubectl, compose files,
+environment variables and line continuations. Nothing is run, and no file is opened: `read` gives
+the content of files that a command names.
+
+To use it: ``launch.settings`` has the keys of a log's settings (``LogEntry.settings``), so it joins
+them as it is; ``MARK`` finds the lines of a paste that may begin a command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from specsim.engine import engine_named
+from specsim.engine.flags import UNMODELLED, flag_named, said_by
+from specsim.engine.manifest import container_words, heredocs, yaml_mapping
+from specsim.engine.rules import rows
+from specsim.errors import InputError
+from specsim.setting import NO_SPECULATION
+
+Read = Callable[[str], str | None]
+
+PROGRAMS = (
+    # words that start a server, its engine, the dialect where it only resembles that engine
+    ("sglang.launch_server", "sglang", ""),
+    ("sglang serve", "sglang", ""),
+    ("sglang.bench_one_batch", "sglang", ""),
+    ("sglang.bench_offline_throughput", "sglang", ""),
+    ("sgl_jax.launch_server", "sglang", "sglang-jax"),
+    ("vllm serve", "vllm", ""),
+    ("vllm.entrypoints.openai.api_server", "vllm", ""),
+    ("vllm.entrypoints.cli.main serve", "vllm", ""),
+    ("vllm.entrypoints.api_server", "vllm", ""),
+    ("atom.entrypoints.openai_server", "vllm", "ATOM"),
+    ("trtllm-serve", "tensorrt-llm", ""),
+    ("trtllm-bench", "tensorrt-llm", ""),
+    ("llama-server", "llama.cpp", ""),
+    ("llama-cli", "llama.cpp", ""),
+    ("mlx_lm.server", "llama.cpp", "MLX"),
+    ("mlx_vlm.server", "llama.cpp", "MLX"),
+)
+IMAGES = (
+    # part of the name of a container image whose arguments are those of its server, engine
+    ("lmsysorg/sglang", "sglang"),
+    ("sglang", "sglang"),
+    ("vllm-openai", "vllm"),
+    ("/vllm", "vllm"),
+    ("tensorrt-llm/release", "tensorrt-llm"),
+    ("llama.cpp", "llama.cpp"),
+)
+FORKS = (
+    ("ik_llama", "ik_llama.cpp"),
+    ("vllm-ascend", "vllm-ascend"),
+    ("vllm_ascend", "vllm-ascend"),
+)
+"""Where a command names one of these, the server is a fork."""
+SUBCOMMANDS = ("serve", "throughput", "latency", "disaggregated", "mm_embedding_serve")
+
+_NAMES = "|".join(re.escape(words).replace(r"\ ", r"\s+") for words, _, _ in PROGRAMS)
+MARK = re.compile(rf"(?<![\w-])(?:{_NAMES})(?:\.exe)?(?=[\s\"'\\]|\Z)".encode())
+PROGRAM = re.compile(rf"(?<![\w-])(?:{_NAMES})(?:\.exe)?(?![\w-])")
+_ENDS = frozenset(";&|<>\n")
+_VERSION = re.compile(
+    r"[:-]v?(\d{1,4}\.\d{1,3}\.\d{1,4}(?:\.?(?:post|rc)\d{1,3})?)(?![\d.])|-(b\d{4,6})\b"
+)
+_PINNED = re.compile(r"\b(sglang|vllm|tensorrt[-_]llm)(?:\[[\w,]+\])?==([\w.]{3,24})")
+_ASSIGNED = re.compile(
+    r"(?m)^\s*(?:export\s+)?([A-Za-z_]\w{0,63})=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]*)"
+)
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w{0,63})(?::-([^}]*))?\}?")
+_ENVIRONMENT = re.compile(
+    r"\b((?:SGLANG|VLLM|TRTLLM|LLAMA_ARG)_[A-Z0-9_]{2,60})(?:=|:\s+)[\"']?([\w./,+-]{1,200})"
+)
+OF_COMMANDS = "command"
+"""Marks states of which a setup says nothing: what a command says of them is noted."""
+LIMIT = 2**18
+"""Characters of a text that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a command says of its server."""
+
+    engine: str  # whose rules it is read by
+    version: str | None = None  # as an image or an installation beside it says
+    dialect: str = ""  # what it is, where it only resembles that engine
+    settings: Mapping[str, object] = field(default_factory=dict)  # by the keys of a log's settings
+    environment: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()  # arguments that were not understood, once each
+    notes: tuple[str, ...] = ()  # what was taken how
+
+
+def parse_command(text: str, read: Read | None = None) -> Launch | None:
+    """Return what the first launch command of a text says; None if there is none.
+
+    Parameters
+    ----------
+    text
+        A command line, a script, a compose file or a manifest.
+    read
+        Gives the content of a file that the command names (``--config``), None if there is none.
+
+    Raises
+    ------
+    InputError
+        If a quotation or a JSON value is not closed.
+
+    Examples
+    --------
+    >>> launch = parse_command("vllm serve org/model -tp 4 --max-num-seqs 64")
+    >>> launch.engine, launch.settings["tp"], launch.settings["max_running_requests"]
+    ('vllm', 4, 64)
+    """
+    return next(launches_in(text, read), None)
+
+
+def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
+    """Yield what each launch command of a text says, as :func:`parse_command` does."""
+    text = text[:LIMIT]
+    files, shell = heredocs(text)
+    environment = dict(_ENVIRONMENT.findall(shell))
+
+    def content(name: str) -> str | None:
+        return files.get(name) or (read(name) if read is not None else None)
+
+    for words in _commands(shell):
+        launch = _launch(words, environment, content)
+        if launch is not None:
+            pinned = {_engine(n): v for n, v in _PINNED.findall(shell)}
+            version = launch.version or pinned.get(launch.engine)
+            yield _finished(launch, version, shell)
+
+
+def _engine(package: str) -> str:
+    return package.replace("_", "-")
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command that may launch a server."""
+    if re.search(r"(?m)^\s*(?:- )?(?:image|command|args|entrypoint)\s*:", text):
+        for words in container_words(text):
+            yield from _split(words, text)
+        return
+    text = re.sub(r"(?m)^\s*#(?![^\n]*\\$)(?!\s*(?:python|vllm|sglang|trtllm|llama)).*$", "", text)
+    text = re.sub(r"[ \t]*[\\^`][ \t]*(?:#[^\n]*)?\r?\n\s*", " ", text)
+    text = re.sub(r"(?<=[\w:.])\\(?=\w)", "/", text)  # a path of Windows
+    text = re.sub(r"\n\s*(?=--?[A-Za-z])", " ", text)  # broken where it was pasted
+    for start in _starts(text):
+        yield from _split(_lexed(text[start:]), text)
+
+
+def _starts(text: str) -> list[int]:
+    """Return where a line begins that starts a server."""
+    lines = list(re.finditer(r"(?m)^.*$", text))
+    image = re.compile(r"\b(?:docker|podman|nerdctl)\b.*\brun\b")
+    return [m.start() for m in lines if PROGRAM.search(m[0]) or image.search(m[0])]
+
+
+def _lexed(text: str) -> list[str]:
+    """Return the words of the first command line of a text, as a shell splits them."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|<>\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    words: list[str] = []
+    try:
+        for word in lexer:
+            if set(word) <= _ENDS and "\n" in word and any(map(PROGRAM.search, _joined(words))):
+                break
+            words.append(word)
+    except ValueError:
+        raise InputError(
+            text[:60].strip(), "has a quotation that is not closed", "close it"
+        ) from None
+    return words
+
+
+def _joined(words: Sequence[str]) -> Iterator[str]:
+    """Yield words, and neighbours as one, so that ``vllm serve`` is found."""
+    yield from words
+    yield from map(" ".join, pairwise(words))
+
+
+def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:
+    """Yield the commands among words; a word that holds a command line is one of its own."""
+    nested = [word for word in words if re.search(r"\s", word) and PROGRAM.search(word)]
+    image = next((w for w in words if _image(w)), None)
+    for word in nested:
+        for inner in _commands(word):
+            yield [image, *inner] if image else inner
+    if not nested:
+        variables = {n: v.strip("\"'") for n, v in _ASSIGNED.findall(text)}
+        yield [_expanded(word, variables) for word in words]
+
+
+def _expanded(word: str, variables: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda m: variables.get(m[1], m[2] if m[2] is not None else m[0]), word)
+
+
+def _image(word: str) -> str | None:
+    """Return the engine of a container image's name."""
+    name = word.rpartition("=")[2]
+    if name.startswith(("-", "/", ".", "~")) or ("/" not in name and ":" not in name):
+        return None
+    tagged = re.fullmatch(r"[\w.-]+(?::\d+)?(?:/[\w.-]+)*(?:[:@][\w.:+-]+)?", name)
+    repository = re.split(r"[:@](?=[^/]*$)", name)[0]
+    return next((e for part, e in IMAGES if tagged and f"/{repository}".endswith(part)), None)
+
+
+def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> Launch | None:
+    """Return what the words of a command say; None if they start no server."""
+    version = None
+    engine, dialect, rest = "", "", list[str]()
+    for at, word in enumerate(words):
+        if (image := _image(word)) and not engine:
+            found = _VERSION.search(word.replace("_", "-"))
+            version = (found[1] or found[2]) if found else None
+            engine, rest = image, words[at + 1 :]
+            continue
+        pair = " ".join(words[at : at + 2])
+        for name, of, as_dialect in PROGRAMS:
+            size = len(name.split())
+            shown = (word if size == 1 else pair).replace("\\", "/").rpartition("/")[2]
+            if shown.removesuffix(".exe") == name:
+                return _read(of, as_dialect, words[at + size :], version, environment, content)
+    return _read(engine, dialect, rest, version, environment, content) if rest else None
+
+
+def _read(
+    engine: str,
+    dialect: str,
+    words: Sequence[str],
+    version: str | None,
+    environment: Mapping[str, str],
+    content: Read,
+) -> Launch:
+    """Return what the arguments of a server say."""
+    positional, arguments = _arguments(engine, words)
+    names = [name for name in arguments if (f := flag_named(engine, name)) and f.kind == "file"]
+    names += [name for name in arguments if name.lstrip("-") == "config" and name not in names]
+    notes = []
+    for name in names:
+        file = str(arguments.pop(name))
+        inside = content(file)
+        if inside is None:
+            notes.append(f"{name} {file}: not found, its settings are not known")
+        else:
+            arguments = {**yaml_mapping(inside), **arguments}
+    variables = {name.removeprefix("LLAMA_ARG_"): value for name, value in environment.items()}
+    said = {name.lower(): value for name, value in variables.items()}
+    arguments = {**{k: v for k, v in said.items() if flag_named(engine, k)}, **arguments}
+    raw, unknown = said_by(engine, arguments)
+    model = next((word for word in positional if word not in SUBCOMMANDS), None)
+    if model is not None:
+        raw.setdefault("model", model)
+    unsaid = sorted({f"{name} {text}" for name, text in arguments.items() if "$" in str(text)})
+    notes += [f"{name}: the text does not say what that is" for name in unsaid]
+    settings = engine_named(engine).settings({k: v for k, v in raw.items() if "$" not in str(v)})
+    if "algorithm" not in settings:
+        settings |= NO_SPECULATION
+    if UNMODELLED in raw:
+        settings[UNMODELLED] = raw[UNMODELLED]
+    return Launch(
+        engine=engine,
+        version=version,
+        dialect=dialect,
+        settings=settings,
+        environment=environment,
+        unknown=unknown,
+        notes=tuple(notes),
+    )
+
+
+def _arguments(engine: str, words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
+    """Return the words without a flag, and flags with their values, up to the command's end."""
+    positional: list[str] = []
+    found: dict[str, object] = {}
+    ends = next((i for i, word in enumerate(words) if word and set(word) <= _ENDS), len(words))
+    if ends < len(words) and words[ends][:1] in "<>" and words[ends - 1].isdigit():
+        ends -= 1  # 2> file
+    rest = list(words[:ends])
+    while rest:
+        word = rest.pop(0)
+        if not re.match(r"--?[A-Za-z]", word):
+            positional.append(word)
+            continue
+        name, joined, value = word.partition("=")
+        head, dot, tail = name.partition(".")
+        flag = flag_named(engine, name) or (flag_named(engine, head) if dot else None)
+        if flag is not None and dot and flag.kind == "json":
+            name = f"{flag.names[0].lstrip('-').replace('-', '_')}.{tail}"
+            flag = flag_named(engine, name) or flag
+        takes = flag.takes_value if flag is not None else bool(rest) and rest[0][:1] != "-"
+        off = flag is None and flag_named(engine, name.replace("--no-", "--", 1))
+        if off and not joined and off.kind == "switch":
+            name, value = name.replace("--no-", "--", 1), "false"
+        elif flag is not None and flag.kind in ("list", "largest") and not joined:
+            value = " ".join(iter(lambda: rest.pop(0) if rest and rest[0][:1] != "-" else "", ""))
+        elif takes and not joined and rest and (flag is None or _is_value(flag.kind, rest[0])):
+            value = rest.pop(0)
+        elif not takes and not joined:
+            value = "true"
+        if flag is not None and flag.kind == "json":
+            name = flag.names[0].lstrip("-") if "." not in name else name
+            found.update({name.replace("-", "_"): _json(word, value)})
+        else:
+            found[name] = value
+    return positional, found
+
+
+def _is_value(kind: str, word: str) -> bool:
+    """Whether a word is a flag's value: another flag is none, a negative number is one."""
+    return (kind == "text" and word[:2] != "--") or not re.match(r"--?[A-Za-z]", word)
+
+
+def _json(flag: str, text: str) -> object:
+    """Return what a value in JSON, or in the plain form of its flag, says."""
+    if text.strip()[:1] not in "{[":
+        return text
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        try:  # unquoted in a paste, or as Python writes it
+            value = json.loads(
+                re.sub(r"'", '"', text).replace("True", "true").replace("False", "false")
+            )
+        except (ValueError, RecursionError):
+            raise InputError(
+                f"{flag} {text[:60]}", "is not JSON", 'quote it: \'{"method": "eagle3", ...}\''
+            ) from None
+    return value
+
+
+def _finished(launch: Launch, version: str | None, text: str) -> Launch:
+    """Return a launch with its version and dialect, and what is to be said of them."""
+    dialect = launch.dialect or next((name for part, name in FORKS if part in text), "")
+    notes = list(launch.notes)
+    if dialect:
+        notes.append(f"{dialect} is read as {launch.engine}, which it resembles")
+    for row in rows("states", OF_COMMANDS):
+        value = launch.settings.get(row["field"])
+        if row["engine"] == OF_COMMANDS and value not in (None, False, 1, 1.0, "null"):
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            notes.append(row["text"].format(value=shown))
+    if launch.unknown:
+        notes.append(f"not understood, and taken as without effect: {', '.join(launch.unknown)}")
+    return replace(launch, version=version, dialect=dialect, notes=tuple(notes))

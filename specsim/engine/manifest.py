@@ -1,0 +1,141 @@
+"""The little of YAML in which servers are described: options of an engine, containers.
+
+No YAML parser: mappings, lists and flow values, as compose, kubectl and the engines take them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+_KEY = re.compile(r"(\s*)(?:- )?([\w.\"'-]+)\s*:(?:\s+(.*))?")
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?([^\n]*)\n(.*?)\n\s*\1\s*(?:\n|\Z)", re.DOTALL)
+_TARGET = re.compile(r"(?:>{1,2}|\btee)\s*([\w./~${}-]+)")
+_PART = re.compile(r"\s*(image|entrypoint|command|args)\s*:\s*(.*)")
+_ORDER = ("image", "entrypoint", "command", "args")
+
+
+def yaml_mapping(text: str) -> dict[str, object]:
+    r"""Return the nested mapping that simple YAML holds.
+
+    >>> yaml_mapping("a:\n  b: 2\n  c: [1, 2]\nd: {4: 3}\n")
+    {'a': {'b': '2', 'c': ['1', '2']}, 'd': {'4': '3'}}
+    """
+    top: dict[str, object] = {}
+    open_tables: list[tuple[int, dict[str, object]]] = [(-1, top)]
+    last: tuple[dict[str, object], str] | None = None
+    for line in text.splitlines():
+        line = re.sub(r"(^|\s)#.*", "", line).rstrip()
+        item = re.fullmatch(r"\s*- ([^:]+)", line)
+        if item and last:
+            table, key = last
+            listed = table[key] if isinstance(table[key], list) else []
+            table[key] = [*listed, item[1].strip()] if isinstance(listed, list) else listed
+            continue
+        found = _KEY.fullmatch(line)
+        if not found:
+            continue
+        indent, key, value = len(found[1]), found[2].strip("\"'"), (found[3] or "").strip()
+        while open_tables[-1][0] >= indent:
+            open_tables.pop()
+        table = open_tables[-1][1]
+        if value:
+            table[key] = _flow(value)
+        else:
+            inner: dict[str, object] = {}
+            table[key] = inner
+            open_tables.append((indent, inner))
+        last = (table, key)
+    return top
+
+
+def _flow(text: str) -> object:
+    """Return what ``[a, b]``, ``{a: b}`` or a plain value holds."""
+    text = text.strip()
+    if text[:1] == "[" and text[-1:] == "]":
+        return [part.strip(" \"'") for part in text[1:-1].split(",") if part.strip()]
+    if text[:1] == "{" and text[-1:] == "}":
+        pairs = (part.partition(":") for part in text[1:-1].split(",") if ":" in part)
+        return {key.strip(" \"'"): value.strip(" \"'") for key, _, value in pairs}
+    return text.strip("\"'")
+
+
+def heredocs(text: str) -> tuple[dict[str, str], str]:
+    r"""Return the files that a shell text writes, by name, and the text without them.
+
+    >>> heredocs("cat > a.yml <<EOF\nx: 1\nEOF\nrun --config a.yml")
+    ({'a.yml': 'x: 1'}, 'cat > a.yml \nrun --config a.yml')
+    """
+    files: dict[str, str] = {}
+
+    def keep(found: re.Match[str]) -> str:
+        before = text[max(found.start() - 300, 0) : found.start()].rpartition("\n")[2]
+        target = _TARGET.search(before) or _TARGET.search(found[2])
+        if target:
+            files[target[1]] = found[3]
+        return "\n"
+
+    return files, _HEREDOC.sub(keep, text)
+
+
+def container_words(text: str) -> Iterator[list[str]]:
+    r"""Yield the words of each container of a manifest: image, command, arguments.
+
+    >>> list(container_words("image: vllm/vllm-openai:v0.9.2\nargs: [--model, a/b, '-tp', '2']"))
+    [['vllm/vllm-openai:v0.9.2', '--model', 'a/b', '-tp', '2']]
+    """
+    parts: dict[str, list[str]] = {}
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        found = _PART.fullmatch(re.sub(r"^(\s*)- ", r"\1  ", lines[at]))
+        at += 1
+        if not found:
+            continue
+        key, value = found[1], found[2].strip()
+        indent = len(lines[at - 1]) - len(lines[at - 1].lstrip(" -"))
+        block = []
+        while at < len(lines) and _inside(lines[at], indent, value):
+            block.append(lines[at].strip())
+            at += 1
+        if key in parts:
+            yield [word for name in _ORDER for word in parts.get(name, [])]
+            parts = {}
+        parts[key] = _words(value, block)
+    if parts:
+        yield [word for name in _ORDER for word in parts.get(name, [])]
+
+
+def _inside(line: str, indent: int, value: str) -> bool:
+    """Whether a line belongs to the value that began above it."""
+    if not line.strip():
+        return True
+    deep = len(line) - len(line.lstrip())
+    listed = line.lstrip().startswith("- ") and not value and deep >= indent - 2
+    return (
+        deep > indent
+        or (listed and not _PART.fullmatch(line.replace("- ", "  ", 1)))
+        or (value[:1] == "[" and line.strip()[:1] in "]\"'-")
+    )
+
+
+def _words(value: str, block: list[str]) -> list[str]:
+    """Return the words of a command: a list, a flow list, a text in one or several lines."""
+    if value[:1] == "[":
+        inside = " ".join([value, *block]).strip()[1:].rpartition("]")[0]
+        quoted = re.findall(r"\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s,\"'][^,]*)", inside)
+        return [(a or b or c).replace('\\"', '"').strip() for a, b, c in quoted]
+    if not value and block and block[0].startswith("- "):
+        items: list[str] = []
+        for line in block:
+            if line.startswith("- "):
+                items.append("" if line[2:].strip() in (">", ">-", "|", "|-") else line[2:])
+            elif items:
+                items[-1] += "\n" + line
+        return [item.strip().strip("'\"") if "\n" not in item else item for item in items]
+    joined = "\n".join(block if value in ("", ">", ">-", "|", "|-") else [value, *block])
+    try:
+        return shlex.split(joined) if "$" not in joined and "|" not in value else [joined]
+    except ValueError:
+        return [joined]
