@@ -207,6 +207,17 @@ FOLDED = """
     volumes:
       - a:/b
 """
+SCRIPT = """
+      - image: lmsysorg/sglang:v0.5.22
+        command: ["bash", "-c"]
+        args:
+        - |
+          export TP=2
+          python3 -m sglang.launch_server --model-path a/b \\
+            --tp-size $TP
+          sleep 5
+        env: []
+"""
 MANIFEST = """
 kind: Deployment
 spec:
@@ -226,6 +237,7 @@ spec:
         (COMPOSE, "sglang", "0.5.9", 8),
         (FOLDED, "vllm", "0.11.0", 2),
         (MANIFEST, "vllm", "0.33.0", 8),
+        (SCRIPT, "sglang", "0.5.22", 2),
         (
             "docker run --gpus all --shm-size 32g -p 30000:30000 -v ~/.cache:/root/.cache "
             "lmsysorg/sglang:v0.5.12.post1-cu130 python3 -m sglang.launch_server --model a/b "

@@ -122,20 +122,14 @@ def _inside(line: str, indent: int, value: str) -> bool:
 
 def _words(value: str, block: list[str]) -> list[str]:
     """Return the words of a command: a list, a flow list, a text in one or several lines."""
-    if value[:1] == "[":
-        inside = " ".join([value, *block]).strip()[1:].rpartition("]")[0]
-        quoted = re.findall(r"\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s,\"'][^,]*)", inside)
-        return [(a or b or c).replace('\\"', '"').strip() for a, b, c in quoted]
-    if not value and block and block[0].startswith("- "):
-        items: list[str] = []
-        for line in block:
-            if line.startswith("- "):
-                items.append("" if line[2:].strip() in (">", ">-", "|", "|-") else line[2:])
-            elif items:
-                items[-1] += "\n" + line
-        return [item.strip().strip("'\"") if "\n" not in item else item for item in items]
-    joined = "\n".join(block if value in ("", ">", ">-", "|", "|-") else [value, *block])
+    flow, whole = value[:1] == "[", "\n".join([value, *block])
+    text = whole if flow else re.sub(r"(?m)^(?:- +)?[>|]-?$|^- +", "", whole)
+    if not flow and re.search(r"(?m)^(?:- +)?\|-?$", whole):
+        return [text]  # a script: its lines are commands
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    lexer.whitespace += "[]," if flow else ""
     try:
-        return shlex.split(joined) if "$" not in joined and "|" not in value else [joined]
-    except ValueError:
-        return [joined]
+        return list(lexer)
+    except ValueError:  # a quotation that is not closed
+        return [text]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import warnings
+from ast import literal_eval
 
 from specsim.setting import NO_SPECULATION, algorithm_name, chain_settings
 
@@ -38,3 +40,22 @@ def stated(found: re.Match[bytes] | None) -> dict[str, object]:
     texts = found.groupdict() if found else {}
     values = {name: literal(text.replace(b",", b"")) for name, text in texts.items() if text}
     return {name: value for name, value in values.items() if value is not None}
+
+
+MOST_ARGUMENTS = 2**17
+"""Bytes of printed arguments; no server has more."""
+
+
+def printed_dict(text: bytes) -> dict[str, object] | None:
+    """Return the dict that a text begins with, as Python prints it; None if it is damaged.
+
+    >>> printed_dict(b"{'tp_size': 8} "), printed_dict(b"{'x': <object>}")
+    ({'tp_size': 8}, None)
+    """
+    end = text.rfind(b"}", 0, MOST_ARGUMENTS) + 1
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes, in damage
+            found = literal_eval(text[:end].decode())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return {str(k): v for k, v in found.items()} if isinstance(found, dict) else None

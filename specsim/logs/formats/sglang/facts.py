@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-import warnings
-from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from specsim.engine import engine_named
 from specsim.engine.flags import said_by
-from specsim.logs.settings import NO_SPECULATION, literal, stated
+from specsim.logs.settings import NO_SPECULATION, literal, printed_dict, stated
 
 _ARG = re.compile(
     rb"(?<=[(, {])'?([a-z_]{1,64})'?(?:=|: )('[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|None|True|False"
     rb"|-?\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,3})?)(?=[,)}])"
 )
 """An argument of ``ServerArgs(..)``, or, from 0.5.19, of a dict."""
-MOST_ARGUMENTS = 2**17
-"""Bytes; no server has more."""
 _VERSION = re.compile(
     rb"sglang(?:==| version:? ?|=)v?(\d\.\d{1,2}\.\d{1,3}(?:\.post\d{1,2})?)(?!\w)"
 )
@@ -126,14 +122,9 @@ class Facts:
 
 def _arguments(line: bytes) -> dict[str, object]:
     """Return the launch arguments of a log line by their fields."""
-    text = line.partition(b"server_args=")[2][:MOST_ARGUMENTS]
-    if text[:1] == b"{":
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                return dict(literal_eval(text[: text.rindex(b"}") + 1].decode()))
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            pass  # damaged: what can be read of it
-    return {name.decode(): literal(value) for name, value in _ARG.findall(line)}
+    text = line.partition(b"server_args=")[2]
+    whole = printed_dict(text) if text[:1] == b"{" else None
+    return whole or {name.decode(): literal(value) for name, value in _ARG.findall(line)}
 
 
 def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:

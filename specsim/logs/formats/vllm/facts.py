@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import warnings
-from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from specsim.engine import engine_named
 from specsim.engine.flags import said_by
-from specsim.logs.settings import NO_SPECULATION, literal, stated
+from specsim.logs.settings import NO_SPECULATION, literal, printed_dict, stated
 
 CONFIG = (
     *("model", "quantization", "kv_cache_dtype", "max_seq_len", "enforce_eager"),
@@ -89,11 +87,9 @@ class Facts:
         self._take(said)
 
     def _arguments(self, arguments: bytes) -> None:
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                said = dict(literal_eval(arguments.decode()))
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            said = {"speculative_config": _speculation(arguments)}  # damaged: what can be read
+        said = printed_dict(arguments)
+        if said is None:  # damaged: what can be read
+            said = {"speculative_config": _speculation(arguments)}
         if "model_tag" in said:
             said.setdefault("model", said["model_tag"])
         self._take(said)
