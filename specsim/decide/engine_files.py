@@ -29,7 +29,7 @@ def sps_table(profile: Profile, wish: Wish) -> str:
 
         T(B, m) = bias + alpha(B) + theta(m)
 
-    fitted to this server's rounds of 1 to n tokens a request, relative errors squared, at the
+    fitted to this server's rounds of 2 to n tokens a request, relative errors squared, at the
     requests' mean context; n is of the deepest chain that is wished for.
 
     Raises
@@ -49,7 +49,7 @@ def sps_table(profile: Profile, wish: Wish) -> str:
 
     most = plan.setting.num_draft_tokens
     batch, width = (
-        grid.ravel() for grid in np.meshgrid(np.array(PROBES, float), np.arange(1.0, most + 1))
+        grid.ravel() for grid in np.meshgrid(np.array(PROBES, float), np.arange(2.0, most + 1))
     )
     whole = round_time(
         cost,
@@ -60,7 +60,7 @@ def sps_table(profile: Profile, wish: Wish) -> str:
         draft_forwards=plan.draft_forwards,
         extend_tokens=batch * width,
     ).round_s
-    tokens = [int(m) for m in np.unique(np.outer(PROBES, (1, most)))]
+    tokens = [int(m) for m in np.unique(np.outer(PROBES, (2, most)))]
     parts = (np.ones((batch.size, 1)), _between(PROBES, batch), _between(tokens, batch * width))
     shares = np.linalg.lstsq(np.hstack(parts) / whole[:, None], np.ones(batch.size), rcond=None)[0]
     bias, alpha, theta = np.split(shares, [1, 1 + len(PROBES)])
