@@ -61,6 +61,7 @@ class Option(Planned):
     output_tps: Interval
     output_tps_per_gpu: float
     tokens_per_money: float | None  # None without a price
+    money_per_million: float | None  # of output tokens
     gain: Interval  # against no speculation at the same load, as a fraction
     probability_faster: float  # that the gain is above zero
     gain_against_current: Interval | None  # None if nothing is known to run today
@@ -78,6 +79,18 @@ class Option(Planned):
 
 
 @dataclass(frozen=True, slots=True)
+class Latency:
+    """What requests see at one load, simulated."""
+
+    tpot_p50_s: float
+    tpot_p99_s: float
+    ttft_p50_s: float
+    ttft_p99_s: float
+    goodput_rps: float  # requests per second that stay within every target
+    good_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class LoadChoice:
     """The choice at one load."""
 
@@ -89,6 +102,7 @@ class LoadChoice:
     current: Option | None  # what runs today
     asked: tuple[Option, ...]  # what is asked about, whether or not it could be chosen
     meets_targets: bool | None  # whether the choice does; None without latency targets
+    latency: Latency | None = None  # of the choice, where there are latency targets
 
 
 FreeKind = Literal["raise-cap", "overlap", "release"]

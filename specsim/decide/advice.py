@@ -22,15 +22,24 @@ WORTH_MEASURING = 0.02
 
 
 def advice_of(
-    contest: Contest, choices: Sequence[LoadChoice], free: Sequence[FreeFlag]
+    contest: Contest,
+    choices: Sequence[LoadChoice],
+    free: Sequence[FreeFlag],
+    most: int | None = None,
 ) -> tuple[Advice, ...]:
-    """Return what is worth saying, the most important first."""
+    """Return what is worth saying, the most important first.
+
+    `most`: clients up to which a setting meets the latency targets.
+    """
     result: list[Advice] = []
     if all(not c.choice.plan.setting.speculates for c in choices):
         result.append(Advice("do-not-speculate", _do_not(choices)))
     missed = [c.concurrency for c in choices if c.meets_targets is False]
     if missed:
-        text = f"no setting meets the latency targets at {_clients(*missed)}"
+        wanted = ", ".join(target.label for target in contest.wish.targets)
+        text = f"no setting meets {wanted} at {_clients(*missed)}"
+        if most is not None:
+            text = f"{wanted} is met up to about {_clients(most)}; {text}"
         result.append(Advice("target-missed", text))
     result += [Advice(ADVISED[flag.kind], flag.text) for flag in free]
     result += _measure_first(contest, choices)

@@ -98,6 +98,9 @@ class Contest:
                 output_tps=tps,
                 output_tps_per_gpu=tps.value / gpus,
                 tokens_per_money=None if price is None else tps.value * 3600.0 / (price * gpus),
+                money_per_million=(
+                    None if price is None else 1e6 * price * gpus / (3600.0 * tps.value)
+                ),
                 gain=gain(i, 0),
                 probability_faster=faster(i, 0),
                 gain_against_current=None if self.current is None else gain(i, self.current),

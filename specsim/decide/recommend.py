@@ -12,8 +12,9 @@ from itertools import groupby
 from specsim.decide import LoadChoice
 from specsim.decide.advice import advice_of, notes_of
 from specsim.decide.candidates import Wish
-from specsim.decide.contest import choices_of, contest_of, free_flags
+from specsim.decide.contest import Contest, choices_of, contest_of, free_flags
 from specsim.decide.recommendation import Band, Launch, Recommendation
+from specsim.decide.slo import largest_load, latency
 from specsim.engine import RunPlan, engine_named, launch_flags
 from specsim.profile import Profile
 
@@ -34,6 +35,9 @@ def recommend(profile: Profile, wish: Wish | None = None) -> Recommendation:
     wish = replace(wish, concurrency=tuple(sorted({*wish.concurrency, *shares})))
     contest = contest_of(profile, wish)
     choices = choices_of(contest)
+    most = None
+    if wish.targets:
+        choices, most = _under_targets(contest, choices)
     free = free_flags(contest, choices)
     mix = contest.mixed(shares) if shares else None
     chosen = [c.choice.plan for c in choices] + ([] if mix is None else [mix.plan])
@@ -43,6 +47,7 @@ def recommend(profile: Profile, wish: Wish | None = None) -> Recommendation:
         gpus=profile.setup.hardware.gpu_count,
         gpu_hour_price=wish.gpu_hour_price,
         targets=wish.targets,
+        largest_load=most,
         settings_considered=contest.considered,
         settings_compared=len(contest.plans),
         loads=choices,
@@ -50,9 +55,30 @@ def recommend(profile: Profile, wish: Wish | None = None) -> Recommendation:
         free=free,
         mix=mix,
         launch=_launches(profile, chosen, wish),
-        advice=advice_of(contest, choices, free),
+        advice=advice_of(contest, choices, free, most),
         notes=notes_of(contest),
     )
+
+
+def _under_targets(
+    contest: Contest, choices: Sequence[LoadChoice]
+) -> tuple[tuple[LoadChoice, ...], int | None]:
+    """Return the choices with what requests see, and the most clients at which targets are met."""
+    profile, wish, grid = contest.profile, contest.wish, contest.outlook.grid
+    told = []
+    for load, choice in zip(grid.loads, choices, strict=True):
+        cell = replace(grid, plans=(choice.choice.plan,), loads=(load,))
+        (seen,) = latency(profile, cell, wish.targets, wish.seed)
+        told.append(replace(choice, latency=seen))
+    met = [choice.concurrency for choice in choices if choice.meets_targets]
+    if not met:
+        return tuple(told), None
+    above = [choice.concurrency for choice in choices if choice.concurrency > max(met)]
+    if not above or wish.request_rate is not None:
+        return tuple(told), max(met)
+    runs = replace(grid, plans=tuple(plan for plan in grid.plans if plan.allowed))
+    between = max(met), above[0]
+    return tuple(told), largest_load(profile, runs, wish.targets, between, wish.seed)
 
 
 def bands_of(choices: Sequence[LoadChoice]) -> tuple[Band, ...]:

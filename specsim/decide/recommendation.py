@@ -56,6 +56,7 @@ class Recommendation:
     gpus: int
     gpu_hour_price: float | None  # money per GPU and hour, if given
     targets: tuple[Target, ...]
+    largest_load: int | None  # clients up to which a setting meets them; None if none does
     settings_considered: int
     settings_compared: int  # those among them that were compared in detail
     loads: tuple[LoadChoice, ...]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from specsim.decide import Latency
 from specsim.decide.outlook import Cells, Grid
 from specsim.errors import InputError, UnknownNameError
+from specsim.metrics import Targets, goodput
 from specsim.profile import Profile
 from specsim.question import Metric, Statistic, Target
+from specsim.workload import Load
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags
@@ -97,3 +101,52 @@ def meeting(
             if i not in always and in_tail[i, j]:
                 break
     return met & in_tail
+
+
+def latency(
+    profile: Profile, grid: Grid, targets: Sequence[Target], seed: int = 0
+) -> list[Latency]:
+    """Simulate every cell of a grid, setting by setting, for its percentiles and its goodput.
+
+    The goodput counts a request as good if it stays within every target itself, whatever statistic
+    the target is on.
+    """
+    from specsim.simulate import simulate
+
+    cost, cases = grid.cases(profile)
+    limits: dict[str, float] = {}
+    for target in targets:
+        key = f"{target.metric}_s"
+        limits[key] = min(target.seconds, limits.get(key, math.inf))
+    result = []
+    for case in cases:
+        run = simulate(cost, case, rng=np.random.default_rng(seed), record_rounds=False)
+        counted = run.requests[run.requests["measured"]]
+        share = goodput(counted, Targets(**limits), 1.0).share
+        result.append(
+            Latency(
+                run.tpot_p50_s,
+                run.tpot_p99_s,
+                run.ttft_p50_s,
+                run.ttft_p99_s,
+                share * run.output_tps / grid.workload.output_len.mean,
+                share,
+            )
+        )
+    return result
+
+
+def largest_load(
+    profile: Profile, grid: Grid, targets: Sequence[Target], between: tuple[int, int], seed: int = 0
+) -> int:
+    """Return the most clients at which a setting meets every target, within two per cent.
+
+    `between`: a load at which one does, and a larger one at which none does.
+    """
+    low, high = between
+    while high - low > max(1, low // 50):
+        middle = (low + high) // 2
+        one = replace(grid, loads=(Load("closed_loop", middle),))
+        met = meeting(profile, one, one.solve(profile), targets, seed=seed)
+        low, high = (middle, high) if met.any() else (low, middle)
+    return low
