@@ -139,6 +139,7 @@ def made_option(point: CurvePoint, today: CurvePoint | None, sd: float) -> Optio
         output_tps=tps,
         output_tps_per_gpu=tps.value,
         tokens_per_money=None,
+        money_per_million=None,
         gain=gain,
         probability_faster=point.probability if point.role != "baseline" else 0.5,
         gain_against_current=None if over is None else Interval(over, over, over),

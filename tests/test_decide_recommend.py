@@ -182,6 +182,8 @@ def test_latency_targets_by_the_mean_and_by_a_percentile() -> None:
     tight = meeting("tpot=1us", 1, 30)
     assert [c.meets_targets for c in tight.loads] == [False, False]
     assert any(a.kind == "target-missed" for a in tight.advice)
+    assert tight.largest_load is None
+    assert all(c.latency is not None and c.latency.good_share == 0.0 for c in tight.loads)
     # at C=30 a token takes about 40 ms with the chain and 43 ms without: only the chain passes
     current = small((1, 30)).loads[1].current
     assert current is not None
@@ -189,6 +191,10 @@ def test_latency_targets_by_the_mean_and_by_a_percentile() -> None:
     only = meeting(f"tpot={1e3 * between:.3f}ms", 30).loads[0]
     assert only.choice.plan.setting.speculates
     assert only.meets_targets
+    both = meeting(f"tpot={1e3 * between:.3f}ms", 30, 100)
+    assert both.largest_load is not None
+    assert 30 <= both.largest_load < 100  # at 100 the batch is the pool's, and tokens slower
+    assert "are met up to about" in next(a.text for a in both.advice if a.kind == "target-missed")
     tail = meeting("tpot=50ms@p99", 1)
     assert tail.loads[0].meets_targets
     assert any("simulated" in note for note in tail.notes)
@@ -240,6 +246,7 @@ def test_money_and_gpus() -> None:
     wish = Wish(concurrency=(1,), limits=SMALL, gpu_hour_price=2.0)
     option = recommend(load_profile(), wish).loads[0].choice
     assert option.tokens_per_money == pytest.approx(option.output_tps.value * 3600 / 16)
+    assert option.money_per_million == pytest.approx(16e6 / (option.output_tps.value * 3600))
     assert small().loads[0].choice.tokens_per_money is None
 
 

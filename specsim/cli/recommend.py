@@ -147,7 +147,8 @@ def _sentences(answer: Recommendation) -> list[str]:
     from specsim.report import client_axis, sentence
     from specsim.report.answer import best_by_load
 
-    lines = best_by_load(answer.loads, client_axis([load.concurrency for load in answer.loads]))
+    good = [load for load in answer.loads if load.meets_targets is not False]
+    lines = best_by_load(good, client_axis([load.concurrency for load in good])) if good else []
     if answer.mix is not None:
         mix = answer.mix
         lines.append(
@@ -155,15 +156,15 @@ def _sentences(answer: Recommendation) -> list[str]:
             f"{output.percent(mix.gain)} against no speculation; the fastest with "
             f"{100 * mix.probability_fastest:.0f} %, regret {100 * mix.regret:.1f} %."
         )
-    told = [a for a in answer.advice if a.kind != "measure-first"]
+    if len(good) < len(answer.loads):  # what the targets say comes first
+        lines = [sentence(a.text) for a in answer.advice if a.kind == "target-missed"] + lines
+    told = [a for a in answer.advice if a.kind not in ("measure-first", "target-missed")]
     told += [a for a in answer.advice if a.kind == "measure-first"][:1]
     lines += [sentence(advice.text) for advice in told]
-    option = answer.loads[-1].choice
-    rate = (
-        f"At {answer.loads[-1].concurrency} clients {option.output_tps_per_gpu:.1f} tok/s per GPU"
-    )
-    money = option.tokens_per_money
-    return [*lines, rate + ("." if money is None else f", {money:.4g} tokens per unit of money.")]
+    last, option = answer.loads[-1].concurrency, answer.loads[-1].choice
+    money = option.money_per_million
+    price = "" if money is None else f", {money:.3g} of your money per million output tokens"
+    return [*lines, f"At {last} clients {option.output_tps_per_gpu:.1f} tok/s per GPU{price}."]
 
 
 def _ties(answer: Recommendation) -> list[str]:

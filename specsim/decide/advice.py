@@ -39,7 +39,7 @@ def advice_of(
         wanted = ", ".join(target.label for target in contest.wish.targets)
         text = f"no setting meets {wanted} at {_clients(*missed)}"
         if most is not None:
-            text = f"{wanted} is met up to about {_clients(most)}; {text}"
+            text = f"the targets are met up to about {_clients(most)}; {text}"
         result.append(Advice("target-missed", text))
     result += [Advice(ADVISED[flag.kind], flag.text) for flag in free]
     result += _measure_first(contest, choices)

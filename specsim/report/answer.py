@@ -8,12 +8,13 @@ no speculation and what runs today.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from specsim.curve import Curve, Series
-from specsim.decide import LoadChoice, Option, Verdict
+from specsim.decide import Latency, LoadChoice, Option, Verdict
 from specsim.decide import whole_percent as percent
 from specsim.report import (
     LoadAxis,
@@ -123,6 +124,8 @@ def choice_cells(loads: Sequence[LoadChoice], view: View | None = None, width: i
         return sure(load.choice.probability_faster).replace("over ", ">").removesuffix(" sure")
 
     def name(load: LoadChoice) -> str:
+        if load.meets_targets is False:
+            return "none meets it"
         same = load.current is not None and load.current.plan == load.choice.plan
         return load.choice.plan.setting.brief + (" *" if same else "")
 
@@ -132,6 +135,18 @@ def choice_cells(loads: Sequence[LoadChoice], view: View | None = None, width: i
     heading = "clients" if view is None else view.axis.heading
     cells = [(heading, place), ("choice", name), ("tok/s (90 %)", rate)]
     cells += [("gain", gain), ("sure", certain)]
+    priced = any(load.choice.money_per_million is not None for load in loads)
+    if any(load.latency is not None for load in loads):
+        dropped = {"sure", "gain"} if priced else {"sure"}
+        cells = [cell for cell in cells if cell[0] not in dropped]
+        cells[2] = ("tok/s", lambda load: amount(load.choice.output_tps.value))
+        cells += [
+            ("TPOT p50/99", lambda load: _pair(load.latency, "tpot", 1e3)),
+            ("TTFT p50/99", lambda load: _pair(load.latency, "ttft", 1.0)),
+            ("good/s", lambda load: amount(load.latency.goodput_rps) if load.latency else ""),
+        ]
+    if priced:
+        cells.append(("per Mtok", lambda load: f"{load.choice.money_per_million:.3g}"))
     if view is not None and len(view.having("asked")) == 1 and width >= WIDE:
         asked = view.having("asked")[0]
         points = view.series[asked].points
@@ -140,13 +155,21 @@ def choice_cells(loads: Sequence[LoadChoice], view: View | None = None, width: i
     return cells
 
 
+def _pair(seen: Latency | None, metric: str, scale: float) -> str:
+    """Write the median and the 99th percentile of a latency."""
+    values = (getattr(seen, f"{metric}_{p}_s", math.nan) for p in ("p50", "p99"))
+    return "/".join(amount(scale * value) for value in values)
+
+
 def rule(loads: Sequence[LoadChoice], considered: int) -> str:
     """Say what a choice is."""
     today = any(c.current is not None and c.current.plan == c.choice.plan for c in loads)
+    seen = any(c.latency is not None for c in loads)
     return (
         f"choice: the simplest of {considered} settings that none beats with "
         f"{100 * SURE:.0f} % probability; gain: over no speculation"
         f"{'; * runs today' if today else ''}"
+        f"{'; TPOT in ms, TTFT in s; good/s: requests within the targets' if seen else ''}"
     )
 
 
