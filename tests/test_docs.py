@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 
@@ -65,6 +66,29 @@ def test_validation_page_has_every_shipped_profile(generate: ModuleType) -> None
     for name in profile_names():
         assert f"## {name}\n" in page
     assert page.count("`output_tps`") >= 8 + 44
+
+
+def test_the_glossary_has_every_word_of_the_output() -> None:
+    """Names of parameters, limits, evidence, kinds, algorithms, phases; headings of tables."""
+    from specsim.cli import breakeven, plan, recommend
+    from specsim.curve import Limit, Role
+    from specsim.decide.plan import Kind
+    from specsim.report.timeline import PHASES
+    from specsim.setting import Algorithm
+    from specsim.uncertainty import Evidence
+
+    page = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    named = [name for kind in (Limit, Evidence, Kind, Role, Algorithm) for name in get_args(kind)]
+    for name in (*named, *COST, *ACCEPTANCE):
+        assert f"`{name}`" in page, name
+    tables = (breakeven.COLUMNS, plan.COLUMNS, recommend._columns(True))
+    headings = [heading for table in tables for heading, _ in table]
+    small = "clients,choice,tok/s,gain,sure,its gain,TPOT,TTFT,p50/99,good/s,per Mtok,req/s,run"
+    schedule = "request,requests/s,switches,vs best fixed,best table,K = 0"
+    words = [*headings, *small.split(","), *schedule.split(",")]
+    words += [words for _, words in PHASES.values()]
+    for word in words:
+        assert word.removesuffix(" (90 %)") in page, word
 
 
 def test_formats_list_every_column() -> None:

@@ -148,7 +148,9 @@ def _sentences(answer: Recommendation) -> list[str]:
     from specsim.report.answer import best_by_load
 
     good = [load for load in answer.loads if load.meets_targets is not False]
-    lines = best_by_load(good, client_axis([load.concurrency for load in good])) if good else []
+    every = len(good) == len(answer.loads)
+    axis = client_axis([load.concurrency for load in good])
+    lines = best_by_load(good, axis, every=every) if good else []
     if answer.mix is not None:
         mix = answer.mix
         lines.append(
@@ -156,7 +158,7 @@ def _sentences(answer: Recommendation) -> list[str]:
             f"{output.percent(mix.gain)} against no speculation; the fastest with "
             f"{100 * mix.probability_fastest:.0f} %, regret {100 * mix.regret:.1f} %."
         )
-    if len(good) < len(answer.loads):  # what the targets say comes first
+    if not every:  # what the targets say comes first
         lines = [sentence(a.text) for a in answer.advice if a.kind == "target-missed"] + lines
     told = [a for a in answer.advice if a.kind not in ("measure-first", "target-missed")]
     told += [a for a in answer.advice if a.kind == "measure-first"][:1]

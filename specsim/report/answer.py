@@ -341,15 +341,18 @@ def _binding(view: View, i: int) -> str:
 
 
 def best_by_load(
-    loads: Sequence[LoadChoice], axis: LoadAxis, view: View | None = None
+    loads: Sequence[LoadChoice], axis: LoadAxis, view: View | None = None, every: bool = True
 ) -> list[str]:
-    """Name the choice of each load; beside a curve with the curve's numbers."""
+    """Name the choice of each load; beside a curve with the curve's numbers.
+
+    `every`: whether these are all loads that are asked about.
+    """
     nothing_runs = view is not None and all(s.points[0].what_if for s in view.series[1:])
     if nothing_runs and not any(load.choice.plan.setting.speculates for load in loads):
         return []
     ranges = bands([load.choice.plan for load in loads])
     if len(ranges) == 1:
-        where = axis.at(0) if len(loads) == 1 else "at every load"
+        where = "at every load" if every and len(loads) > 1 else axis.span(0, len(loads) - 1)
         return [f"Best {where}: {_praised(loads, view, 0, len(loads) - 1)}."]
     parts = [_praised(loads, view, a, b, f" {axis.span(a, b)}") for _, a, b in ranges]
     return [f"Best by load: {'; '.join(parts)}."]
