@@ -14,7 +14,6 @@ from specsim.decide.schedule import (
     Step,
     best_schedule,
     schedule_lines,
-    steady_choice,
     zero_steps_tps,
 )
 from specsim.errors import InputError
@@ -80,9 +79,16 @@ def test_no_depth_pays_for_a_useless_drafter() -> None:
     assert any("without speculation" in note for note in result.notes)
 
 
-def test_close_depths_are_not_switched_between() -> None:
-    tps = np.array([[1.0, 1.0, 1.004, 1.2], [0.9, 1.005, 1.0, 1.0]])
-    assert steady_choice(tps) == [0, 0, 0, 0]
+def test_the_table_keeps_what_runs_today_unless_another_depth_surely_beats_it() -> None:
+    """The rule of every command: on the founding server 5 steps beat 2 at few requests only."""
+    result = best_schedule(load_profile(), CHAINS)
+    assert [row.num_steps for row in result.table] == [5, 2]
+    bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.8"])).profile
+    poor = best_schedule(bad, CHAINS)
+    assert poor.table[0].gain < 0
+    assert any("without drafter is expected to be faster" in note for note in poor.notes)
+    good = apply_overrides(load_profile(), parse_overrides(["accept_length=2.9"])).profile
+    assert best_schedule(good, CHAINS).table[0].num_steps > 2
 
 
 def test_a_server_without_a_drafter_has_no_schedule() -> None:

@@ -9,7 +9,7 @@ that does not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
@@ -134,14 +134,7 @@ class Contest:
 
     def standing(self, pool: Ints, mean: Floats, sd: Floats) -> list[int]:
         """Return the settings that no other one surely beats, simplest first."""
-        stand = [
-            int(i)
-            for i in pool
-            if not any(
-                beats(float(mean[k] - mean[i]), float(sd[k, i])) >= SURE for k in pool if k != i
-            )
-        ]
-        return sorted(stand, key=lambda i: (*self.rank(i), -float(mean[i])))
+        return unbeaten(pool.tolist(), mean, sd, self.rank)
 
     def mixed(self, shares: dict[int, float]) -> MixChoice:
         """Choose one setting for a mix of loads: shares of the time by concurrency.
@@ -295,6 +288,33 @@ def verdict(profile: Profile, question: Question) -> Verdict:
     contest = contest_of(profile, Wish(**shared), asked)
     choices = choices_of(contest)
     return Verdict(SURE, contest.considered, choices, free_flags(contest, choices))
+
+
+def unbeaten(
+    pool: Sequence[int], mean: Floats, sd: Floats, rank: Callable[[int], tuple[int, ...]]
+) -> list[int]:
+    """Return the settings of a pool that no other one beats surely, the simplest first.
+
+    Parameters
+    ----------
+    pool
+        Indices of the settings that count.
+    mean, sd
+        Of ln(throughput), (settings,), and of its differences, (settings, settings).
+    rank
+        How simple a setting is: smaller is simpler.
+
+    Examples
+    --------
+    >>> unbeaten([0, 1, 2], np.array([0.0, 0.1, 0.11]), np.full((3, 3), 0.05), lambda i: (i,))
+    [1, 2]
+    """
+    stand = [
+        i
+        for i in pool
+        if not any(beats(float(mean[k] - mean[i]), float(sd[k, i])) >= SURE for k in pool if k != i)
+    ]
+    return sorted(stand, key=lambda i: (*rank(i), -float(mean[i])))
 
 
 def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:

@@ -17,7 +17,8 @@ import numpy as np
 
 from specsim.cost.model import CostModel
 from specsim.decide.candidates import Wish, algorithm_of, candidate_plans
-from specsim.decide.outlook import Grid
+from specsim.decide.contest import unbeaten
+from specsim.decide.outlook import Grid, Outlook, outlook
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile
@@ -34,7 +35,7 @@ BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128
 """Running requests that are looked at, up to the cap."""
 
 SWITCH_GAIN = 0.01
-"""What another depth must bring to be switched to: closer ones are not told apart."""
+"""What another table or setting must bring in a simulation: closer ones are not told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +107,15 @@ def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
     batches, pool_share = _batches(profile, plain, drafts[-1], workload)
     context = workload.input_len.mean + workload.output_len.mean / 2
     loads = [Load("steady_decode", b, context_len=context) for b in batches]
-    none, *chains = Grid.of(profile, wish, (plain, *drafts), loads).solve(profile).output_tps
+    view = outlook(profile, Grid.of(profile, wish, (plain, *drafts), loads), wish.measured)
     idle = zero_steps_tps(profile.system().cost, head, batches, context)
-    tps = np.vstack([idle, *chains])
     depths = (0, *(p.setting.num_steps for p in drafts))
     table: list[Step] = []
-    for j, i in enumerate(steady_choice(tps)):
+    for j, i in enumerate(_depth_choice(profile, view, idle, depths)):
         if not table or table[-1].num_steps != depths[i]:
-            gain, of_idle = (float(tps[k, j] / none[j] - 1.0) for k in (i, 0))
-            table.append(Step(batches[j], depths[i], gain, of_idle))
+            none, zero = float(view.cells.output_tps[0, j]), float(idle[j])
+            chosen = float(view.cells.output_tps[i, j]) if i else zero
+            table.append(Step(batches[j], depths[i], chosen / none - 1.0, zero / none - 1.0))
     return Schedule(
         head.engine,
         head.version,
@@ -158,17 +159,27 @@ def zero_steps_tps(
     return batch / time.round_s
 
 
-def steady_choice(tps: Floats) -> list[int]:
-    """Choose a row for every column; another than the last only if it is `SWITCH_GAIN` better.
+def _depth_choice(
+    profile: Profile, view: Outlook, idle: Floats, depths: Sequence[int]
+) -> list[int]:
+    """Choose a depth for every batch as every command chooses: the simplest that none surely beats.
 
-    >>> steady_choice(np.array([[1.0, 1.0, 1.0], [1.5, 0.995, 0.5]]))
-    [1, 1, 0]
+    Simplest is to draft nothing, then what runs today, then the fastest; a depth stays the choice
+    as long as nothing surely beats it. The idle drafter errs as the shortest chain does.
     """
+    today = profile.setup.current
+    steps = today.num_steps if today is not None and today.topk == 1 else None
+    rows = [1, *range(1, len(depths))]
+    mean = np.vstack([np.log(idle), view.mean[1:]])
+
+    def rank(i: int) -> tuple[int, ...]:
+        return (0 if i == 0 else 1 if depths[i] == steps else 2,)
+
     chosen: list[int] = []
-    for column in tps.T:
-        best = int(np.argmax(column))
-        keep = bool(chosen) and column[best] < column[chosen[-1]] * (1.0 + SWITCH_GAIN)
-        chosen.append(chosen[-1] if keep else best)
+    for j in range(mean.shape[1]):
+        sd = view.ratio_sd(j)[np.ix_(rows, rows)]
+        stand = unbeaten(range(len(depths)), mean[:, j], sd, rank)
+        chosen.append(chosen[-1] if chosen and chosen[-1] in stand else stand[0])
     return chosen
 
 
@@ -204,6 +215,12 @@ def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
     syntax = engine_named(plan.engine).schedule
     depths = [row.num_steps for row in table]
     notes = []
+    slower = [row.from_batch_size for row in table if row.gain < 0]
+    if any(depths) and slower:
+        notes.append(
+            f"from {slower[0]} running a server without drafter is expected to be faster: specsim "
+            "recommend says whether to launch one"
+        )
     if not any(depths):
         notes.append("no depth pays at any batch: launch without speculation")
     if syntax is None:
