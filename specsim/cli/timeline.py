@@ -23,6 +23,9 @@ WIDTH = 110
 SKETCHED = 4
 """Rounds of the sketch; files hold all."""
 
+AVERAGED = 400
+"""Rounds of the means, at least: accepted tokens of 30 requests are then known to 1 %."""
+
 
 @dataclass(frozen=True)
 class Options(opt.Lengths):
@@ -68,7 +71,8 @@ def timeline_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         from specsim.report.chrome import chrome_trace
 
         output.write_file(how.trace, chrome_trace(shown))
-    _show(profile.name, simulated(SKETCHED) if how.rounds > SKETCHED else shown, shown, notes)
+    many = shown if how.rounds >= AVERAGED else simulated(AVERAGED)
+    _show(profile.name, simulated(SKETCHED) if how.rounds > SKETCHED else shown, many, notes)
 
 
 def _setting(profile: Profile, asked: opt.Asked, words: tuple[str, ...]) -> SpecSetting:
@@ -89,7 +93,7 @@ def _setting(profile: Profile, asked: opt.Asked, words: tuple[str, ...]) -> Spec
 
 
 def _show(
-    name: str, sketched: Sequence[Timeline], shown: Sequence[Timeline], notes: tuple[str, ...]
+    name: str, sketched: Sequence[Timeline], many: Sequence[Timeline], notes: tuple[str, ...]
 ) -> None:
     """Print the sketch and the means of all rounds."""
     from specsim.report.sketch import sketch
@@ -98,20 +102,20 @@ def _show(
     out = output.titled(f"{name}: simulated rounds", WIDTH)
     out.print()
     out.print(sketch(sketched, out.width), soft_wrap=True)
-    means = [t.mean_ms() for t in shown]
+    means = [t.mean_ms() for t in many]
     rows = {
         words: [m.get(phase, 0.0) for m in means]
         for phase, (_, words) in PHASES.items()
         if any(phase in m for m in means)
     }
-    whole = [t.rounds for t in shown]
+    whole = [t.rounds for t in many]
     rows["a round, start to end"] = [(r["end_ns"] - r["start_ns"]).mean() / 1e6 for r in whole]
     rows["tokens per request and round"] = [
         1 + r["accepted"].sum() / max(1, r["batch"].sum()) for r in whole
     ]
     cells = [(words, *(f"{value:.2f}" for value in values)) for words, values in rows.items()]
-    schedulers = [t.title.split(", ")[1] for t in shown]
-    columns = output.headed(f"ms per round, {len(whole[0])} rounds", *schedulers)
+    schedulers = [t.title.split(", ")[1] for t in many]
+    columns = output.headed(f"ms per round, mean of {len(whole[0])}", *schedulers)
     out.print()
     out.print(output.table(columns, cells))
     output.print_notes(out, notes)

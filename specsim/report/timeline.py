@@ -108,7 +108,7 @@ def timelines(
 ) -> tuple[Timeline, ...]:
     """Simulate a setting under its scheduler, or under both if it says ``auto``.
 
-    So many clients are in flight, and so many rounds are shown, from one that a prefill follows.
+    So many clients are in flight, and so many rounds are shown, with the fewest prompts in them.
     A workload is taken instead of the profile's; both timelines see the same random numbers.
 
     Raises
@@ -186,7 +186,7 @@ def _simulated(
 def timeline_of(result: SimulationResult, title: str, rounds: int | None = None) -> Timeline:
     """Return the spans of a simulation.
 
-    All its rounds, or so many, from one that a prefill follows if there is one.
+    All its rounds, or so many in a row with the fewest prompts in them.
 
     Raises
     ------
@@ -209,14 +209,19 @@ def timeline_of(result: SimulationResult, title: str, rounds: int | None = None)
 
 
 def _first_shown(result: SimulationResult, rounds: int) -> int:
-    """Return the first round of the window after which a prefill comes; one with room behind."""
-    starts = result.rounds["start_s"]
-    begin = int(np.searchsorted(starts, result.window_s[0]))
-    latest = max(0, len(starts) - rounds)
-    late = result.prefills[result.prefills["start_s"] > starts[min(begin, len(starts) - 1)]]
-    if rounds >= 2 and len(late):
-        begin = int(np.searchsorted(starts, late["start_s"][0], side="left")) - 1
-    return max(0, min(begin, latest))
+    """Return the first round of a steady window: the earliest with the fewest prompts in it.
+
+    So the schedulers that are compared show the same work; what prompts take, means over many
+    rounds say.
+    """
+    table = result.rounds
+    begin = int(np.searchsorted(table["start_s"], result.window_s[0]))
+    last = max(0, len(table) - rounds)
+    firsts = np.arange(min(begin, last), last + 1)
+    prompts = np.sort(result.prefills["start_s"])
+    until = table["end_s"][np.minimum(firsts + rounds, len(table)) - 1]
+    inside = np.searchsorted(prompts, until) - np.searchsorted(prompts, table["start_s"][firsts])
+    return int(firsts[np.argmin(inside)])
 
 
 def _ns(seconds: Floats) -> Ints:
