@@ -93,6 +93,20 @@ def test_compare_two_scenarios(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert document["best"][0]["second"]["output_tps"] > document["best"][0]["first"]["output_tps"]
 
 
+def test_compare_engines_and_drafters_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    described = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--concurrency", "1,30")
+    words = (*described, "--engine", "sglang,vllm")
+    text = printed(capsys, "compare", *words)
+    assert "A: llama-3.1-8b on 1x h100-sxm (sglang)" in text
+    assert "B: llama-3.1-8b on 1x h100-sxm (vllm)" in text
+    assert len([line for line in text.splitlines() if line.split()[:1] in (["1"], ["30"])]) == 2
+    document = json.loads(printed(capsys, "compare", *words, "--json"))
+    engines = [{load["choice"]["engine"] for load in one["loads"]} for one in document["servers"]]
+    assert engines == [{"sglang"}, {"vllm"}]
+    with pytest.raises(InputError, match="more than 12"):
+        run("compare", *described, "--engine", ",".join(["vllm"] * 13))
+
+
 def test_plan_ranks_or_says_that_nothing_is_worth_it(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(printed(capsys, "plan", "--concurrency", "1,30", "--json"))
     assert document["schema"] == "specsim.plan/1"

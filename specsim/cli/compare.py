@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Changes, Server, argument, command, filled
+from specsim.cli.options import AnyServer, Server, argument, command, filled
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
+    from specsim.cli.options import Loaded
     from specsim.cli.output import Columns
-    from specsim.decide.compare import BestPair, Pair, ServerComparison
+    from specsim.decide import LoadChoice
+    from specsim.decide.compare import Pair, ServerComparison
     from specsim.uncertainty import Interval
 
 WIDTH = 110
 
+VARIED = ("model", "gpu", "draft", "engine", "quantisation")
+"""Options that take several values: a server for each."""
+
+MOST_SERVERS = 12
+
 
 @dataclass(frozen=True)
-class Options(Changes):
-    """Which two, and at which loads."""
+class Options:
+    """Which servers besides, at which loads."""
 
-    first: str = argument("A", shell_complete=opt.profiles)
+    first: str | None = argument("[A]", required=False, shell_complete=opt.profiles)
     second: str | None = argument("[B]", required=False, shell_complete=opt.profiles)
     concurrency: tuple[int, ...] | None = opt.concurrency()
+    full: bool = opt.full()
     as_json: bool = opt.as_json("specsim.comparison/1")
 
 
-@command("compare", opt.Asked, Options)
-def compare_command(asked: opt.Asked, how: Options) -> None:
-    """Show two profiles or scenarios side by side, for the same settings and loads.
+@command("compare", AnyServer, opt.Asked, Options)
+def compare_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
+    """Show servers side by side: the choice on each at every load.
 
-    A and B are shipped names or TOML files; without B, A is compared with itself under --set.
+    A and B are profiles or scenarios; without B, A is compared with itself under --set. --engine,
+    --draft, --gpu, --model and --quantisation take several values, parted by commas.
 
     Example: specsim compare today.toml faster-link.toml
+
+    Example: specsim compare --model llama-3.1-8b --gpu h100-sxm --engine sglang,vllm
 
     Example: specsim compare kimi-k2.5-int4-8x-rtx-pro-6000 --set allreduce.latency=*0.5
     """
@@ -42,27 +55,102 @@ def compare_command(asked: opt.Asked, how: Options) -> None:
     from specsim.decide.compare import SCHEMA, compare
     from specsim.question import Question
 
-    if how.second is None and not how.overrides:
-        raise InputError("one server", "is compared with nothing", "give a second one, or --set")
-    one, one_notes = Server(how.first, ()).load()
-    two, two_notes = Server(how.second or how.first, how.overrides).load()
-    settings = asked.settings(algorithm_of(one))
-    result = compare(one, two, filled(Question, how, settings=settings.asked))
+    loaded = list(_servers(server, asked, how))
+    if len(loaded) < 2:
+        remedy = "give a second one, several values (--engine sglang,vllm), or --set"
+        raise InputError("one server", "is compared with nothing", remedy)
+    profiles, notes = zip(*loaded, strict=True)
+    settings = asked.settings(algorithm_of(profiles[0]))
+    question = filled(Question, how, settings=settings.asked)
+    result = compare(profiles[0], profiles[1], question, profiles[2:])
     if how.as_json:
         output.print_document(SCHEMA, result)
         return
-    _show(result, (*one_notes, *two_notes, *settings.notes))
+    said = dict.fromkeys(note for some in (*notes, settings.notes) for note in some)
+    _show(result, tuple(said), how.full)
 
 
-def _show(result: ServerComparison, notes: tuple[str, ...]) -> None:
-    out = output.titled(f"A: {result.first}", WIDTH)
-    out.print(f"B: {result.second}", style="bold")
-    for setting in dict.fromkeys(pair.setting for pair in result.rows):
-        out.print(f"\n{'no speculation' if not setting.speculates else setting.label}")
-        out.print(output.table(RATES, (row for row in result.rows if row.setting == setting)))
-    out.print("\nfastest expected setting by load")
-    out.print(output.table(FASTEST, result.best))
-    output.print_notes(out, notes)
+def _servers(server: AnyServer, asked: opt.Asked, how: Options) -> Iterator[Loaded]:
+    """Yield the servers that are compared."""
+    if how.first is not None:
+        server = replace(server, profile=how.first)
+    several: dict[str, list[str]] = {}
+    for name in VARIED:
+        values = str(getattr(server, name) or "").split(",")
+        several |= {name: values} if len(values) > 1 else {}
+    if several:
+        variants = list(product(*several.values()))
+        if len(variants) > MOST_SERVERS:
+            raise InputError(
+                f"{len(variants)} servers", f"are more than {MOST_SERVERS}", "give fewer values"
+            )
+        for chosen in variants:
+            said: dict[str, Any] = dict(zip(several, chosen, strict=True))
+            profile, notes = replace(server, **said).load(asked)
+            yield replace(profile, name=f"{profile.name} ({', '.join(chosen)})"), notes
+    else:
+        yield replace(server, overrides=()).load(asked)
+    if how.second is not None:
+        yield Server(profile=how.second, overrides=server.overrides).load()
+    elif server.overrides and not several:
+        yield server.load(asked)
+
+
+def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
+    letters = [chr(ord("A") + i) for i in range(len(result.servers))]
+    out = output.console(WIDTH)
+    for letter, one in zip(letters, result.servers, strict=True):
+        out.print(f"{letter}: {one.name}", style="bold", soft_wrap=True)
+    out.print()
+    loads = zip(*(one.loads for one in result.servers), strict=True)
+    rows = [
+        _Row(letter, load, at_load[0])
+        for at_load in loads
+        for letter, load in zip(letters, at_load, strict=True)
+    ]
+    out.print(output.table(CHOICES, rows, left=(1, 2)))
+    out.print()
+    if full:
+        for setting in dict.fromkeys(pair.setting for pair in result.rows):
+            out.print("no speculation" if not setting.speculates else setting.label)
+            out.print(output.table(RATES, (row for row in result.rows if row.setting == setting)))
+            out.print()
+        output.print_notes(out, notes)
+    else:
+        from specsim.report.answer import assumptions
+
+        lead = f"Rests on: {assumptions(notes)}. " if notes else ""
+        output.print_sentences(out, [f"{lead}--full shows the settings one by one."])
+
+
+class _Row(NamedTuple):
+    """The choice on a server at a load, and that on the first server."""
+
+    letter: str
+    load: LoadChoice
+    first: LoadChoice
+
+    @property
+    def change(self) -> str:
+        """Its throughput against the first server's."""
+        if self.load is self.first:
+            return ""
+        ratio = self.load.choice.output_tps.value / self.first.choice.output_tps.value
+        return f"{100 * (ratio - 1):+.0f} %"
+
+
+def _rate(row: _Row) -> str:
+    tps = row.load.choice.output_tps
+    return f"{tps.value:.0f} ({tps.low:.0f}-{tps.high:.0f})"
+
+
+CHOICES: Columns[_Row] = (
+    ("clients", lambda row: str(row.load.concurrency) if row.load is row.first else ""),
+    ("server", lambda row: row.letter),
+    ("choice", lambda row: row.load.choice.plan.setting.brief),
+    ("tok/s (90 %)", _rate),
+    ("vs A", lambda row: row.change),
+)
 
 
 def _tps(value: Interval | None) -> str:
@@ -77,12 +165,4 @@ RATES: Columns[Pair] = (
     ("B tok/s (90 %)", lambda row: _tps(row.second_output_tps)),
     ("B against A", lambda row: "" if row.change is None else output.percent(row.change)),
     ("limits", lambda row: f"{row.first_limit or ''} / {row.second_limit or ''}"),
-)
-
-FASTEST: Columns[BestPair] = (
-    ("clients", lambda best: str(best.concurrency)),
-    ("A", lambda best: best.first.label),
-    ("tok/s", lambda best: f"{best.first.output_tps:.0f}"),
-    ("B", lambda best: best.second.label),
-    ("tok/s", lambda best: f"{best.second.output_tps:.0f}"),
 )

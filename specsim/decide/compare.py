@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specsim.decide import Planned
+from specsim.decide import LoadChoice, Planned
 from specsim.decide.candidates import Wish, possible_plans, with_current
+from specsim.decide.contest import verdict
 from specsim.decide.outlook import Grid, Outlook, outlook
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal
@@ -63,17 +64,29 @@ class BestPair:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerChoices:
+    """What every command chooses on one of the servers."""
+
+    name: str
+    settings_considered: int
+    loads: tuple[LoadChoice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ServerComparison:
-    """Two servers, setting by setting; fields as in ``specsim.comparison/1``."""
+    """Servers side by side, the first two setting by setting; ``specsim.comparison/1``."""
 
     first: str
     second: str
     rows: tuple[Pair, ...]
     best: tuple[BestPair, ...]
+    servers: tuple[ServerChoices, ...]  # all of them
 
 
-def compare(first: Profile, second: Profile, question: Question) -> ServerComparison:
-    """Compare two servers.
+def compare(
+    first: Profile, second: Profile, question: Question, others: Sequence[Profile] = ()
+) -> ServerComparison:
+    """Compare servers.
 
     Parameters
     ----------
@@ -81,6 +94,8 @@ def compare(first: Profile, second: Profile, question: Question) -> ServerCompar
         Profiles, or scenarios of one.
     question
         Loads, and settings besides no speculation and what runs today on either.
+    others
+        Further servers, of which the choices are shown.
     """
     todays = [p.setup.current for p in (first, second) if p.setup.current is not None]
     drafting = (s.with_scheduler("auto") for s in (*question.settings, *todays) if s.speculates)
@@ -90,7 +105,11 @@ def compare(first: Profile, second: Profile, question: Question) -> ServerCompar
     rows = [_pair(one, other, setting, j) for setting in wanted for j in range(len(question.loads))]
     tops = [_fastest(profile, question) for profile in (first, second)]
     best = [BestPair(c, a, b) for c, a, b in zip(question.concurrency, *tops, strict=True)]
-    return ServerComparison(first.name, second.name, tuple(rows), tuple(best))
+    servers = []
+    for profile in (first, second, *others):
+        decision = verdict(profile, replace(question, settings=()))
+        servers.append(ServerChoices(profile.name, decision.settings_considered, decision.loads))
+    return ServerComparison(first.name, second.name, tuple(rows), tuple(best), tuple(servers))
 
 
 @dataclass(frozen=True, slots=True)
