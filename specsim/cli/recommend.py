@@ -88,8 +88,6 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
 def _show(answer: Recommendation, full: bool) -> Console:
     """Print the question, the verdict, the small table, the flags; with --full what lies behind."""
-    from shlex import quote
-
     from specsim.report.answer import assumptions, choice_cells, rule, short
 
     out = output.console(WIDTH)
@@ -108,10 +106,8 @@ def _show(answer: Recommendation, full: bool) -> Console:
         out.print(output.table(_columns(out.width >= FULL_WIDTH), answer.loads, left=(1,)))
         output.print_sentences(out, _ties(answer))
     for launch in answer.launch:
-        env = [f"{name}={value}" for name, value in launch.env.items()]
-        words = " ".join([*env, *(quote(flag) for flag in launch.flags)])
         out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
-        out.print(f"  {words or 'no flags'}", soft_wrap=True)
+        out.print(f"  {launch.text}", soft_wrap=True)
     out.print()
     if full:
         output.print_notes(out, answer.notes)

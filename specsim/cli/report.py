@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from datetime import date
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
     from specsim.decide.contest import verdict
+    from specsim.decide.recommend import launches_of
     from specsim.observations import read_observations
     from specsim.question import Question
     from specsim.report.html import report_html
@@ -58,7 +60,17 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     again = _command_lines(server, question, how)
     workload = how.workload(profile.setup.workload)
     decision = verdict(profile, question)
-    page = report_html(profile, curve, decision, again, validation, workload)
+    chosen = [load.choice.plan for load in decision.loads]
+    page = report_html(
+        profile,
+        curve,
+        decision,
+        again,
+        validation,
+        workload,
+        launches=launches_of(profile, chosen, server.draft),
+        date=date.today().isoformat(),
+    )
     write_text(Path(how.page), page)
     sys.stdout.write(f"wrote {how.page}\n")
 

@@ -54,7 +54,7 @@ def recommend(profile: Profile, wish: Wish | None = None) -> Recommendation:
         bands=bands_of(choices),
         free=free,
         mix=mix,
-        launch=_launches(profile, chosen, wish),
+        launch=launches_of(profile, chosen, wish.draft_model, wish.max_running_requests),
         advice=advice_of(contest, choices, free, most),
         notes=notes_of(contest),
     )
@@ -91,14 +91,19 @@ def bands_of(choices: Sequence[LoadChoice]) -> tuple[Band, ...]:
     return tuple(bands)
 
 
-def _launches(profile: Profile, plans: Sequence[RunPlan], wish: Wish) -> tuple[Launch, ...]:
-    """Return flags and environment of every plan that the engine runs, once each."""
+def launches_of(
+    profile: Profile,
+    plans: Sequence[RunPlan],
+    draft_model: str | None = None,
+    max_running_requests: int | None = None,
+) -> tuple[Launch, ...]:
+    """Return what to type for every plan that the engine runs, once each."""
     engine = profile.system().engine
-    if wish.max_running_requests is not None:
-        engine = replace(engine, max_running_requests=wish.max_running_requests)
+    if max_running_requests is not None:
+        engine = replace(engine, max_running_requests=max_running_requests)
     result = []
     for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
-        flags = launch_flags(plan, replace(engine, version=plan.version), wish.draft_model)
+        flags = launch_flags(plan, replace(engine, version=plan.version), draft_model)
         env = engine_named(plan.engine).launch_env(plan)
         result.append(Launch(plan, tuple(flags), dict(sorted(env.items()))))
     return tuple(result)

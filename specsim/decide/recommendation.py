@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Literal
 
 from specsim.decide import HIDDEN, FreeFlag, LoadChoice, MixChoice, Planned
@@ -37,6 +38,12 @@ class Launch(Planned):
 
     flags: tuple[str, ...]
     env: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """The same as a shell reads it."""
+        env = [f"{name}={value}" for name, value in self.env.items()]
+        return " ".join([*env, *map(quote, self.flags)]) or "no flags"
 
 
 @dataclass(frozen=True, slots=True)

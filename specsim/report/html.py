@@ -15,10 +15,12 @@ import numpy as np
 from specsim.calibrate.validate import Validation
 from specsim.curve import Curve
 from specsim.decide import Verdict
+from specsim.decide.recommendation import Launch
 from specsim.profile import Profile
-from specsim.report import curve_title, load_axis, series_labels
+from specsim.profile.profile import server_line
+from specsim.report import View, curve_title, load_axis, series_labels
 from specsim.report import figure as fig
-from specsim.report.answer import answer, evidence_line
+from specsim.report.answer import answer, choice_cells, evidence_line, rule
 from specsim.report.plots_accept import MOST_NODES, plot_tree, typical_tree
 from specsim.report.plots_cost import plot_residuals
 from specsim.report.plots_round import PARTS, parts_of, rounds_at
@@ -45,12 +47,15 @@ def report_html(
     commands: Sequence[str],
     validation: Validation | None = None,
     workload: Workload | None = None,
+    *,
+    launches: Sequence[Launch] = (),
+    date: str = "",
 ) -> str:
     """Return the report of a curve: closed loops over one load or more, on the profile's server.
 
     The numbers of the curve stand in the file as its document has them. `commands` make it again;
     `validation` is predictions beside measurements; `workload` are the requests of the curve, if
-    they are not the profile's.
+    they are not the profile's; `launches` are what to type for the choices; `date` is the page's.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -63,8 +68,15 @@ def report_html(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     ).get_template("report.html.j2")
+    view = View.of(curve, verdict)
     return page.render(
         title=curve_title(curve),
+        server=server_line(profile.setup),
+        date=date,
+        choices=choice_cells(verdict.loads, view),
+        loads=verdict.loads,
+        rule=rule(verdict.loads, verdict.settings_considered),
+        launches=launches,
         answer=answer(curve, verdict),
         evidence=evidence_line(curve),
         axis=load_axis(curve),
@@ -152,18 +164,22 @@ def _inline(figure: Figure) -> Markup:
 
 
 def _assumptions(profile: Profile, requests: Workload) -> list[tuple[str, ...]]:
-    """Every number: name, value, prior, evidence, what drives it, source; the assumed ones first.
+    """Every number: name, value, prior, evidence, driven by, state, source; the assumed ones first.
 
     Before them the requests and the drafter, which are no parameters.
     """
     acceptance = profile.acceptance()
     lengths = f"{requests.input_len.mean:g}, {requests.output_len.mean:g}"
     parameters = [
-        (p.name, f"{p.value:.3g}", f"{p.prior_median:.3g}", p.evidence, p.driven, p.source)
+        (
+            *(p.name, f"{p.value:.3g}", f"{p.prior_median:.3g}", p.evidence, p.driven),
+            "fitted" if p.fitted else "at its prior",
+            p.source,
+        )
         for p in profile.parameters
     ]
     return [
-        ("prompt, answer tokens", lengths, "", requests.evidence, "", ""),
-        ("acceptance", "", "", acceptance.evidence, "", acceptance.source),
+        ("prompt, answer tokens", lengths, "", requests.evidence, "", "", ""),
+        ("acceptance", "", "", acceptance.evidence, "", "", acceptance.source),
         *sorted(parameters, key=lambda row: row[3] != "assumed"),
     ]
