@@ -34,6 +34,7 @@ COMMANDS = {
     "report": "One self-contained HTML page: answer, curves, breakdown, calibration.",
     "probe": "Measure this machine's GPU or CPU: step times, bandwidth, launches (needs torch).",
     "read": "Say what a log, a benchmark result or a trace holds.",
+    "example": "Sample logs of a vLLM and an SGLang server, to try everything on.",
     "doctor": "Versions, extras and profiles of this installation.",
 }
 """Subcommands in the order of ``--help``: specsim.cli.NAME has NAME_command."""
