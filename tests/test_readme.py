@@ -48,6 +48,42 @@ def test_the_founding_command_prints_what_the_readme_shows() -> None:
     assert table_now == pytest.approx(table_then, rel=0.005, abs=1.05)
 
 
+def test_the_verdict_stands_first_and_the_page_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) < 120
+    assert next(i for i, line in enumerate(lines) if "worth a GPU hour here" in line) < 16
+
+
+def test_figures_agree_with_the_validation_pages() -> None:
+    """To what a rounding or another BLAS moves, half a point."""
+    kimi = (ROOT / "docs" / "validation" / "kimi.md").read_text(encoding="utf-8")
+    trees = (ROOT / "docs" / "validation" / "acceptance.md").read_text(encoding="utf-8")
+
+    def table(row: str) -> list[float]:
+        return [float(n) for n in NUMBER.findall(README.split(f"| {row} |", 1)[1].split("\n")[0])]
+
+    cells = kimi.split("all eight fitted:", 1)[1].split("9 fitted numbers", 1)[0]
+    errors = [abs(float(e)) for e in re.findall(r"([+-]\d+\.\d)%", cells)]
+    assert len(errors) == 8
+    worst, count = table("founding cells, fitted")
+    assert worst == pytest.approx(max(errors), abs=0.5)
+    assert count == 8
+    told = re.search(r"predicts it: model: C=1 ([+-]\S+)%, C=100 ([+-]\S+)%", kimi)
+    assert told is not None
+    assert table("its trees, fitted without them") == pytest.approx(
+        [float(told[1]), float(told[2])], abs=0.5
+    )
+    held = re.search(r"none (\S+)%   speculating (\S+)%", kimi)
+    assert held is not None
+    assert table("Kimi-K2.6 on vLLM, 10 cells fitted, 34 held out") == pytest.approx(
+        [float(held[1]), float(held[2])], abs=0.5
+    )
+    figure = re.search(r"FIGURE SpecBundle \(7, 4, 8\): mean absolute error (\S+)%", trees)
+    assert figure is not None
+    row = "accept length of (7, 4, 8) from chains and one other tree, 9 drafters"
+    assert table(row) == pytest.approx([float(figure[1])], abs=0.5)
+
+
 def test_the_test_command_is_what_ci_runs() -> None:
     assert "python -m pytest -n auto -q" in README
     assert "python -m pytest -n auto -q" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
