@@ -283,9 +283,13 @@ def verdict(profile: Profile, question: Question) -> Verdict:
     Candidates, baseline and threshold are those of :func:`specsim.decide.recommend.recommend`; the
     asked settings follow each other as the lines of a predicted curve do.
     """
-    shared = {f.name: getattr(question, f.name) for f in fields(Question) if f.name != "settings"}
     asked = [plan for role, plan in lanes_of(profile, question) if role in ASKED]
-    contest = contest_of(profile, Wish(**shared), asked)
+    if isinstance(question, Wish):
+        wish = replace(question, settings=())
+    else:
+        same = [f.name for f in fields(Question) if f.name != "settings"]
+        wish = Wish(**{name: getattr(question, name) for name in same})
+    contest = contest_of(profile, wish, asked)
     choices = choices_of(contest)
     return Verdict(SURE, contest.considered, choices, free_flags(contest, choices))
 
