@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, flag, option
+from specsim.cli.options import AnyServer, command, file, filled, flag, option
 from specsim.cli.readers import number, whole
 from specsim.errors import InputError
 
@@ -29,6 +29,10 @@ FULL_WIDTH = 110
 
 SHOWN_TIES = 2
 
+SHOWN_LAUNCHES = 3
+
+PATHS = "--model-path and --draft-model"
+
 
 @dataclass(frozen=True)
 class Options(opt.Requests):
@@ -46,7 +50,9 @@ class Options(opt.Requests):
     mix: tuple[tuple[int, float], ...] | None = opt.mix()
     schedule: bool = flag("Also the best number of steps by running batch.")
     gpu_hour_price: float | None = option("M", "Money per GPU and hour.", number())
-    draft_model: str | None = option("PATH", "For the launch flags.")
+    model_path: str | None = option("PATH", "Of the model, for the launch line.")
+    draft_model: str | None = option("PATH", "Of the drafter, for the launch line.")
+    script: str | None = file("Write the launch as a shell script.", names="--launch")
     measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
     full: bool = opt.full()
@@ -68,6 +74,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
     if how.schedule and how.as_json:
         raise InputError("--schedule --json", "exclude each other", "use specsim schedule --json")
+    output.check_file("--launch", how.script)
     profile, notes = server.load()
     limits = Limits(how.max_draft_tokens, how.max_steps, how.max_topk)
     loads = how.concurrency or tuple(sorted(load for load, _ in how.mix or ())) or CONCURRENCY
@@ -75,6 +82,8 @@ def recommend_command(server: AnyServer, how: Options) -> None:
     with output.status("comparing settings"):
         answer = recommend(profile, wish)
     answer = replace(answer, notes=(*notes, *answer.notes))
+    if how.script is not None:
+        _write(how.script, answer)
     if how.as_json:
         output.print_document(SCHEMA, answer)
         return
@@ -105,9 +114,17 @@ def _show(answer: Recommendation, full: bool) -> Console:
         out.print()
         out.print(output.table(_columns(out.width >= FULL_WIDTH), answer.loads, left=(1,)))
         output.print_sentences(out, _ties(answer))
-    for launch in answer.launch:
+    launches = answer.launch if full else answer.launch[:SHOWN_LAUNCHES]
+    for launch in launches:
         out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
-        out.print(f"  {launch.text}", soft_wrap=True)
+        out.print(launch.command, soft_wrap=True)
+        for name, content in launch.files.items():
+            out.print(f"with {name}:\n{content}", soft_wrap=True)
+    unknown = dict.fromkeys(name for launch in launches for name in launch.missing)
+    if unknown:
+        output.print_sentences(out, [f"Set {' and '.join(unknown)}, or say {PATHS}."])
+    if len(launches) < len(answer.launch):
+        out.print(f"{len(answer.launch) - len(launches)} more with --full")
     out.print()
     if full:
         output.print_notes(out, answer.notes)
@@ -115,6 +132,18 @@ def _show(answer: Recommendation, full: bool) -> Console:
         rests = f"Rests on: {assumptions(answer.notes)}."
         output.print_sentences(out, [f"{rests} --full says more."])
     return out
+
+
+def _write(script: str, answer: Recommendation) -> None:
+    """Write the launch of the mix, else of the setting that is chosen at most loads."""
+    chosen = [load.choice.plan for load in answer.loads]
+    plan = max(dict.fromkeys(chosen), key=chosen.count) if answer.mix is None else answer.mix.plan
+    (launch,) = [one for one in answer.launch if one.plan == plan]
+    lines = ["#!/bin/sh", f"# {answer.profile}: {launch.label}"]
+    lines += [f': "${{{name}:?set it to a path}}"' for name in launch.missing]
+    for name, content in launch.files.items():
+        lines += [f"cat > {name} <<'END'", f"{content}END"]
+    output.write_file(script, "\n".join([*lines, launch.command, ""]))
 
 
 def _columns(wide: bool) -> Columns[LoadChoice]:

@@ -41,7 +41,7 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
     from specsim.decide.contest import verdict
-    from specsim.decide.recommend import launches_of
+    from specsim.decide.launch import launches_of
     from specsim.observations import read_observations
     from specsim.question import Question
     from specsim.report.html import report_html
@@ -68,7 +68,7 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         again,
         validation,
         workload,
-        launches=launches_of(profile, chosen, server.draft),
+        launches=launches_of(profile, chosen),
         date=date.today().isoformat(),
     )
     write_text(Path(how.page), page)

@@ -63,7 +63,8 @@ class Wish(Question):
     mix: tuple[tuple[int, float], ...] = ()  # share of the time by load, for one setting for all
     measured: tuple[SpecSetting, ...] = ()  # what the profile was fitted to besides today's setting
     gpu_hour_price: float | None = None  # money per GPU and hour
-    draft_model: str | None = None  # path of the drafter for the launch flags
+    model_path: str | None = None  # of the model and
+    draft_model: str | None = None  # of the drafter, for the launch line
     seed: int = 0  # of the Monte Carlo, and of simulations
 
     def __post_init__(self) -> None:

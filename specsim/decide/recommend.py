@@ -13,9 +13,9 @@ from specsim.decide import LoadChoice
 from specsim.decide.advice import advice_of, notes_of
 from specsim.decide.candidates import Wish
 from specsim.decide.contest import Contest, choices_of, contest_of, free_flags
-from specsim.decide.recommendation import Band, Launch, Recommendation
+from specsim.decide.launch import launches_of
+from specsim.decide.recommendation import Band, Recommendation
 from specsim.decide.slo import largest_load, latency
-from specsim.engine import RunPlan, engine_named, launch_flags
 from specsim.profile import Profile
 
 
@@ -54,7 +54,9 @@ def recommend(profile: Profile, wish: Wish | None = None) -> Recommendation:
         bands=bands_of(choices),
         free=free,
         mix=mix,
-        launch=launches_of(profile, chosen, wish.draft_model, wish.max_running_requests),
+        launch=launches_of(
+            profile, chosen, wish.model_path, wish.draft_model, wish.max_running_requests
+        ),
         advice=advice_of(contest, choices, free, most),
         notes=notes_of(contest),
     )
@@ -89,21 +91,3 @@ def bands_of(choices: Sequence[LoadChoice]) -> tuple[Band, ...]:
         first, last = alike[0].concurrency, alike[-1].concurrency
         bands.append(Band(plan, first, last, any(c.tied for c in alike), alike))
     return tuple(bands)
-
-
-def launches_of(
-    profile: Profile,
-    plans: Sequence[RunPlan],
-    draft_model: str | None = None,
-    max_running_requests: int | None = None,
-) -> tuple[Launch, ...]:
-    """Return what to type for every plan that the engine runs, once each."""
-    engine = profile.system().engine
-    if max_running_requests is not None:
-        engine = replace(engine, max_running_requests=max_running_requests)
-    result = []
-    for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
-        flags = launch_flags(plan, replace(engine, version=plan.version), draft_model)
-        env = engine_named(plan.engine).launch_env(plan)
-        result.append(Launch(plan, tuple(flags), dict(sorted(env.items()))))
-    return tuple(result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Literal
 
 from specsim.decide import HIDDEN, FreeFlag, LoadChoice, MixChoice, Planned
@@ -36,14 +35,11 @@ class Band(Planned):
 class Launch(Planned):
     """What to type for one plan; `flags` is empty where a file sets the engine."""
 
-    flags: tuple[str, ...]
+    flags: tuple[str, ...]  # of the speculation, the scheduler and the caps alone
     env: dict[str, str]
-
-    @property
-    def text(self) -> str:
-        """The same as a shell reads it."""
-        env = [f"{name}={value}" for name, value in self.env.items()]
-        return " ".join([*env, *map(quote, self.flags)]) or "no flags"
+    command: str  # all of it, for a shell
+    files: dict[str, str]  # that the command names: name and content
+    missing: tuple[str, ...]  # variables of the shell that stand for paths: MODEL, DRAFTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,17 @@ def _spellings(library: LibraryName) -> dict[str, str]:
     return found
 
 
+def repository(library: LibraryName, id: str) -> str | None:
+    """Return the Hugging Face name of an entry, the first of its aliases; None without one.
+
+    >>> repository("models", "kimi-k2.5")
+    'moonshotai/Kimi-K2.5'
+    """
+    names = read_library(library).get(id, {}).get("aliases")
+    known = names if isinstance(names, list) else []
+    return next((str(name) for name in known if "/" in str(name)), None)
+
+
 def read_table(
     where: str, table: Table, keys: Mapping[str, Kind], required: Iterable[str]
 ) -> dict[str, Any]:

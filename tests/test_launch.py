@@ -1,0 +1,123 @@
+"""Launch lines: whole commands, which say what they were made from when they are read back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from specsim.cli.main import run
+from specsim.decide.launch import launches_of
+from specsim.profile import Profile
+from specsim.profile.uncalibrated import uncalibrated_profile
+from specsim.server import setup_from_mapping
+from specsim.setting import SpecSetting
+
+RELEASES = (
+    ("sglang", "0.5.9", (1, 3, 4)),
+    ("sglang", "0.5.23", (4, 3, 16)),
+    ("vllm", "0.11.0", (1, 3, 4)),
+    ("vllm", "0.33.0", (1, 5, 6)),
+    ("tensorrt-llm", "main", (1, 3, 4)),
+    ("tensorrt-llm", "main", (2, 3, 7)),
+)
+
+
+def server(engine: str, version: str, **more: object) -> Profile:
+    return uncalibrated_profile(
+        setup_from_mapping(
+            {
+                "schema": "specsim.setup/1",
+                "hardware": {"gpu": "h100-sxm", "gpu_count": 2, "link": "nvlink4"},
+                "model": {"id": "llama-3.1-8b"},
+                "draft": {"id": "eagle3"},
+                "engine": {"name": engine, "version": version, "tp": 2, **more},
+            }
+        )
+    )
+
+
+def words_of(command: str) -> list[str]:
+    return shlex.split(command.replace("\\\n", ""))
+
+
+@pytest.mark.parametrize(("engine", "version", "numbers"), RELEASES)
+def test_a_line_says_all_of_it(engine: str, version: str, numbers: tuple[int, int, int]) -> None:
+    topk, steps, tokens = numbers
+    profile = server(engine, version, mem_fraction_static=0.8, max_running_requests=64)
+    plan = profile.system().plan(SpecSetting("EAGLE3", topk, steps, tokens))
+    (launch,) = launches_of(profile, [plan], "org/model", "org/drafter")
+    assert not launch.missing
+    words = words_of(launch.command)
+    said = dict(itertools.pairwise(words))
+    start = {"sglang": "--model-path", "vllm": "serve", "tensorrt-llm": "trtllm-serve"}[engine]
+    assert said[start] == "org/model"
+    parallel = {"sglang": "--tp-size", "vllm": "--tensor-parallel-size"}.get(engine, "--tp_size")
+    assert said[parallel] == "2"
+    assert {"0.8", "64"} <= set(words)
+    told = launch.command + "".join(launch.files.values())
+    assert "org/drafter" in told
+    if engine == "sglang":
+        numbers_said = ("--speculative-num-steps", "--speculative-eagle-topk")
+        assert [said[flag] for flag in numbers_said] == [str(steps), str(topk)]
+    elif engine == "vllm":
+        config = json.loads(said["--speculative-config"])
+        assert config["num_speculative_tokens"] == steps
+        assert not any("async" in word for word in words)  # refused, or the default
+    else:
+        assert said["--extra_llm_api_options"] == "extra.yml"
+        assert f"max_draft_len: {steps}" in launch.files["extra.yml"]
+        assert ("use_dynamic_tree: true" in launch.files["extra.yml"]) == (topk > 1)
+
+
+def test_a_line_read_back_says_what_it_was_made_from() -> None:
+    """By the parser of launch commands, where it is installed."""
+    parse_command = pytest.importorskip("specsim.engine.command").parse_command
+    for engine, version, (topk, steps, tokens) in RELEASES:
+        profile = server(engine, version, mem_fraction_static=0.8)
+        plan = profile.system().plan(SpecSetting("EAGLE3", topk, steps, tokens))
+        (launch,) = launches_of(profile, [plan], "org/model", "org/drafter")
+        found = parse_command(launch.command, lambda name, of=launch: of.files.get(name))
+        assert not found.unknown
+        said = found.settings
+        assert (said["tp"], said["num_steps"], said["num_draft_tokens"]) == (2, steps, tokens)
+        assert said.get("topk", 1) == topk
+
+
+def test_a_draft_model_of_llama_cpp() -> None:
+    profile = server("llama.cpp", "b7000")
+    plan = profile.system().plan(SpecSetting("STANDALONE", 1, 5, 6))
+    (launch,) = launches_of(profile, [plan], "target.gguf", "draft.gguf")
+    said = dict(itertools.pairwise(words_of(launch.command)))
+    assert said["-m"] == "target.gguf"
+    assert "draft.gguf" in said.values()
+
+
+def test_paths_that_nobody_knows_stop_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell stops and says what is missing; with it, the command gets one quoted word."""
+    monkeypatch.chdir(tmp_path)
+    words = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm")
+    few = ("--concurrency", "1", "--max-steps", "2")
+    assert run(["recommend", *words, *few, "--launch", "serve.sh"]) == 0
+    assert "Set DRAFTER" in capsys.readouterr().out
+    (tmp_path / "vllm").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (tmp_path / "vllm").chmod(0o755)
+
+    def launched(**env: str) -> subprocess.CompletedProcess[str]:
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin", **env}
+        return subprocess.run(
+            ["/bin/sh", "serve.sh"], env=path, capture_output=True, text=True, check=False
+        )
+
+    stopped = launched()
+    assert stopped.returncode != 0
+    assert "DRAFTER" in stopped.stderr
+    told = launched(DRAFTER="a path/drafter").stdout
+    assert '"model": "a path/drafter"}' in told
+    assert told.startswith("serve\nmeta-llama/")
