@@ -140,6 +140,23 @@ def test_a_model_that_fits_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert "does not fit on up to 8 x rtx-4090" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("gpu", ["h100", "H100", "NVIDIA H100 80GB HBM3"])
+def test_a_gpu_as_people_write_it(gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "llama-3.1-8b", "--concurrency", "1", "--solver", "analytic", "--json")
+    assert run(["predict", "--steps", "2", "--gpu", gpu, *words]) == 0
+    told = json.loads(capsys.readouterr().out)["rows"]
+    assert run(["predict", "--steps", "2", "--gpu", "h100-sxm", *words]) == 0
+    assert told == json.loads(capsys.readouterr().out)["rows"]
+    assert run(["predict", "--steps", "2", "--gpu", "h1000", *words]) == 2
+
+
+def test_a_model_that_is_not_known_is_no_question_of_size(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["predict", "--steps", "2", "--model", "org/unheard-of", "--gpu", "h100-sxm"]) == 2
+    assert "is not known" in capsys.readouterr().err
+
+
 def test_a_timeline_of_a_server_that_nobody_has_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specsim.calibrate.log_setup import Known, Stated, build_setup
 from specsim.cli.options import AnyServer, Drafting, filled, refuse_given
 from specsim.engine import engine_named
-from specsim.errors import InputError
+from specsim.errors import InputError, UnknownNameError
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import Setup, read_setup
 from specsim.server.system import assemble
@@ -59,18 +58,24 @@ def _built(stated: Stated, known: Known) -> tuple[Setup, list[str]]:
     if stated.tp is not None or stated.model is None or stated.gpu is None:
         return build_setup(known, stated, (), drafts=True), known.notes
     sizes = [tp for tp in SPLITS if tp <= (stated.gpu_count or SPLITS[-1])]
+    reason = ""
     for tp in sizes:
         tried = replace(known, settings={}, notes=[])
         setup = build_setup(tried, replace(stated, tp=tp), (), drafts=True)
-        with suppress(InputError):
+        try:
             system, work = assemble(setup), setup.workload
             drafting = SpecSetting.of(1, 1, algorithm=parse_algorithm(stated.algorithm or "EAGLE3"))
             pool = system.kv_pool_tokens(system.plan(drafting, what_if=True))
-            if pool >= work.input_len.mean + work.output_len.mean:
-                fits = f"tp {tp}: the fewest {stated.gpu} that hold {stated.model} and a drafter"
-                return setup, [*tried.notes, f"{fits}; --tp says"]
+        except UnknownNameError:
+            raise
+        except InputError as error:  # too large, or not to be split so
+            reason = f" ({error.value}: {error.reason})"
+            continue
+        if pool >= work.input_len.mean + work.output_len.mean:
+            fits = f"tp {tp}: the fewest {stated.gpu} that hold {stated.model} and a drafter"
+            return setup, [*tried.notes, f"{fits}; --tp says"]
     raise InputError(
         f"--model {stated.model}",
-        f"does not fit on up to {sizes[-1]} x {stated.gpu}",
+        f"does not fit on up to {sizes[-1]} x {stated.gpu}{reason}",
         "give more GPUs with --tp, or a smaller --quantisation",
     )
