@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_the_founding_question(capsys: pytest.CaptureFixture[str]) -> None:
         assert sum(line.lstrip().startswith(f"{load} ") for line in lines) == 3  # three tables
     assert "topk=2 steps=2 is not worth a GPU hour here" in out
     assert "Best by load: " in out
+    assert re.search(r"accepts 2\.\d+ \(\d\.\d-\d\.\d\)", out)  # with the interval
     assert "What binds: " in out
     assert "Weakest evidence under these numbers: assumed." in out
     assert "prompt and answer lengths are assumed" in out

@@ -194,7 +194,7 @@ def _show(curve: Curve, verdict: Verdict, how: Options) -> None:
     output.print_sentences(out, [f"{rule(verdict.loads, verdict.settings_considered)}."])
     out.print(evidence_line(curve))
     if how.full:
-        _show_all(out, curve, how.request_rate)
+        _show_all(out, curve, verdict, how.request_rate)
         output.print_notes(out, curve.notes)
     else:
         heads = assumptions(curve.notes)
@@ -202,12 +202,12 @@ def _show(curve: Curve, verdict: Verdict, how: Options) -> None:
         output.print_sentences(out, [f"{rests}--full says more, and shows every setting."])
 
 
-def _show_all(out: Console, curve: Curve, request_rate: float | None) -> None:
+def _show_all(out: Console, curve: Curve, verdict: Verdict, request_rate: float | None) -> None:
     """Print every setting at every load."""
     from specsim.report.tables import batch_tables, throughput_tables
 
     out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
-    for table in throughput_tables(curve, out.width, request_rate):
+    for table in throughput_tables(curve, verdict, out.width, request_rate):
         out.print(table)
     out.print("\nRunning requests, time per output token, and what limits")
     for table in batch_tables(curve, out.width, request_rate):

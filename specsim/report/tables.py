@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specsim.curve import Curve, Series
+from specsim.decide import Option, Verdict
 from specsim.decide import whole_percent as percent
-from specsim.report import LoadAxis, amount, engine_of, load_axis, series_names
+from specsim.report import LoadAxis, View, amount, engine_of, load_axis, series_names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,14 +34,20 @@ class _Column:
         return max(map(len, (*self.heading, *self.cells)))
 
 
-def throughput_tables(curve: Curve, width: int, request_rate: float | None = None) -> list[Table]:
+def throughput_tables(
+    curve: Curve, verdict: Verdict, width: int, request_rate: float | None = None
+) -> list[Table]:
     """Lay out output tokens/s with interval and gain over no speculation.
 
     A row per load, a column per setting; more tables than one where the settings do not fit side
     by side into `width` characters. `request_rate` is that of an open loop, 1/s.
     """
     mixed = len({series.points[0].algorithm for series in curve.series} - {"none"}) > 1
-    columns = [_throughput(series, _heading(series, mixed)) for series in curve.series]
+    view = View.of(curve, verdict, request_rate)
+    columns = [
+        _throughput(series, _heading(series, mixed, view.option(i, 0)))
+        for i, series in enumerate(curve.series)
+    ]
     return _tables(columns, load_axis(curve, request_rate), width)
 
 
@@ -53,8 +60,8 @@ def batch_tables(curve: Curve, width: int, request_rate: float | None = None) ->
     return _tables(columns, load_axis(curve, request_rate), width)
 
 
-def _heading(series: Series, mixed: bool) -> tuple[str, ...]:
-    """Name, tokens and scheduler, role, accept length: what holds at every load."""
+def _heading(series: Series, mixed: bool, option: Option) -> tuple[str, ...]:
+    """Name, tokens and scheduler, role, accept length with its 90 %: what holds at every load."""
     head = series.points[0]
     role = ROLES.get(series.role, f"on {engine_of(head)}")
     if head.what_if:
@@ -64,9 +71,8 @@ def _heading(series: Series, mixed: bool) -> tuple[str, ...]:
     name = f"{head.algorithm} " if mixed else ""
     name += f"topk={head.topk} steps={head.num_steps}"
     tokens = f"{head.num_draft_tokens} tokens, {head.scheduler}"
-    lengths = [amount(p.accept_length) for p in series.points]
-    low, high = min(lengths, key=float), max(lengths, key=float)
-    accept = low if low == high else f"{low}-{high}"
+    low, high = option.accept_length_low, option.accept_length_high
+    accept = f"{amount(head.accept_length)} ({low:.1f}-{high:.1f})"
     return name, tokens, role, f"accepts {accept}"
 
 
