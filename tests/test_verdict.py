@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from specsim.cli.main import run
 from specsim.curve import Curve
 from specsim.decide import Verdict
 from specsim.decide.candidates import Limits, Wish
@@ -119,6 +120,27 @@ def test_who_else_is_asked_about_changes_no_choice(systems: ModuleType) -> None:
     alone = verdict(profile, Question((), LOADS))
     beside = verdict(profile, Question((SpecSetting.of(8, 6, 64),), LOADS))
     assert [a.choice.plan for a in alone.loads] == [b.choice.plan for b in beside.loads]
+
+
+def test_free_flags_are_part_of_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    """SGLang caps speculation at 48 running, which turns a gain into a loss at many clients."""
+    words = (
+        "--topk",
+        "1",
+        "--steps",
+        "3",
+        "--model",
+        "qwen3-30b-a3b",
+        "--gpu",
+        "h100",
+        "--tp",
+        "2",
+    )
+    assert run(["predict", *words, "--concurrency", "30,250", "--solver", "analytic"]) == 0
+    told = " ".join(capsys.readouterr().out.split("\n\n")[1].split())
+    flag = re.search(r"--max-running-requests 256: .* gives \+(\d+) % instead of -(\d+) %", told)
+    assert flag is not None, told
+    assert "GB more KV cache per GPU" in told
 
 
 def test_the_interval_of_the_accept_length_holds_it(systems: ModuleType) -> None:

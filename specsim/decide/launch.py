@@ -84,6 +84,8 @@ def launches_of(
         engine = replace(engine, max_running_requests=max_running_requests)
     named = profile.setup.model
     known = named.config or repository("models", named.id or "")
+    if engine.name == "llama.cpp":  # takes a GGUF file
+        known = None
     model = model_path or known or MODEL
     result = []
     for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
