@@ -106,6 +106,29 @@ def test_no_dimension_has_a_silent_default(
     assert key in named or "has no key" in named
 
 
+JUNK: list[object] = [
+    *(None, True, False, 0, -1, 1, 2.5, 1e308, 10**12, "", "auto", "LLLG", "M*E-", [], [1], [[1]]),
+    *({}, {"a": 1}, {"full_attn_layers": ["x"]}, [0, 1] * 30, ["conv"] * 48, [None] * 48),
+]
+
+
+@given(
+    name=st.sampled_from(sorted(CONFIGS)),
+    key=st.sampled_from(sorted({k for c in CONFIGS.values() for k in c.get("text_config", c)})),
+    value=st.sampled_from(JUNK),
+)
+def test_a_spoiled_config_is_read_or_refused(name: str, key: str, value: object) -> None:
+    config = json.loads(json.dumps(CONFIGS[name]))
+    config.get("text_config", config)[key] = value
+    try:
+        read = Config("config.json", config)
+        model = model_from_table(read.shape(), "x")
+        read.refuse_what_is_left()
+    except InputError:
+        return
+    assert shard(model, "bf16").kv_read_bytes(1e4) >= 0
+
+
 UNHEARD = (
     *("num_memory_slots", "index_topk_v2", "cross_attention_layers", "expert_width", "ffn_dims"),
     *("kv_share_groups", "engram_layer_ids", "num_shared_kv_layers", "hidden_size_per_layer"),
@@ -134,7 +157,12 @@ def test_a_key_that_is_not_understood_is_named(name: str, key: str, value: objec
         ({"layer_types": ["retrieval_attention"] * 32}, "retrieval_attention"),
         ({"layer_types": ["full_attention"] * 31}, "layer_types"),
         ({"num_hidden_layers": 10**8}, "more than any model"),
+        (
+            {"model_type": "glm4_moe_lite", "mlp_layer_types": ["dense"] * 31 + ["odd"]},
+            "odd|has no key",
+        ),
         ({"sliding_window": 4096}, "sliding_window"),
+        ({"layer_types": ["sliding_attention"] * 32}, "sliding_window"),
         ({"linear_attn_config": {"window_heads": 3}}, "window_heads"),
         ({"model_type": "glm9_moe"}, "glm9_moe.*did you mean 'glm4_moe'"),
         ({"model_type": ""}, "model_type"),

@@ -106,7 +106,7 @@ class Config:
         if self.content.get("is_encoder_decoder") is True:
             self.refuse("model_type", "is an encoder and a decoder", "take a library model")
         if not kind:
-            self._missing("model_type")
+            self.missing("model_type")
         families = self.rules["family"]
         found = [row for row in families.values() if kind in row["types"].split()]
         if not found:
@@ -123,7 +123,8 @@ class Config:
         value = shown(self.content.get(key))
         raise FormatError(f"{self.where}: {key} {value}", reason, remedy)
 
-    def _missing(self, *keys: str) -> None:
+    def missing(self, *keys: str) -> None:
+        """Refuse a config that has none of these keys."""
         others = f" (nor {', '.join(keys[1:])})" if keys[1:] else ""
         remedy = f"add {keys[0]!r} to the config, or use a library model"
         raise FormatError(self.where, f"has no key {keys[0]!r}{others}", remedy)
@@ -169,7 +170,7 @@ class Config:
             if self.content.get(key) is not None:
                 return self.whole(key, or_zero=field in _MAY_BE_ZERO or default == 0)
         if default is None:
-            self._missing(*keys)
+            self.missing(*keys)
         return default or 0
 
     def says(self, field: str) -> bool:
@@ -205,7 +206,7 @@ class Config:
             if len(names) > 1:  # they say the same, so one of them must say something
                 said = [name for name in said if self.content[name] is not None]
             if not said:
-                self._missing(*names)
+                self.missing(*names)
 
     def attention(self, kinds: list[str]) -> dict[str, Any]:
         """Return attention of all kinds of layers."""
@@ -229,7 +230,7 @@ class Config:
         if all(self.content.get(key) is None for key in keys) and (
             self.family.get("stated_head_dim") or hidden % heads
         ):
-            self._missing(*keys)
+            self.missing(*keys)
         found["head_dim"] = self.number("head_dim", hidden // heads)
         if self.get("attn_output_gate") is True:
             found["query_gate"] = True
@@ -250,7 +251,7 @@ class Config:
         if own and self.get(own) is None:
             return self.number("sliding_kv_heads")
         if not self.says("kv_heads") and not self.family.get("mha"):
-            self._missing(*self.keys("kv_heads"))
+            self.missing(*self.keys("kv_heads"))
         return self.number("kv_heads", heads)
 
     def _sliding(self, kinds: list[str]) -> dict[str, Any]:
@@ -258,7 +259,7 @@ class Config:
         window = self.number("sliding_window", 0) or chunk
         found = {"sliding_layers": kinds.count("sliding"), "sliding_window": window}
         if not window:
-            self._missing(*self.keys("sliding_window"), "attention_chunk_size")
+            self.missing(*self.keys("sliding_window"), "attention_chunk_size")
         for field in ("heads", "kv_heads", "head_dim", "v_head_dim"):
             found[f"sliding_{field}"] = self.number(f"sliding_{field}", 0)
         return found
@@ -269,7 +270,7 @@ class Config:
         block = self.count("index_block_size", 1) or 1
         if not topk or self.get("use_sparse_attention") is False:
             if "sparse" in kinds:
-                self._missing(*self.keys("index_topk"))
+                self.missing(*self.keys("index_topk"))
             self.seen.update((*self.keys("index_heads"), *self.keys("index_head_dim")))
             return {}
         found: dict[str, Any] = {key: self.number(key) for key in ("index_heads", "index_head_dim")}
@@ -284,7 +285,7 @@ class Config:
             found["sparse_layers"] = kinds.count("sparse")
         types, every = self.listed("indexer_types"), self.count("index_topk_freq", 1)
         if every > 1 and not types:
-            self._missing("indexer_types")
+            self.missing("indexer_types")
         self.seen.add("index_skip_topk_offset")
         return found | {"index_shared_layers": types[: len(kinds)].count("shared")}
 
@@ -296,7 +297,7 @@ class Config:
             dense = kinds.count("dense") if halves else len(kinds)
             return {"ffn_inter": self._dense_width(), "dense_layers": dense}
         if not self.says("experts"):
-            self._missing(*self.keys("experts"))
+            self.missing(*self.keys("experts"))
         if self.get("enable_moe_block") is False or not self.number("experts", 0):
             for field in ("experts_per_token", "moe_inter", "shared_inter"):
                 self.keys(field)

@@ -41,9 +41,12 @@ def _named(config: Config, key: str, listed: Any) -> list[str]:
         if not isinstance(name, str) or name not in kinds:
             config.refuse(key, f"names layers of kind {name!r}, which specsim does not know", _LOOK)
     found = [kinds[name] for name in listed]
-    windowed = any(config.content.get(k) for k in config.keys("sliding_window"))
-    windowed = windowed and config.get("use_sliding_window") is not False
-    if not windowed and not config.content.get("attention_chunk_size"):
+    keys = (*config.keys("sliding_window"), "attention_chunk_size")
+    if "sliding" in found and not any(key in config.content for key in keys):
+        config.missing(*keys)  # null is said, and means none
+    windowed = any(config.content.get(key) for key in keys)
+    windowed = config.get("use_sliding_window") is not False and windowed
+    if not windowed:
         found = ["full" if kind == "sliding" else kind for kind in found]
     return found
 
@@ -52,7 +55,7 @@ _LOOK = "describe the model in a TOML table"
 _SAID_TWICE = ("kda_layers", "full_attn_layers", "full_attn_idxs", "max_window_layers")
 
 
-def _checked(config: Config, key: str, kinds: list[str]) -> list[str]:
+def _checked(config: Config, key: str, kinds: list[Any]) -> list[Any]:
     """Return kinds of as many layers as there are; what follows them drafts (MTP)."""
     layers = config.number("layers", len(kinds))
     if len(kinds) < layers or (len(kinds) > layers + config.number("mtp_layers", 0)):
@@ -114,13 +117,13 @@ def moe_layers(config: Config, layers: int) -> int:
     """Return how many layers have experts: each family has its own way of saying so."""
     config.seen.update(_DENSE)
     if types := config.listed("mlp_layer_types"):
-        return sum(config.rules["kinds"].get(kind) == "experts" for kind in types[:layers])
+        kinds = _named(config, "mlp_layer_types", types)
+        return _checked(config, "mlp_layer_types", kinds).count("experts")
     for key in ("moe_layers", "moe_layers_enum"):
         if listed := config.listed(key):
-            return len(listed)
-    freq = config.get("moe_layer_freq")
-    if isinstance(freq, list):
-        return sum(bool(mark) for mark in freq[:layers])
+            return len([i for i in range(layers) if i in listed])
+    if marks := config.listed("moe_layer_freq"):
+        return sum(map(bool, _checked(config, "moe_layer_freq", marks)))
     firsts = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
     first, dense = max(map(config.count, firsts)), config.listed("mlp_only_layers")
     every = config.count("moe_layer_freq", 1) or 1
