@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import pytest
 from log_samples import STARTUP
 from parsing import checked_document
 from result_samples import SERVING_RECORD, json_lines
+from test_fuzz import SEEDS, checked
 
 from specsim.cli.main import run
+from specsim.errors import SpecsimError
 from specsim.logs import log_json, read_file
 
 
@@ -132,6 +135,22 @@ def test_memory_and_time_of_a_log_whose_lines_are_all_of_another_kind(
     assert code_said in ("0", "2")
     assert done.stderr.count("\n") <= 1
     assert "bug" not in done.stderr
+
+
+NUMBERS = ("9" * 5000, "9" * 400, "1e308", "1e-320", "-5", "0")
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_numbers_that_no_engine_prints(name: str) -> None:
+    """In the place of any: Python refuses 4,300 digits, and floats end at 308."""
+    reader, texts = SEEDS[name]
+    for text in texts:
+        places = list(re.finditer(r"\d+(?:\.\d+)?", text))
+        for place in places[:: max(len(places) // 8, 1)]:
+            for number in NUMBERS:
+                damaged = text[: place.start()] + number + text[place.end() :]
+                with suppress(SpecsimError):
+                    checked(reader(damaged.encode()))
 
 
 def test_servers_that_start_again_and_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
 from specsim.logs.formats._grids import Grid, grids, value_of
 from specsim.logs.formats._results import LEAST_RATE, entry_of, joined, row_of, with_unread
-from specsim.logs.json_values import json_values, number, table, text
+from specsim.logs.json_values import MAX_WHOLE, json_values, number, table, text
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
 from specsim.logs.unread import DAMAGED, DAMAGED_ROW, TWO_IN_ONE, Unread, check, counted
@@ -117,7 +117,7 @@ def _of_json(source: Source, unread: Counter[str]) -> Iterator[LogEntry]:
                     said[name] = _scaled(name, mean, text(of, "unit") or "")
             config = table(value, "input_config")
             clients = _unique(config, "concurrency")
-            if isinstance(clients, int) and clients > 0:
+            if isinstance(clients, int) and 0 < clients <= MAX_WHOLE:
                 said["concurrency"] = float(clients)
             model = _unique(config, "model_names") or _unique(config, "model")
             settings: dict[str, object] = {"model": model} if isinstance(model, str) else {}

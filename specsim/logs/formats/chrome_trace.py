@@ -111,7 +111,7 @@ class EventStream:
                 fault = end - self._at
             except json.JSONDecodeError as error:
                 fault = left if error.msg.startswith("Unterminated") else error.pos - self._at
-            except RecursionError:
+            except (ValueError, RecursionError):  # endless digits, endless depth
                 pass
             may_go_on = fault >= left - _NEAR_END and left < _MAX_EVENT_CHARS
             if may_go_on and self._more():

@@ -6,7 +6,6 @@ then differences between the first and the last one, which leaves out what happe
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -214,7 +213,7 @@ def _sample(line: bytes, dump: _Dump) -> _Series | None:
     if not _RELEVANT.match(name):
         return None
     value = float(found["value"])
-    check(value >= 0 and math.isfinite(value), OUT_OF_RANGE)
+    check(value == 0 or 1e-30 < value < 1e30, OUT_OF_RANGE)
     if b"model_name" in labels:
         dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
