@@ -71,12 +71,27 @@ class Known:
     engine: str | None = None
     version: str | None = None
     notes: list[str] = field(default_factory=list)
+    drafting: list[LogEntry] = field(default_factory=list)  # those of speculating servers
+
+    def of_setting(self, entry: LogEntry) -> dict[str, Any]:
+        """Return the setting of an entry's server: what it does not say, others do if they agree.
+
+        What stands under another heading of the same file is of another server.
+        """
+        same = [
+            e.settings
+            for e in self.drafting
+            if e.path != entry.path or e.label == entry.label or not (e.label and entry.label)
+        ]
+        said = {k: [s[k] for s in same if k in s] for k in SETTING_KEYS}
+        agreed = {k: v[0] for k, v in said.items() if v and all(x == v[0] for x in v)}
+        return {**agreed, **entry.settings}
 
 
 def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
     """Merge what all entries say of their server; the user wins, speculating servers come first."""
     known = Known(engine=stated.engine, version=stated.engine_version)
-    drafting = [e for e in entries if any(speculates(e, r) for r in e.rows)]
+    drafting = known.drafting = [e for e in entries if _drafts(e)]
     plain = [e for e in entries if e not in drafting]
     plain.sort(key=lambda e: e.format == "probe")  # a server's own words come first
     for entry in (*drafting, *plain):  # the setup is that of the speculating server
@@ -91,6 +106,12 @@ def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
         newest = known.version = str(known.settings["version_range"]).split("-")[-1]
         known.notes.append(f"engine version {newest}: newest that prints lines of this form")
     return known
+
+
+def _drafts(entry: LogEntry) -> bool:
+    """Whether an entry is of a speculating server, by its rows or by its launch command."""
+    stated = entry.format == "launch" and entry.settings.get("algorithm") not in (None, "none")
+    return stated or any(speculates(entry, row) for row in entry.rows)
 
 
 def build_setup(
@@ -137,10 +158,16 @@ def build_setup(
         "engine": _engine_table(known, tp),
         "source": {"text": f"logs: {paths}" if entries else COMMAND_LINE},
     }
-    stated_lengths = {"input_len": stated.input_len, "output_len": stated.output_len}
-    if lengths := {key: float(n) for key, n in stated_lengths.items() if n is not None}:
+    runs = [row for entry in entries for row in entry.rows if row.kind != "steady_decode"]
+    lengths = {}
+    for key in ("input_len", "output_len"):  # as the user says, else as a benchmark does
+        told = [float(n) for row in runs if (n := getattr(row, key)) is not None]
+        n = getattr(stated, key)
+        if n is not None or told:
+            lengths[key] = float(n) if n is not None else sum(told) / len(told)
+    if lengths:
         mapping["workload"] = {**lengths, "evidence": "measured"}
-    if drafts or any(speculates(e, r) for e in entries for r in e.rows):
+    if drafts or any(map(_drafts, entries)):
         mapping["draft"] = {"id": stated.draft or _draft_id(known, stated)}
         current = stated_setting(settings, stated)
         if current is not None:
@@ -196,7 +223,12 @@ def library_id(name: object, library: LibraryName) -> str | None:
 
 
 def _draft_id(known: Known, stated: Stated) -> str:
-    algorithm = str(stated.algorithm or known.settings.get("algorithm") or "EAGLE3").upper()
+    named = stated.algorithm or known.settings.get("algorithm")
+    algorithm = str(named or "EAGLE3").upper()
+    if named is None:
+        known.notes.append(
+            "nothing names the way of drafting, taken as EAGLE3; --algorithm says it"
+        )
     generic = {"MTP": "mtp", "NEXTN": "mtp", "NGRAM": "ngram", "EAGLE": "eagle"}
     name = generic.get(algorithm, "eagle3")
     known.notes.append(f"drafter {name}: generic, sized from the target; --draft says otherwise")

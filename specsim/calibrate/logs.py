@@ -150,8 +150,7 @@ class _Observer:
         return " ".join(f"{self.entry.path} ({self.entry.format}{more})".split())
 
     def _setting(self) -> SpecSetting | None:
-        settings = {**self.known.settings, **self.entry.settings}
-        return setting_of(settings, self.stated, self.entry.path)
+        return setting_of(self.known.of_setting(self.entry), self.stated, self.entry.path)
 
     def _of_row(self, row: LogRow) -> Observation | str:
         """One observation of a row, or why there is none."""
@@ -162,6 +161,8 @@ class _Observer:
         load = row.concurrency if row.kind == "closed_loop" else row.batch_size
         if load is None or load < 0.5:
             return "a row without a number of running requests"
+        if "one_rank" in entry.codes and self.setup.engine.dp > 1:
+            return "one data-parallel rank's row: give a log of all, or a setup of one rank (dp 1)"
         drafts = setting.speculates
         output_tps, tpot_s, round_time_s = _speeds(entry, row)
         measured = (output_tps, tpot_s, round_time_s, row.accept_length if drafts else None)

@@ -134,9 +134,16 @@ def _survival(values: Sequence[float] | None) -> str:
     return shown + (" ..." if len(values) > 4 else "")
 
 
+def _lengths(row: LogRow) -> str:
+    """Mean tokens of a prompt and of an answer, where a run states them."""
+    lengths = [_number(n, 0) or "?" for n in (row.input_len, row.output_len)]
+    return " / ".join(lengths) if any(n != "?" for n in lengths) else ""
+
+
 COLUMNS: Columns[LogRow] = (
     ("running", lambda r: _number(r.batch_size, 1)),
     ("clients", lambda r: _number(r.concurrency, 0)),
+    ("in / out", _lengths),
     ("req/s", lambda r: _number(r.request_rate, 2)),
     ("tok/s", lambda r: _with_error(r.output_tps, r.output_tps_sem, 1)),
     ("accept length", lambda r: _with_error(r.accept_length, r.accept_length_sem, 2)),

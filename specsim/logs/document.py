@@ -60,6 +60,8 @@ class LogLevel(LogNumbers):
 
     cuda_graph: bool | None
     prefill_mixed: bool
+    input_len: float | None
+    output_len: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,13 @@ def _file(entry: LogEntry) -> LogFile:
         settings=stated_settings(entry),
         **numbers,
         rows=tuple(
-            LogLevel(**_numbers(row), cuda_graph=row.cuda_graph, prefill_mixed=row.mixed)
+            LogLevel(
+                **_numbers(row),
+                cuda_graph=row.cuda_graph,
+                prefill_mixed=row.mixed,
+                input_len=row.input_len,
+                output_len=row.output_len,
+            )
             for row in entry.rows
         ),
         diagnoses=entry.diagnoses,

@@ -32,6 +32,8 @@ class Format:
     parse: Callable[[Source, int], list[LogEntry]]
     # What to give instead of such a file that measures nothing.
     remedy: str = "give a complete result"
+    # One of these is in any such text: by them it is found deep within a file of another format.
+    words: tuple[bytes, ...] = ()
     # Marks of JSON formats come first in a file that begins with a bracket, last in any other.
     is_json: bool = False
 
@@ -79,7 +81,7 @@ def detect_text(head: bytes, begin: int = 0) -> Format | None:
     >>> detect_text(b"[2026-01-01 00:00:00] Decode batch, #running-req: 1").name
     'sglang_log'
     """
-    json_first = _first_character(head) in (b"{", b"[")
+    json_first = _begins_json(head)
     formats = known_formats()
     for is_json in (json_first, not json_first):
         counts = {f.name: len(f.mark.findall(head, begin)) for f in formats if f.is_json == is_json}
@@ -89,10 +91,14 @@ def detect_text(head: bytes, begin: int = 0) -> Format | None:
     return None
 
 
-def _first_character(head: bytes) -> bytes:
-    """First character that is not in a comment line."""
+def _begins_json(head: bytes) -> bool:
+    r"""Whether the first line that is no comment begins an object or a list: a log's date does not.
+
+    >>> _begins_json(b"# made today\n[{"), _begins_json(b"[2026-01-01 00:00:00] Decode batch")
+    (True, False)
+    """
     for line in head[:FIRST_BYTES].splitlines():
         text = line.strip()
         if text and not text.startswith(b"#"):
-            return text[:1]
-    return b""
+            return text[:1] == b"{" or (text[:1] == b"[" and text[1:].lstrip()[:1] in b'[{"')
+    return False

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from specsim.errors import InputError
+from specsim.setting import NO_SPECULATION
+
 _LABEL = re.compile(
-    rb"[\s>#*_`-]{0,8}((?:with|without|baseline|before|after|no[ -]spec|eagle|mtp|nextn|spec|"
+    rb"[\s>#*_`-]{0,8}((?:with|without|baseline|before|after|no[ -]spec|eagle[-\d]{0,3}|mtp|nextn|"
+    rb"spec|n-?gram|dflash|dspark|suffix|lookahead|medusa|[kn] ?=|num[a-z_ ]{1,28}=|"
     rb"top-?k|v[12]|run|config|server|setup|case|old|new|on|off|tp ?=|draft)\b[^\[\]{}|\"]{0,60}?)"
     rb"[:*_`]{0,4}\s*",
     re.IGNORECASE,
@@ -14,7 +19,7 @@ _LABEL = re.compile(
 _HEADING = re.compile(
     rb"\s{0,3}(?:(?P<level>#{1,6})[ \t]+(?P<text>[^#\n].{0,199}?)#{0,6}"
     rb"|(?P<bold>\*\*|__)(?P<strong>[^*_\n][^*\n]{0,199}?)[:.]?(?P=bold)[:.]?"
-    rb"|={2,8} (?P<ruled>[^=\n]{1,100}) ={2,8})\s*"
+    rb"|={2,8} (?P<ruled>[^\n]{1,100}?) ={2,8})\s*"
 )
 _LOAD = re.compile(
     r"(?:concurrency|clients?|users|batch(?: size)?|bs|c|n|(?:request )?rate|qps|rps|run|pass"
@@ -60,8 +65,8 @@ class Headings:
         if line.lstrip()[:3] == b"```":
             self.fenced = not self.fenced
         found = _HEADING.fullmatch(line) if len(line) < 2 * _LONGEST else None
-        if found is None or (found["level"] and self.fenced):  # a comment of a shell
-            return False
+        if found is None or (found["level"] and self.fenced) or b"://" in line:
+            return False  # a comment of a shell, a link
         level = len(found["level"] or b"#######")
         self.texts = {of: text for of, text in self.texts.items() if of < level}
         raw = found["text"] or found["strong"] or found["ruled"]
@@ -79,3 +84,115 @@ class Headings:
 def separates(line: bytes) -> bool:
     """Whether a line may stand between two runs: a comment or a fence."""
     return line[:1] == b"#" or line.lstrip()[:3] == b"```"
+
+
+_LOGGED = re.compile(
+    rb"[\[(0-9]|(?:INFO|WARN|ERROR|DEBUG|TRACE)|(?:slot|srv|main|load|common|llama|print_info)[_ :]"
+)
+"""How lines of a log begin that are no text of a person's."""
+MAY_LAUNCH = re.compile(
+    rb"launch_server|(?:sglang|vllm|trtllm)[ -]serve|api_server|llama-server|llama-cli"
+    rb"|(?:docker|podman|nerdctl) |image:"
+)
+MOST_HEADING = 60
+"""Bytes of a line that may name a server: a longer one is a comment."""
+MOST_SECTIONS, MOST_TEXT = 64, 1 << 15
+"""Of a paste's text, which is a person's: more is none."""
+
+
+@dataclass(slots=True)
+class Section:
+    """Text under a label, and the launches that it holds."""
+
+    label: str
+    text: bytes = b""
+    recent: bool = True  # no measurement came since
+    used: bool = False
+
+
+@dataclass(slots=True)
+class Above:
+    r"""What a paste says above measurements of one engine: whose they are, how it was launched.
+
+    Examples
+    --------
+    >>> above = Above("sglang")
+    >>> above.read(b"## with eagle\n"), above.label
+    (True, 'with eagle')
+    """
+
+    engine: str
+    pending: bool = False  # something that may separate two servers came since a measurement
+    sections: list[Section] = field(default_factory=lambda: [Section("")])
+    _headings: Headings = field(default_factory=Headings)
+    _label: str = ""
+
+    @property
+    def label(self) -> str:
+        """Headings and the label below them."""
+        return ", ".join(filter(None, (self._headings.label, self._label)))
+
+    def read(self, line: bytes, drain: Callable[[], None] | None = None) -> bool:
+        """Take in a line that is no measurement; return whether another server may begin.
+
+        Measurements that wait to be read are of the server before: then `drain` reads them first.
+        """
+        if len(line) > MOST_TEXT or _LOGGED.match(line):
+            return False
+        label = label_of(line)
+        begins = bool(label) or separates(line) or bool(_HEADING.fullmatch(line[: 2 * _LONGEST]))
+        begins = begins or bool(MAY_LAUNCH.search(line))
+        if begins and drain is not None:
+            drain()
+        heading = len(line) <= MOST_HEADING and self._headings.read(line)
+        if heading or label:
+            self._label = "" if heading else label
+            self.sections = [*self.sections[-MOST_SECTIONS:], Section(self.label)]
+        section = self.sections[-1]
+        if not section.recent:
+            section = Section(section.label)
+            self.sections.append(section)
+        section.text = (section.text + line)[:MOST_TEXT]
+        self.pending |= begins
+        return begins
+
+    def launch(self) -> Mapping[str, object]:
+        """Return how the server of the measurements that come was launched, as far as it is said.
+
+        By the only command since the last ones; of several, or of earlier ones, by the one under
+        the same label. No speculation is for the log to say: a command may be cut.
+        """
+        recent = [s for s in self.sections if s.recent]
+        for section in recent:
+            section.recent = False
+        self.pending = False
+        named = [s for s in self.sections if s.label == self.label and s.label and not s.used]
+        for sections in ([s for s in recent if s in named], recent, named):
+            found = [(s, said) for s in sections for said in self._launches(s)]
+            if len(found) == 1:
+                found[0][0].used = True
+                return found[0][1]
+        return {}
+
+    def left(self) -> Mapping[str, object]:
+        """Return the only launch that no measurement has taken, as one that is told below."""
+        found = [said for s in self.sections if not s.used for said in self._launches(s)]
+        return found[0] if len(found) == 1 else {}
+
+    def _launches(self, section: Section) -> list[Mapping[str, object]]:
+        if not MAY_LAUNCH.search(section.text):
+            return []
+        from specsim.engine.command import launches_in
+
+        try:
+            found = list(launches_in(section.text.decode("utf-8", "replace")))
+        except InputError:
+            return []
+        said = [dict(f.settings) for f in found if f.engine == self.engine]
+        return [_without_none(settings) for settings in said]
+
+
+def _without_none(settings: dict[str, object]) -> dict[str, object]:
+    """Leave out that nothing is drafted."""
+    plain = settings.get("algorithm") == "none"
+    return {k: v for k, v in settings.items() if not (plain and k in NO_SPECULATION)}

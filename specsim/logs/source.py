@@ -25,7 +25,7 @@ PATIENCE_S, LEAST_BYTES_PER_S = 5.0, 2e6
 
 STDIN = "-"
 
-_GZIP, _ZSTD, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\x00"
+_GZIP, _ZSTD, SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\x00"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a")) + b"\x7f"
 
 
@@ -168,7 +168,7 @@ def open_source(path: str | Path) -> Iterator[Source]:
                 "holds no data once unpacked" if magic else "is empty",
                 "give the log of a server that has decoded something",
             )
-        if not source.head.startswith(_SQLITE):
+        if not source.head.startswith(SQLITE):
             _refuse_binary(name, source.head)
         yield source
     finally:

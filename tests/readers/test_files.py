@@ -84,6 +84,7 @@ FORMAT_OF = {
     "nsys_kernel_summary": [results.NSYS_TEXT, results.NSYS_CSV],
     "chrome_trace": [results.trace_text(), results.trace_text(indent=2)],
     "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER],
+    "launch": ["$ vllm serve org/m -tp 4 --max-num-seqs 8\n"],
     "golden_acceptance": [results.GOLDEN],
     "probe": ['{"schema": "specsim.probe/1", "date": ""}', '{\n "schema": "specsim.probe/1",\n'],
 }

@@ -248,6 +248,7 @@ def _evalscope(record: Mapping[str, Any]) -> LogEntry:
 
 FORMAT = Format(
     name="table",
+    words=(b"Benchmark Result",),
     mark=re.compile(
         rb"Serving Benchmark Result|\| Acc Length +\|| Speed \(token/s\) +\||\| Key +\| Value +\|"
         rb"|\| *batch size *\|"

@@ -56,6 +56,7 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
 
 FORMAT = Format(
     name="trtllm_log",
+    words=(b"currank_total_requests = ",),
     mark=re.compile(rb"iter = \d+, global_rank = |currank_total_requests = "),
     parse=parse,
 )

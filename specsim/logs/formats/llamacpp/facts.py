@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -56,7 +57,7 @@ _NAMED = re.compile(
     rb"(?:impl_|[\s'=,:])(?P<name>draft[-_](?:simple|eagle3|mtp|dflash|dspark)|ngram[-_][a-z0-9_-]{2,16})"
     rb"(?![a-z0-9])"
 )
-"""A way of drafting: as one is added, in its own lines, or in the arguments of the server."""
+"""A way of drafting: as one is added, or in its own lines."""
 _FILE = re.compile(rb"loading model '([^']{1,500})'\s*\Z")
 _STATISTICS = re.compile(
     rb"statistics +(?P<name>[a-z0-9-]{1,24}): #calls\(b,g,a\) = +\d{1,9} +(?P<calls>\d{1,9}) +"
@@ -80,6 +81,7 @@ class Facts:
     said: dict[str, object] = field(default_factory=dict)  # settings, build and way of drafting
     models: list[dict[str, object]] = field(default_factory=list)  # the target, then the draft
     depths: dict[str, object] = field(default_factory=dict)  # by way of drafting, as named; or None
+    launched: Mapping[str, object] = field(default_factory=dict)  # what a command says
     # The latest of each way of drafting, as _STATISTICS names them.
     totals: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
@@ -87,7 +89,8 @@ class Facts:
         """Take in a whole line."""
         if not _MARK.search(line):
             return
-        if named := _NAMED.search(line):
+        named = _NAMED.search(line)
+        if named and b"--spec" not in line:  # a command may be of another server
             self.depths.setdefault(named["name"].decode().replace("_", "-"), None)
         if found := _INFO.search(line):
             key = _MODEL_FACTS[found[1]]
@@ -138,7 +141,9 @@ class Facts:
             return "NGRAM" if name.startswith("ngram") else _ALGORITHMS.get(name, name.upper())
         draft = str(self.models[-1].get("architecture", "")) if len(self.models) > 1 else ""
         heads = (known for known in ("eagle3", "mtp", "dflash", "dspark") if known in draft)
-        return next(heads, "standalone").upper() if draft else None
+        if draft:
+            return next(heads, "standalone").upper()
+        return str(self.launched["algorithm"]) if "algorithm" in self.launched else None
 
     def server_settings(self) -> dict[str, object]:
         """Return the settings that have nothing to do with speculation."""

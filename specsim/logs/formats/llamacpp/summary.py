@@ -39,10 +39,11 @@ class Summary:
         """Whether anything of a summary was read."""
         return bool(self.decoded or self.counters)
 
-    def begin_section(self, line: bytes) -> None:
-        """Note whose timings follow, if the line says it."""
+    def begins_section(self, line: bytes) -> bool:
+        """Note whose timings follow; return whether the line says it."""
         if section := _SECTION.match(line):
             self._section = section[1]
+        return section is not None
 
     def read(self, line: bytes) -> None:
         """Take in a line; raise :class:`Unread` if it is damaged."""

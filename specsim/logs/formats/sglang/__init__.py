@@ -22,6 +22,7 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
 
 FORMAT = Format(
     name="sglang_log",
+    words=(b"Decode batch",),
     mark=re.compile(
         rb"Decode batch(?: ?\[\d+\])?[.,] |Prefill batch(?: ?\[\d+\])?[.,] "
         rb"|server_args=ServerArgs\("

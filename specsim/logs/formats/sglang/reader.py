@@ -18,7 +18,7 @@ from specsim.logs.formats.sglang.lines import (
     parse_prefixes,
 )
 from specsim.logs.formats.sglang.server import UNLIKE, Server
-from specsim.logs.paste import label_of, separates
+from specsim.logs.paste import Above
 from specsim.logs.source import Source
 from specsim.logs.unread import TRUNCATED, Unread
 
@@ -59,8 +59,7 @@ class _Reader:
         self.done: list[Server] = []
         self.layout: Layout | None = None  # of the last line that was read
         self.odd: tuple[DecodeLine, bool] | None = None  # a line unlike those before it
-        self.boundary = False  # whether what separates two runs in a paste came last
-        self.label = ""
+        self.above = Above("sglang")  # what the text of a paste says
         self.lines: list[bytes] = []  # decode lines that wait to be read
         self.prefilled: list[bool] = []  # whether a prefill ran before each of them
         self.prefill_ran = False  # and since
@@ -92,17 +91,15 @@ class _Reader:
             self.server.facts.learn(line)
             self.server.has_threshold |= _THRESHOLD.search(line) is not None
             return
-        label = label_of(line)
-        if label or separates(line):
-            self.drain()
-            self.boundary = True
-            self.label = label or self.label
+        self.above.read(line, self.drain)
 
     def end(self) -> list[Server]:
         """Return all servers."""
         self.drain()
         self._drop_odd()
         self._start()
+        if len(self.done) == 1 and not self.done[0].launched:
+            self.done[0].take_launch(self.above.left())
         return self.done
 
     def drain(self) -> None:
@@ -118,7 +115,7 @@ class _Reader:
 
     def _read_alike(self, lines: list[bytes], prefilled: list[bool]) -> bool:
         """Read lines if they are all of the present layout; return whether they are."""
-        if self.layout is None or self.odd is not None or self.boundary:
+        if self.layout is None or self.odd is not None or self.above.pending:
             return False
         printed = self.layout.read(lines)
         if printed is not None:
@@ -143,24 +140,27 @@ class _Reader:
             self._take(*odd)
         elif odd is not None:
             self._not_read(odd[0])
-        mine = self.server.layout
-        if mine is not None and not mine.like(line.layout):
-            if not self.boundary:
+        mine, boundary = self.server.layout, self.above.pending
+        label, launch = self.above.label, self.above.launch() if boundary else {}
+        if mine is not None and boundary and (launch or label != self.server.label):
+            self._start()
+        elif mine is not None and not mine.like(line.layout):
+            if not boundary:
                 self.odd = (line, prefilled)
                 return False
             self._start()
-        elif mine is not None and self.boundary:
+        elif mine is not None and boundary:
             other_version = mine.trailing_comma != line.layout.trailing_comma
             if other_version or self.server.jumps_back(line):
                 self._start()
+        self.server.take_launch(launch)
+        self.server.label = self.server.label or label
         self._take(line, prefilled)
         return True
 
     def _take(self, line: DecodeLine, prefilled: bool) -> None:
         server, printed = self.server, line.printed
         server.layout = server.layout or line.layout
-        server.label = server.label or self.label
-        self.boundary, self.label = False, ""
         if server.layout.trailing_comma != line.layout.trailing_comma:
             printed = {**printed, "queue": (b"",)}  # the last number of the line may be cut
         self._add(printed, [prefilled])

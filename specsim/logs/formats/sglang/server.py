@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ class Server:
         self.rate = AcceptRate()
         self.unread: Counter[str] = Counter()
         self.label = ""
+        self.launched = False  # a command that started it is known
         self.stamp = b""  # time of the last decode line
         self.has_threshold = False  # of the batch, beyond which nothing is drafted
         self.prefills = 0  # prefill lines
@@ -66,6 +67,11 @@ class Server:
     def drafts_nothing(self) -> bool:
         """Whether no fact tells of speculation."""
         return self.facts.settings.get("algorithm") in (None, "none")
+
+    def take_launch(self, settings: Mapping[str, object]) -> None:
+        """Take in what a command says of the server; its own words come first."""
+        self.launched |= bool(settings)
+        self.facts.settings = {**settings, **self.facts.settings}
 
     def add(self, lines: Printed, prefilled: Sequence[bool]) -> None:
         """Add decode lines, with `stamp` and `rank`; before some of them a prefill ran."""

@@ -22,6 +22,7 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
 
 FORMAT = Format(
     name="vllm_log",
+    words=(b"Avg generation throughput: ",),
     mark=re.compile(
         rb"Avg generation throughput: |SpecDecoding metrics: |Speculative metrics: "
         rb"|vLLM API server version|LLM engine \(v\d"

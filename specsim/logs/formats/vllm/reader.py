@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from specsim.logs.columns import runs_back
 from specsim.logs.entry import LogEntry
 from specsim.logs.formats.vllm.entry import server_entry
@@ -17,7 +19,7 @@ from specsim.logs.formats.vllm.lines import (
     parse_spec_line,
 )
 from specsim.logs.formats.vllm.server import Server
-from specsim.logs.paste import label_of, separates
+from specsim.logs.paste import Above
 from specsim.logs.source import Source
 from specsim.logs.unread import Unread
 
@@ -52,8 +54,7 @@ class _Reader:
         self.server = Server(samples)
         self.servers = [self.server]
         self.by_pid: dict[bytes, Server] = {}
-        self.boundary = False  # whether what separates two runs in a paste came last
-        self.label = ""
+        self.above = Above("vllm")  # what the text of a paste says
         self.last: tuple[bytes, bytes, Server | None] = (b"", b"", None)
         self.lines: list[bytes] = []  # metrics that wait to be read
 
@@ -77,9 +78,7 @@ class _Reader:
                 self._start()
                 self.by_pid = {}
             self.server.facts.learn(line)
-        label = label_of(line)
-        self.label = label or self.label
-        self.boundary |= bool(label) or separates(line)
+        self.above.read(line)
         self.server.other_lines |= self.server.is_open
         self.server.mentions_drafting |= b"metrics.py" in line or b"Per-position" in line
         self.server.prompts_elsewhere |= b"kv_consumer" in line
@@ -87,6 +86,8 @@ class _Reader:
     def end(self) -> list[Server]:
         """Return all servers."""
         self.drain()
+        if len(self.servers) == 1 and not self.server.launched:
+            self.server.take_launch(self.above.left())
         for server in self.servers:
             server.flush(final=True)
         return self.servers
@@ -130,26 +131,35 @@ class _Reader:
     def _place(self, prefix: bytes) -> bytes:
         """Find the server of a line by what stands before its message; return its time."""
         same_prefix, stamp, home = self.last
-        if prefix == same_prefix and self.server is home and not self.boundary:
+        if prefix == same_prefix and self.server is home and not self.above.pending:
             return stamp
         stamp, pid = parse_prefix(prefix)
         if pid in self.by_pid:
             self.server = self.by_pid[pid]
         elif pid and self.server in self.by_pid.values():
             self._start()
-        labelled = self.boundary and self.label and self.server.is_open
-        if labelled or runs_back(stamp, self.server.stamp, BACKWARDS_S):
+        if self.above.pending:
+            self._heed(self.above.launch())
+        if runs_back(stamp, self.server.stamp, BACKWARDS_S):
             self._start()
         if pid:
             self.by_pid[pid] = self.server
-        self.server.label = self.server.label or self.label
-        self.label, self.boundary, self.last = "", False, (prefix, stamp, self.server)
+        self.last = (prefix, stamp, self.server)
         return stamp
+
+    def _heed(self, launch: Mapping[str, object]) -> None:
+        """Begin another server where a label or a command stands above its lines."""
+        label = self.above.label
+        if self.server.is_open and (launch or label != self.server.label):
+            self._start()
+        self.server.label = self.server.label or label
+        self.server.take_launch(launch)
 
     def _start(self) -> None:
         """Begin another server."""
         self.server.flush(final=True)
         self.server = Server(self.samples)
+        self.server.label = self.above.label
         self.servers.append(self.server)
 
 

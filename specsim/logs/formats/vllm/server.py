@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class Server:
         self.drafting = Drafting()
         self.unread: Counter[str] = Counter()
         self.label = ""
+        self.launched = False  # a command that started it is known
         self.stamp = b""  # time of the last line
         # Whether lines of other kinds follow: a log that was filtered for throughput lines says
         # nothing of speculation by not mentioning it.
@@ -63,6 +65,11 @@ class Server:
     def is_open(self) -> bool:
         """Whether measurements of this server were seen."""
         return bool(self._rows or self.windows.read or self.drafting.lines or self.v0)
+
+    def take_launch(self, settings: Mapping[str, object]) -> None:
+        """Take in what a command says of the server; its own words come first."""
+        self.launched |= bool(settings)
+        self.facts.settings = {**settings, **self.facts.settings}
 
     def add(self, row: Values) -> None:
         """Add an interval: its time, the name of the engine, values of `ENGINE` and `DRAFTING`."""

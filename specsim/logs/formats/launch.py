@@ -1,0 +1,36 @@
+"""Launch commands: what they say of a server that nothing is measured of."""
+
+from __future__ import annotations
+
+from specsim.errors import FormatError, InputError
+from specsim.logs.entry import LogEntry
+from specsim.logs.format import Format
+from specsim.logs.paste import MAY_LAUNCH
+from specsim.logs.source import Source
+
+ENGINE = {"tensorrt-llm": "trtllm"}
+"""How entries call an engine that has another name elsewhere."""
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read the commands of a file or paste, an entry for each."""
+    from specsim.engine.command import LIMIT, launches_in
+
+    text = b"".join(source.chunks())[:LIMIT].decode("utf-8", "replace")
+    try:
+        launches = list(launches_in(text))
+    except InputError as error:
+        raise FormatError(source.path, f"{error.value} {error.reason}", error.remedy) from None
+    return [
+        LogEntry(
+            source.path,
+            "launch",
+            ENGINE.get(found.engine, found.engine),
+            found.version,
+            {**found.settings, **({"unknown": " ".join(found.unknown)} if found.unknown else {})},
+        )
+        for found in launches
+    ]
+
+
+FORMAT = Format(name="launch", mark=MAY_LAUNCH, parse=parse, remedy="give the whole command")
