@@ -162,8 +162,6 @@ def _scheme(about: Mapping[str, Any]) -> str:
     if method in ("awq", "gptq", "awq_marlin", "gptq_marlin", "auto_round"):
         name = "awq" if method.startswith("awq") else "gptq"
         return {"4": name, "8": "int8"}.get(bits, "")
-    if method in ("mxfp4", "w4afp8"):
-        return {"mxfp4": "mxfp4-experts", "w4afp8": "int4-experts-fp8"}[method]
     skipped = ("ignore", "exclude_modules", "exclude", "modules_to_not_convert")
     suffix = "-experts" if any("self_attn" in str(about.get(key)) for key in skipped) else ""
     if method.startswith("modelopt") or (not method and "quant_algo" in about):
@@ -172,25 +170,24 @@ def _scheme(about: Mapping[str, Any]) -> str:
             return _mixed(about.get("quantized_layers"))
         return {"FP8": "fp8", "NVFP4": f"nvfp4{suffix}", "W4A16_AWQ": "awq"}.get(algorithm, "")
     if method == "compressed_tensors":
-        groups = about.get("config_groups")
-        found = {_weights(group, suffix) for group in _values(groups)}
+        groups = _table(about, "config_groups").values()
+        found = {_weights(_table(group, "weights"), suffix) for group in groups}
         return found.pop() if len(found) == 1 else ""
     if method == "quark":
-        weight = (about.get("global_quant_config") or {}).get("weight") or {}
+        weight = _table(_table(about, "global_quant_config"), "weight")
         kinds = {"fp4": f"mxfp4{suffix}", "fp8_e4m3": "fp8", "int8": "int8", "int4": "int4"}
-        return kinds.get(str(weight.get("dtype")), "") if isinstance(weight, Mapping) else ""
-    return ""
+        return kinds.get(str(weight.get("dtype")), "")
+    return {"mxfp4": "mxfp4-experts", "w4afp8": "int4-experts-fp8"}.get(method, "")
 
 
-def _values(table: object) -> list[Any]:
-    return list(table.values()) if isinstance(table, Mapping) else []
+def _table(about: object, key: str) -> Mapping[str, Any]:
+    """Return the table under a key, empty where there is none."""
+    inside = about.get(key) if isinstance(about, Mapping) else None
+    return inside if isinstance(inside, Mapping) else {}
 
 
-def _weights(group: object, suffix: str) -> str:
+def _weights(weights: Mapping[str, Any], suffix: str) -> str:
     """Return the scheme of one group of layers of compressed-tensors."""
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    if not isinstance(weights, Mapping):
-        return ""
     block, small = weights.get("strategy") == "block", weights.get("group_size") == 32
     return {
         ("int", "4"): f"int4{suffix}",

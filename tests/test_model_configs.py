@@ -51,6 +51,12 @@ def test_shapes_agree_with_published_figures(figure: Any) -> None:
     assert figure.ours == pytest.approx(figure.published, rel=FIGURES["TARGET"])
 
 
+def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    FIGURES["main"]()
+    page = Path(__file__).parents[1] / "docs" / "validation" / "models.md"
+    assert capsys.readouterr().out.rstrip() in page.read_text()
+
+
 def sizes(model: ModelArchitecture) -> tuple[float, ...]:
     """What a step costs by, as far as the shape says."""
     part = shard(model, "bf16")

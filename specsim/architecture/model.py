@@ -130,26 +130,7 @@ class ModelArchitecture:
         MLA (DeepSeek-V2, arXiv 2405.04434, section 2.1): down projections of q and kv, then up
         projections by heads.
         """
-        width = self.qkv_inputs * self.hidden
-        if self.attention == "gqa":
-            sizes = (self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
-            return self._grouped_query(*sizes, self.shared_kv)
-        query_inner = self.heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
-        up_kv = self.kv_lora_rank * self.heads * (self.qk_nope_head_dim + self.v_head_dim)
-        out = self.heads * self.v_head_dim * self.hidden * (2 if self.query_gate else 1)
-        down = width * (self.q_lora_rank + self.kv_lora_rank + self.qk_rope_head_dim)
-        return AttentionParams(query_inner * (self.q_lora_rank or width) + up_kv + out, 0, down)
-
-    def _grouped_query(
-        self, heads: int, kv_heads: int, dim: int, v_dim: int, shared_kv: bool
-    ) -> AttentionParams:
-        width = self.qkv_inputs * self.hidden
-        query = heads * dim * (self.q_lora_rank or width) * (2 if self.query_gate else 1)
-        value = v_dim or dim
-        rank = self.o_lora_rank
-        out = heads * value * (rank or self.hidden) + self.o_groups * rank * self.hidden
-        kv = kv_heads * (dim if shared_kv else dim + value) * width
-        return AttentionParams(query + out, kv, width * self.q_lora_rank)
+        return self._full_group(1).params
 
     @property
     def attention_groups(self) -> tuple[AttentionGroup, ...]:
@@ -173,25 +154,32 @@ class ModelArchitecture:
         if self.attention == "gqa":
             sizes = (self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
             return self._group(layers, *sizes, self.shared_kv)
-        # on the latent (absorbed projections): scores over latent and rotary key, sum over latent
+        width = self.qkv_inputs * self.hidden
         numbers = self.kv_lora_rank + self.qk_rope_head_dim
-        flops = 2 * self.heads * (numbers + self.kv_lora_rank)
+        query = self.heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
+        up_kv = self.kv_lora_rank * self.heads * (self.qk_nope_head_dim + self.v_head_dim)
+        out = self.heads * self.v_head_dim * self.hidden * (2 if self.query_gate else 1)
+        split = query * (self.q_lora_rank or width) + up_kv + out
+        # on the latent (absorbed projections): scores over latent and rotary key, sum over latent
         return AttentionGroup(
             layers=layers,
-            params=self.attention_params,
+            params=AttentionParams(split, 0, width * (self.q_lora_rank + numbers)),
             cache_heads=1,
             numbers=numbers,
-            pair_flops=flops,
+            pair_flops=2 * self.heads * (numbers + self.kv_lora_rank),
         )
 
     def _group(
         self, layers: int, heads: int, kv_heads: int, dim: int, v_dim: int, shared_kv: bool
     ) -> AttentionGroup:
         """Return grouped-query layers: scores and weighted sum take two FLOPs a number each."""
-        both = dim + (v_dim or dim)
+        width, rank, both = self.qkv_inputs * self.hidden, self.o_lora_rank, dim + (v_dim or dim)
+        query = heads * dim * (self.q_lora_rank or width) * (2 if self.query_gate else 1)
+        out = heads * (v_dim or dim) * (rank or self.hidden) + self.o_groups * rank * self.hidden
+        kv = kv_heads * (dim if shared_kv else both) * width
         return AttentionGroup(
             layers=layers,
-            params=self._grouped_query(heads, kv_heads, dim, v_dim, shared_kv),
+            params=AttentionParams(query + out, kv, width * self.q_lora_rank),
             cache_heads=kv_heads,
             numbers=kv_heads * both,
             pair_flops=2 * heads * both,
