@@ -9,6 +9,7 @@ import pytest
 from specsim.engine import EngineSpec, RunPlan, engine_named, engine_names, padded_batch
 from specsim.engine.flags import flags_of
 from specsim.engine.rules import rows, state_notes
+from specsim.engine.sglang import adaptive_table
 from specsim.errors import EngineRefusal, InputError
 from specsim.predict import predict
 from specsim.profile import load_profile
@@ -16,6 +17,7 @@ from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.question import Question
 from specsim.server import setup_from_mapping, setup_to_mapping
 from specsim.setting import SpecSetting
+from specsim.simulate import sglang_default
 
 GIB = 2**30
 CHAIN = SpecSetting.of(1, 3)
@@ -170,6 +172,14 @@ def test_dflash_takes_attention_ranks_with_its_own_head() -> None:
     dflash = SpecSetting.of(1, 7, algorithm="DFLASH")
     notes = plan("sglang", dflash, dp=2).notes
     assert any("--enable-dp-lm-head" in note for note in notes)
+
+
+def test_the_adaptive_table_follows_the_release() -> None:
+    tables = {v: adaptive_table(v) for v in ("0.5.13", "0.5.19", "0.5.20", "0.5.23")}
+    assert tables["0.5.13"] == {1: (1, 3, 7), 8: (1, 3), 32: (1,)}
+    assert tables["0.5.19"][1] == (1, 3, 7)
+    assert tables["0.5.20"] == tables["0.5.23"] == adaptive_table()
+    assert next(tier.steps for tier in sglang_default("0.5.13").tiers) == (1, 3, 7)
 
 
 def test_mixed_chunks_follow_release_and_drafter() -> None:

@@ -164,7 +164,8 @@ class _Lab:
         plain, *drafts = chain_plans(self.profile, self.wish)
         yield Contender("none", "no speculation", plain)
         if schedule.engine == "sglang":
-            yield Contender("default", "SGLang's default table", drafts[0], sglang_default())
+            own = sglang_default(drafts[0].version)
+            yield Contender("default", "SGLang's default table", drafts[0], own)
         yield Contender("idle", "drafter loaded, K = 0", drafts[0], by_batch({1: 0}))
 
     def of_table(self, schedule: Schedule) -> Contender:

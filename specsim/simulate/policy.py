@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specsim.engine.sglang import NEWEST, adaptive_table
 from specsim.errors import InputError
 
 NEVER = 2**62
@@ -269,18 +270,14 @@ def vllm_ranges(ranges: Sequence[tuple[int, int, int]]) -> Policy:
     return by_batch(table, name="num_speculative_tokens_per_batch_size")
 
 
-def sglang_default() -> Policy:
-    """Return SGLang's own adaptive table (0.5.23 ``adaptive_spec_params.py:26-51``).
+def sglang_default(version: str = NEWEST) -> Policy:
+    """Return SGLang's own adaptive table in a release.
 
     Its servers begin with the middle one of all candidates unless told otherwise.
     """
     eager, calm = Follow(down=-0.25), Follow(down=0.0)
-    tiers = (
-        Tier(1, (1, 3, 5, 7), eager),
-        Tier(8, (0, 1, 3), calm),
-        Tier(32, (0, 1), calm),
-        Tier(64, (0,), calm),
-    )
+    table = adaptive_table(version)
+    tiers = tuple(Tier(b, steps, eager if b == 1 else calm) for b, steps in table.items())
     return Policy("SGLang's default table", tiers, initial_steps=3, padded=True)
 
 

@@ -58,6 +58,12 @@ EXTEND_GRAPH_BACKENDS = {
 TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"
 """Tables by batch size; step 0 in them."""
 
+ADAPTIVE_TABLES: tuple[tuple[str, dict[int, tuple[int, ...]]], ...] = (
+    # from this release on: candidates of draft steps by batch (``adaptive_spec_params.py``)
+    ("0.5.20", {1: (1, 3, 5, 7), 8: (0, 1, 3), 32: (0, 1), 64: (0,)}),
+    ("0.5.14", {1: (1, 3, 7), 8: (0, 1, 3), 32: (0, 1), 64: (0,)}),
+    ("0", {1: (1, 3, 7), 8: (1, 3), 32: (1,)}),
+)
 ADAPTIVE_ALGORITHMS = ("EAGLE", "EAGLE3")
 
 
@@ -143,6 +149,11 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
     said["max_running_requests"] = engine.max_running_requests
     said["cuda_graph_max_bs"] = engine.cuda_graph_max_bs
     return [w for name, value in said.items() for w in flag_words("sglang", version, name, value)]
+
+
+def adaptive_table(version: str = NEWEST) -> dict[int, tuple[int, ...]]:
+    """Return what ``--speculative-adaptive`` tries at each batch, unless a file says otherwise."""
+    return next(t for first, t in ADAPTIVE_TABLES if parse_version(version).since(first))
 
 
 def _overlap_is_a_flag(plan: RunPlan) -> bool:
