@@ -10,8 +10,9 @@ F counts that prompts which arrive in the same round share a step: completions p
 Poisson with mean B / (R + lag), K of them at once cost one step of K prompts; a request that ends
 up in a step finds the size-biased mean, one more than K's, in it. J is the rounds that a prompt
 sits in while its chunks join the decode steps of the others (mixed prefill), 0 where prefill comes
-first; the decoding batch is smaller by that share. In open loop B is the fixed point of
-B = rate * cycle(B) (Little's law). A run of a known number of requests also fills and drains
+first; the decoding batch is smaller by that share. In open loop (CLOSED) with the batch at its cap
+is the capacity: arrivals beyond it saturate the server, arrivals below it are followed by
+:mod:`specsim.queueing`. A run of a known number of requests also fills and drains
 (:mod:`specsim.drain`). In steady decode there is no prefill and
 output = B * accept_length / T.
 """
@@ -31,7 +32,13 @@ from specsim.curve import Limit
 from specsim.engine import padded_batch
 
 if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
+    from specsim.arrays import Flags, Floats, Ints
+
+OPEN_REQUESTS = 1000
+"""Arrivals whose mean TTFT stands for a queue that grows without end."""
+
+NEARLY = 0.999
+"""Share of the capacity up to which a queue is taken to settle."""
 
 TERMS: tuple[Limit, ...] = ("verify", "draft", "allreduce", "prefill", "host")
 """What can be halved; the caps come besides."""
@@ -50,6 +57,9 @@ class Solution:
     limit: tuple[Limit, ...]  # the term whose halving would raise `output_tps` most
     time: RoundTime  # parts of the round
     itl_s: Floats  # between a request's rounds, prompts of others included
+    # more arrives than the server can do: the throughput is its capacity, and `ttft_s` what
+    # the first `OPEN_REQUESTS` (or `num_requests`) wait, for it grows without end
+    saturated: Flags
     tpot_p50_s: Floats | None = None  # percentiles are known to simulations alone
     tpot_p99_s: Floats | None = None
     ttft_p50_s: Floats | None = None
@@ -76,28 +86,85 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
     points = points_of(cases)
     batch = np.minimum(points.clients, _cap(points))
     is_open = np.isfinite(points.open_rate)
-    if is_open.any():
-        batch = np.where(is_open, _open_batch(cost, points), batch)
     time, output, cycle, prefill = _evaluate(cost, points, batch)
-    limit = _limits(points, batch, time, output, prefill) if with_limit else ()
+    saturated = is_open & (points.open_rate * cycle >= batch)
+    limit = _limits(points, batch, time, is_open & ~saturated, prefill) if with_limit else ()
     queue_s = np.where(
         points.steady | is_open,
         0.0,
         np.maximum(points.clients - batch, 0.0) * cycle / np.maximum(batch, 1e-12),
     )
     first = _first_token_s(cost, points, batch, time)
-    wait = np.where(is_open, 0.5 * time.round_s, 0.0)  # for the end of the round of its arrival
-    ttft = np.where(points.steady, np.nan, queue_s + wait + first)
+    ttft = np.where(points.steady, np.nan, queue_s + first)
     decode = cycle - first - points.lag * time.round_s
     tokens = np.maximum(points.output - 1.0, 1.0)
     tpot = np.where(points.steady, time.round_s / points.accept, decode / tokens)
-    finite = np.flatnonzero(np.isfinite(points.requests) & ~points.steady & ~is_open)
+    finite = np.flatnonzero(np.isfinite(points.requests) & ~points.steady)
     if finite.size:
         whole = _finite(cost, points, batch, prefill, first, finite)
         for steady_state, value in zip((output, tpot, ttft), whole, strict=True):
             steady_state[finite] = value[finite]
+    if is_open.any():
+        _open(cost, points, batch / cycle, (output, batch, tpot, ttft), saturated)
     itl = np.where(points.steady, time.round_s, tpot * tokens / np.maximum(points.rounds, 1.0))
-    return Solution(output, batch, time.round_s, points.accept, tpot, ttft, limit, time, itl)
+    return Solution(
+        output, batch, time.round_s, points.accept, tpot, ttft, limit, time, itl, saturated
+    )
+
+
+def _open(
+    cost: CostModel,
+    points: Points,
+    capacity: Floats,
+    results: tuple[Floats, Floats, Floats, Floats],
+    saturated: Flags,
+) -> None:
+    """Let requests arrive by themselves: write output, batch, TPOT and TTFT of these rows.
+
+    Where more arrives than the capacity, in requests/s, is left what the batch at its cap gives;
+    the first N requests then wait (N / 2) (1 / capacity - 1 / rate) on average.
+    """
+    from specsim.queueing import PROMPTS, Station, stay  # few questions need it
+
+    output, batch, tpot, ttft = results
+    rows = np.flatnonzero(np.isfinite(points.open_rate))
+    caps = np.maximum(np.floor(batch + 1e-9), 1.0)
+    most = float(caps[rows].max())
+    nodes = np.unique(np.append(np.round(2 ** np.arange(0.0, np.log2(most), 0.125)), most))
+    sizes = [np.minimum(node, caps) for node in nodes]
+    round_s = np.stack([_round(cost, points, size, decoding=size).round_s for size in sizes])
+    together = np.arange(1.0, PROMPTS + 1.0)[:, None]
+    steps = np.broadcast_to(_steps(points, together), (PROMPTS, batch.size))
+    alone = _prompts_s(cost, points, together, mixed=False)
+    joined = _prompts_s(cost, points, together, mixed=True)
+    for i in rows.tolist():
+        rate, most_s = float(points.open_rate[i]), float(capacity[i])
+        count = OPEN_REQUESTS if np.isnan(points.requests[i]) else points.requests[i]
+        station = Station(
+            min(rate, NEARLY * most_s),
+            most_s,
+            float(points.rounds[i]),
+            float(points.lag[i]),
+            float(points.input_cv[i]),
+            float(points.output_cv[i]),
+            np.interp(np.arange(1.0, caps[i] + 1.0), np.minimum(nodes, caps[i]), round_s[:, i]),
+            alone[:, i],
+            joined[:, i] if points.mixed[i] else None,
+            steps[:, i],
+        )
+        found = stay(station)
+        tokens = max(float(points.output[i]) - 1.0, 1.0)
+        if not saturated[i]:
+            batch[i], tpot[i] = found.batch, found.decode_s / tokens
+        growing_s = max(0.0, count / 2.0 * (1.0 / most_s - 1.0 / rate))
+        if np.isnan(points.requests[i]):
+            output[i], ttft[i] = points.output[i] * min(rate, most_s), found.first_s + growing_s
+            continue
+        # no later than if all came at once, which is what stands there
+        all_s = count * points.output[i] / output[i]
+        last_s = (count - 1.0) / rate + min(found.first_s + found.decode_s, all_s)
+        output[i] = count * points.output[i] / max(all_s, last_s)
+        ttft[i] = min(found.first_s + growing_s, ttft[i])
 
 
 def _finite(
@@ -148,8 +215,7 @@ def _round(
 
     `decoding` are the requests in it, if not the share of the batch that is past its prompt.
     """
-    whole = np.where(np.isfinite(points.open_rate), batch, np.floor(batch + 1e-9))
-    whole = np.maximum(whole, 1.0)
+    whole = np.maximum(np.floor(batch + 1e-9), 1.0)
     padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
     for plan, rows in points.plans:
         padded[rows], eager[rows] = padded_batch(plan, whole[rows])
@@ -216,18 +282,27 @@ def _prefill_per_request(cost: CostModel, points: Points, batch: Floats) -> Floa
     return _prefill_step_s(cost, points, batch, together) / together
 
 
+def _steps(points: Points, together: Floats) -> Floats:
+    """Count the prefill steps that so many prompts need at once, fractional beyond the first."""
+    return np.maximum(1.0, together * points.input_new / points.chunk)
+
+
+def _prompts_s(cost: CostModel, points: Points, together: Floats, mixed: bool) -> Floats:
+    """Time that `together` prompts take at once, alone or what they add to rounds (`mixed`)."""
+    steps = _steps(points, together)
+    tokens = together * points.input_new / steps
+    context = points.input_len - points.input_new / 2
+    return prefill_s(cost, tokens, context, points.speculates, mixed) * steps
+
+
 def _prefill_step_s(cost: CostModel, points: Points, batch: Floats, together: Floats) -> Floats:
     """Time that `together` prompts take at once, in as many steps as their chunks need."""
-    tokens = together * points.input_new
-    steps = np.maximum(1.0, tokens / points.chunk)
-    context = points.input_len - points.input_new / 2
-    step_tokens = tokens / steps
-    first = prefill_s(cost, step_tokens, context, points.speculates)
+    seconds = _prompts_s(cost, points, together, mixed=False)
     if points.mixed.any():
-        mixed = prefill_s(cost, step_tokens, context, points.speculates, mixed=True)
+        mixed = _prompts_s(cost, points, together, mixed=True)
         alone = _alone(points, batch)
-        first = np.where(points.mixed, mixed * (1.0 - alone) + first * alone, first)
-    return np.where(points.steady, 0.0, first * steps)
+        seconds = np.where(points.mixed, mixed * (1.0 - alone) + seconds * alone, seconds)
+    return np.where(points.steady, 0.0, seconds)
 
 
 def _evaluate(
@@ -246,25 +321,8 @@ def _cycle(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> F
 
 
 def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
-    cycle = _cycle(points, batch, round_s, prefill)
-    closed = points.output * batch / cycle
-    output: Floats = np.where(points.steady, batch * points.accept / round_s, closed)
-    return np.where(np.isfinite(points.open_rate), _open_output(points, closed), output)
-
-
-def _open_output(points: Points, closed: Floats) -> Floats:
-    return np.minimum(closed, np.nan_to_num(points.open_rate) * points.output)
-
-
-def _open_batch(cost: CostModel, points: Points) -> Floats:
-    """Solve B = rate * cycle(B) by bisection between 0 and the cap."""
-    low, high = np.full_like(points.clients, 1e-3), _cap(points).copy()
-    for _ in range(40):
-        middle = np.sqrt(low * high)
-        cycle = _evaluate(cost, points, middle)[2]
-        below = middle < np.nan_to_num(points.open_rate) * cycle
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return np.sqrt(low * high)
+    closed = points.output * batch / _cycle(points, batch, round_s, prefill)
+    return np.where(points.steady, batch * points.accept / round_s, closed)
 
 
 def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTime) -> Floats:
@@ -275,9 +333,12 @@ def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTi
 
 
 def _limits(
-    points: Points, batch: Floats, time: RoundTime, output: Floats, prefill: Floats
+    points: Points, batch: Floats, time: RoundTime, keeps_up: Flags, prefill: Floats
 ) -> tuple[Limit, ...]:
-    """Name the term whose halving (for caps: doubling) would raise the output most."""
+    """Name the term whose halving (for caps: doubling) would raise the output most.
+
+    Where the server `keeps_up` with what arrives, that is the load itself.
+    """
     verify = time.target_s - time.allreduce_s
     drafting = time.draft_s + time.tree_s + time.overhead_s
 
@@ -292,15 +353,13 @@ def _limits(
 
     halved = [tps(*np.where(np.arange(5) == term, 0.5, 1.0).tolist()) for term in range(5)]
     which = np.argmax(halved, axis=0)
-    capped = (points.clients > batch + 0.5) & ~np.isfinite(points.open_rate)
+    capped = points.clients > batch + 0.5
     result: list[Limit] = []
     for i, index in enumerate(which):
-        if capped[i]:
-            result.append("cap" if points.running_cap[i] <= points.pool_cap[i] else "kv")
-        elif np.isfinite(points.open_rate[i]) and output[i] > 0.98 * (
-            points.open_rate[i] * points.output[i]
-        ):
+        if keeps_up[i]:
             result.append("client")
+        elif capped[i]:
+            result.append("cap" if points.running_cap[i] <= points.pool_cap[i] else "kv")
         else:
             result.append(TERMS[int(index)])
     return tuple(result)

@@ -55,11 +55,20 @@ class Case:
         need = system.kv_tokens_per_request(plan, context, output)
         return cls(plan, table, workload, load, need, system.kv_pool_tokens(plan))
 
+    @property
+    def fitting(self) -> int:
+        """Mean requests that run at once, if there are as many: at least one."""
+        fit = max(1, int(self.pool_tokens / max(self.request_kv_tokens, 1.0)))
+        return min(self.plan.running_cap, fit)
+
     def at(self, load: Load) -> Case:
         """Return the same case under another load of the same kind and context."""
         need, pool = self.request_kv_tokens, self.pool_tokens
         return Case(self.plan, self.table, self.workload, load, need, pool)
 
+
+ENDLESS = 1e9
+"""Clients that stand for a queue that never empties."""
 
 LENGTHS = 16
 """Equally likely answer lengths that a run of a known number of requests is played with."""
@@ -86,6 +95,8 @@ class Points:
     input_new: Floats
     input_len: Floats
     output: Floats
+    input_cv: Floats
+    output_cv: Floats
     context: Floats  # mean KV tokens of a running request
     chunk: Floats
     mixed: Flags
@@ -145,11 +156,15 @@ def points_of(cases: Sequence[Case]) -> Points:
         lag=of_case(lambda c: c.plan.finish_lag_rounds),
         running_cap=of_case(lambda c: c.plan.running_cap),
         pool_cap=_admitted(pool_cap, output_cv, steady),
-        # clients that never send a request are none
-        clients=np.fmin(np.array([load.concurrency for load in loads], np.float64), requests),
+        # clients that never send a request are none; an open loop has as many as arrive
+        clients=np.fmin(
+            [ENDLESS if x.kind == "open_loop" else x.concurrency for x in loads], requests
+        ),
         input_new=input_len - of_case(lambda c: c.workload.input_cached),
         input_len=input_len,
         output=output,
+        input_cv=of_case(lambda c: c.workload.input_len.cv),
+        output_cv=output_cv,
         context=context,
         chunk=of_case(lambda c: c.plan.chunked_prefill_size),
         mixed=of_case(lambda c: c.plan.prefill != "first").astype(np.bool_),

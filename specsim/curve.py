@@ -12,7 +12,7 @@ from specsim.uncertainty import Evidence
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "specsim.curve/1"
+SCHEMA = "specsim.curve/2"
 
 Role = Literal["baseline", "current", "asked", "alternative"]
 Solver = Literal["simulate", "analytic"]
@@ -24,12 +24,13 @@ UNWRITTEN = {"json": False}
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One setting at one load, predicted: a row of ``specsim.curve/1``.
+    """One setting at one load, predicted: a row of ``specsim.curve/2``.
 
     `speedup` is against the baseline row of the same load; `tpot_s` and `ttft_s` are means over
     requests; low and high bound the central 90 %. `limit` is the one term whose halving would
     raise `output_tps` most. A setting that the engine refuses has `allowed` false, its `reason`,
-    and numbers only if asked for as a `what_if`.
+    and numbers only if asked for as a `what_if`. `saturated`: requests arrive faster than they are
+    served, `output_tps` is the capacity, and TTFT has no number, for it grows without end.
     """
 
     role: Role
@@ -43,6 +44,7 @@ class CurvePoint:
     allowed: bool
     what_if: bool
     reason: str | None
+    saturated: bool
     concurrency: int
     input_len: float | None
     output_len: float | None
@@ -105,7 +107,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The answer to one question: the document ``specsim.curve/1``."""
+    """The answer to one question: the document ``specsim.curve/2``."""
 
     profile: str
     seed: int

@@ -20,7 +20,7 @@ def document(
     Parameters
     ----------
     schema
-        Name and number, e.g. ``specsim.curve/1``: the first key.
+        Name and number, e.g. ``specsim.curve/2``: the first key.
     content
         A dataclass or mapping of numbers, texts, tuples and further dataclasses. Keys stand in the
         order of the fields; a field whose metadata say ``{"json": False}`` is left out; floats are

@@ -13,10 +13,8 @@ not, all of a generation end together and the next one's prompts come in one bur
 from __future__ import annotations
 
 import heapq
-import math
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,14 +40,11 @@ IN_STEP = 0.5
 
 def equally_likely(lengths: Lengths, count: int) -> Floats:
     """Return lengths, in tokens, that stand for a distribution; their mean is its mean."""
-    if lengths.cv == 0 or lengths.mean == 0:
-        return np.array([lengths.mean])
-    sigma = math.sqrt(math.log1p(lengths.cv**2))
-    normal = NormalDist()
-    z = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
-    values: Floats = np.exp(sigma * z)
-    values *= lengths.mean / values.mean()
-    return values
+    if lengths.cv == 0 or lengths.mean <= 1:
+        return lengths.at(np.zeros(1))
+    values = lengths.at((np.arange(count) + 0.5) / count) - 1.0
+    values *= (lengths.mean - 1.0) / values.mean()
+    return values + 1.0
 
 
 @dataclass(frozen=True, slots=True)

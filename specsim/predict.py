@@ -23,7 +23,7 @@ from specsim.server import Setup
 from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Evidence, Interval, Parameter, Spread, normal_cdf, weakest
-from specsim.workload import Workload
+from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -197,19 +197,25 @@ def _simulated(
 ) -> Solution:
     """Simulate every point; all of one load see the same lengths and request quantiles.
 
-    What limits a point stays what the closed form says.
+    What limits a point stays what the closed form says, and what it delivers where all that
+    arrives is served: that is known, arrivals are a sample. Where more arrives, the simulation has
+    clients that never leave the queue empty instead.
     """
     from specsim.simulate import simulate
 
     runs = []
-    for case in cases:
+    for case, saturated in zip(cases, solution.saturated.tolist(), strict=True):
         stream = np.random.SeedSequence([seed, case.load.concurrency])
+        if saturated:
+            case = case.at(Load("closed_loop", 2 * case.fitting + 1))
         runs.append(simulate(cost, case, rng=np.random.default_rng(stream), record_rounds=False))
         if progress is not None:
             progress(len(runs), len(cases))
+    is_open = np.array([case.load.kind == "open_loop" for case in cases])
+    served = is_open & ~solution.saturated
     return replace(
         solution,
-        output_tps=np.array([run.output_tps for run in runs]),
+        output_tps=np.where(served, solution.output_tps, [run.output_tps for run in runs]),
         batch_size=np.array([run.batch_size for run in runs]),
         round_s=np.array([run.round_s for run in runs]),
         accept_length=np.array([run.accept_length for run in runs]),
@@ -262,10 +268,13 @@ def _point(
 ) -> CurvePoint:
     """Describe the i-th case."""
     plan, setting, load, workload = case.plan, case.plan.setting, case.load, case.workload
-    steady = load.kind == "steady_decode"
+    steady, saturated = load.kind == "steady_decode", bool(solution.saturated[i])
 
     def known(values: Floats | None) -> float | None:
         return None if values is None or math.isnan(values[i]) else float(values[i])
+
+    def waited(values: Floats | None) -> float | None:
+        return None if saturated else known(values)
 
     return CurvePoint(
         role=role,
@@ -279,6 +288,7 @@ def _point(
         allowed=plan.allowed,
         what_if=plan.what_if,
         reason=plan.reason,
+        saturated=saturated,
         concurrency=load.concurrency,
         input_len=None if steady else float(workload.input_len.mean),
         output_len=None if steady else float(workload.output_len.mean),
@@ -293,9 +303,9 @@ def _point(
         tpot_s=float(solution.tpot_s[i]),
         tpot_p50_s=known(solution.tpot_p50_s),
         tpot_p99_s=known(solution.tpot_p99_s),
-        ttft_s=known(solution.ttft_s),
-        ttft_p50_s=known(solution.ttft_p50_s),
-        ttft_p99_s=known(solution.ttft_p99_s),
+        ttft_s=waited(solution.ttft_s),
+        ttft_p50_s=waited(solution.ttft_p50_s),
+        ttft_p99_s=waited(solution.ttft_p99_s),
         evidence=evidence,
         limit=solution.limit[i],
         gain_low=ratio.low - 1,

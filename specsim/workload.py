@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -18,14 +19,28 @@ from specsim.uncertainty import Evidence
 class Lengths:
     """A distribution of token counts."""
 
-    mean: float  # tokens; at least 1 for outputs, 0 allowed for inputs
-    cv: float = 0.0  # coefficient of variation; 0 gives fixed lengths, otherwise lognormal
+    mean: float  # tokens; at least 1 for outputs; an empty prompt is one token, where texts begin
+    cv: float = 0.0  # coefficient of variation; 0 is one length, else a token and a lognormal rest
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and self.mean >= 0):
             raise InputError(f"length {self.mean}", "must be finite and >= 0", "give tokens")
         if not (math.isfinite(self.cv) and 0 <= self.cv <= 10):
             raise InputError(f"length cv {self.cv}", "must lie in 0..10", "0 is a fixed length")
+
+    def at(self, share: NDArray[np.float64], least: float = 1.0) -> NDArray[np.float64]:
+        """Return the lengths at shares 0..1 of the distribution: `least` tokens and a rest.
+
+        >>> Lengths(3.0, 0.5).at(np.array([0.5])).round(3).tolist()  # 1 + 2 / sqrt(1 + 0.75^2)
+        [2.6]
+        """
+        rest = self.mean - least
+        if self.cv == 0 or rest <= 0:
+            return np.full(len(share), max(least, self.mean))
+        normal = NormalDist()
+        z = np.array([normal.inv_cdf(min(max(u, 1e-12), 1.0 - 1e-12)) for u in share.tolist()])
+        variance = math.log1p((self.cv * self.mean / rest) ** 2)
+        return np.asarray(least + rest * np.exp(math.sqrt(variance) * z - variance / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +90,22 @@ class Load:
     kind: LoadKind = "closed_loop"
     concurrency: int = 1  # clients in flight, or the held batch
     request_rate: float | None = None  # requests per second (open loop)
-    num_requests: int | None = None  # of the run; None is the steady state
+    num_requests: int | None = None  # of the run, ramp and drain included; None: steady state
     context_len: float | None = None  # KV tokens per request as the window begins (steady decode)
     window_s: float | None = None  # length of the window (steady decode); the KV grows within it
 
     def __post_init__(self) -> None:
+        for name, kind in (
+            ("request_rate", "open_loop"),
+            ("context_len", "steady_decode"),
+            ("window_s", "steady_decode"),
+        ):
+            if getattr(self, name) is not None and self.kind != kind:
+                raise InputError(
+                    f"{name} {getattr(self, name)} of a {self.kind}",
+                    "would be ignored",
+                    f'leave it out, or give kind="{kind}"',
+                )
         if self.kind == "open_loop":
             if self.request_rate is None or not (
                 math.isfinite(self.request_rate) and self.request_rate > 0

@@ -45,6 +45,7 @@ def made_series(
                 engine_version=version,
                 allowed=not what_if,
                 what_if=what_if,
+                saturated=False,
                 reason="the rule" if what_if else None,
                 concurrency=load,
                 input_len=1024.0 if context_len is None else None,

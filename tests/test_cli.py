@@ -40,7 +40,7 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 
 def document(capsys: pytest.CaptureFixture[str], *argv: str) -> Curve:
     content = json.loads(printed(capsys, *argv, "--json"))
-    assert content.pop("schema") == "specsim.curve/1"
+    assert content.pop("schema") == "specsim.curve/2"
     return TypeAdapter(Curve).validate_python(content)
 
 
@@ -203,6 +203,12 @@ def test_open_loop(capsys: pytest.CaptureFixture[str]) -> None:
     assert "keeps up at 0.05 requests/s" in out
 
 
+def test_an_overrun_open_loop_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    out = " ".join(printed(capsys, *ANALYTIC, "--request-rate", "20").split())
+    assert "20 requests/s are more than no speculation (0.75/s)" in out
+    assert "grow without end, and TTFT with it; the throughput shown is the capacity" in out
+
+
 def test_steady_decode(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, *FOUNDING, "--context-len", "2048", "--concurrency", "1,8")
     assert "steady decode at 2048 tokens of context" in " ".join(out.split())
@@ -238,7 +244,7 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "curve.svg"
     assert run((*FOUNDING, "--json", "--plot", str(file))) == 0
     assert file.read_text(encoding="utf-8").startswith("<?xml")
-    assert json.loads(capsys.readouterr().out)["schema"] == "specsim.curve/1"
+    assert json.loads(capsys.readouterr().out)["schema"] == "specsim.curve/2"
 
 
 # --- the command line itself

@@ -59,7 +59,6 @@ NUMBERS = {
     "--concurrency ,": ("concurrency", "is empty"),
     "--concurrency 99999999999999": ("concurrency 99999999999999", "is not a whole number"),
     "--solver simulate --concurrency 1000000": ("concurrency 1e+06", "use --solver analytic"),
-    "--solver simulate --request-rate 1e7": ("request rate 1e+07", "use --solver analytic"),
     "--topk 100000 --steps 3": ("topk 100000", "use at most 64"),
     "--steps 10000000": ("steps 10000000", "use at most 64"),
     "--topk 30 --steps 3": ("draft tokens 1831", "give fewer with --draft-tokens"),

@@ -42,7 +42,7 @@ def test_cli_page_has_every_command(generate: ModuleType, monkeypatch: pytest.Mo
 
 def test_json_page_has_every_field_of_a_curve(generate: ModuleType) -> None:
     page = generate.json_page()
-    assert "## specsim.curve/1" in page
+    assert "## specsim.curve/2" in page
     assert "## specsim.validation/1" in page
     for field in CURVE_COLUMNS:
         assert f"| `{field}` |" in page

@@ -70,7 +70,7 @@ def log(**more: Any) -> dict[str, Any]:
 
 def test_curve_keys_stand_in_the_order_of_the_contract(curve: Curve) -> None:
     content = json.loads(curve.to_json())
-    assert content["schema"] == "specsim.curve/1"
+    assert content["schema"] == "specsim.curve/2"
     assert list(content) == CURVE_KEYS
     assert list(content["rows"][0]) == CURVE_ROW_KEYS
 

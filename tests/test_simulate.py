@@ -353,6 +353,25 @@ def test_open_loop_rate_is_that_of_the_load() -> None:
     assert result.output_tps == pytest.approx(30 * 64, abs=4 * result.output_tps_se)
 
 
+def test_an_overrun_open_loop_is_bounded_and_measured_at_its_capacity() -> None:
+    """A million arrivals per second took gigabytes, and were measured before the batch was full."""
+    system = llama_sglang()
+    load = Load("open_loop", request_rate=1e6)
+    case = case_of(system, CHAIN, load=load, cap=8)
+    result = run(system, case, requests=300)
+    assert len(result.requests) <= 2 * 330 + 4 * 8
+    full = run(system, case_of(system, CHAIN, 20, cap=8), requests=300)
+    assert result.output_tps == pytest.approx(full.output_tps, rel=0.03)
+
+
+def test_an_open_loop_of_known_length_is_played_to_its_end() -> None:
+    system = llama_sglang()
+    load = Load("open_loop", request_rate=30.0, num_requests=40)
+    result = run(system, case_of(system, CHAIN, load=load))
+    assert len(result.requests) == len(result.measured) == 40
+    assert result.window_s[1] == result.requests["finished_s"].max()
+
+
 def test_steady_decode_holds_the_batch_and_grows_the_cache() -> None:
     system = kimi()
     load = Load("steady_decode", concurrency=8, context_len=16_384.0, window_s=5.0)

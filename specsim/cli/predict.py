@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 
-MOST_SIMULATED = {"concurrency": 20_000, "request rate": 300, "output length": 100_000}
+MOST_SIMULATED = {"concurrency": 20_000, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""
 
 KINDS = "are two kinds of load"
@@ -47,7 +47,7 @@ class Options(opt.Requests):
     what_if: bool = opt.what_if()
     seed: int = opt.seed()
     full: bool = opt.full()
-    as_json: bool = opt.as_json("specsim.curve/1")
+    as_json: bool = opt.as_json("specsim.curve/2")
     csv: str | None = file("Write the rows; - is stdout.")
     plot: str | None = opt.plot()
     observations: str | None = file("Measured cells to draw with --plot.")
@@ -144,7 +144,7 @@ def predicted(
     """Answer a question under a progress bar; the notes come before the answer's own."""
     from specsim.predict import predict
 
-    loads = (max(question.concurrency), question.request_rate, question.output_len)
+    loads = (max(question.concurrency), question.output_len)
     for (name, most), value in zip(MOST_SIMULATED.items(), loads, strict=True):
         if solver == "simulate" and value is not None and value > most:
             raise InputError(

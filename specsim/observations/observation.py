@@ -62,14 +62,15 @@ class Observation:
 
     @property
     def load(self) -> Load:
-        """The load level as the solvers take it."""
+        """The load level as the solvers take it: what its kind has."""
+        arrives, held = self.kind == "open_loop", self.kind == "steady_decode"
         return Load(
             self.kind,
             1 if self.concurrency is None else self.concurrency,
-            self.request_rate,
+            self.request_rate if arrives else None,
             self.num_requests,
-            self.context_len,
-            self.window_s,
+            self.context_len if held else None,
+            self.window_s if held else None,
         )
 
     def to_row(self) -> dict[str, float | int | str]:

@@ -67,7 +67,8 @@ def answer(curve: Curve, verdict: Verdict, request_rate: float | None = None) ->
     view = View.of(curve, verdict, request_rate)
     if all(series.points[0].limit == "client" for series in view.series):
         return tuple(_keeping_up(view, i) for i in view.subjects)
-    sentences = [_verdict(view, i) for i in view.subjects]
+    sentences = [_overload(view)] if any(s.points[0].saturated for s in view.series) else []
+    sentences += [_verdict(view, i) for i in view.subjects]
     sentences += [sentence(flag.text) for flag in verdict.free[:SHOWN_FLAGS]]
     sentences += best_by_load(verdict.loads, view.axis, view)
     if len(view.subjects) <= FULL_ANSWERS:
@@ -378,6 +379,19 @@ def _praised(
     how = low if low == high else f"{low.removesuffix(' sure')} to {high}"
     name = setting.brief if view is None or i is None else view.names[i]
     return f"{name}{note}{where} ({gain}, {how})"
+
+
+def _overload(view: View) -> str:
+    """Name the settings that do not keep up with what arrives, and what they serve."""
+    full = [i for i, series in enumerate(view.series) if series.points[0].saturated]
+    heads = [view.series[i].points[0] for i in full]
+    served = [amount(p.output_tps / (p.output_len or 1.0)) for p in heads]
+    names = [f"{view.names[i]} ({rate}/s)" for i, rate in zip(full, served, strict=True)]
+    verb = "serves: the queue grows" if len(full) == 1 else "serve: their queues grow"
+    return (
+        f"{view.axis.values[0]:g} requests/s are more than {listed(names)} {verb} without end, and "
+        "TTFT with it; the throughput shown is the capacity."
+    )
 
 
 def _keeping_up(view: View, i: int) -> str:

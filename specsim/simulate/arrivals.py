@@ -198,11 +198,16 @@ def client(
 
 
 def poisson(
-    env: simpy.Environment, submit: Submit, request_rate: float, rng: np.random.Generator
+    env: simpy.Environment,
+    submit: Submit,
+    rate: float,
+    count: int,
+    rng: np.random.Generator,
 ) -> Steps:
-    """Send requests at random moments, whether or not others are answered; never stops."""
-    while True:
-        for gap in rng.exponential(1.0 / request_rate, DRAWN).tolist():
+    """Send `count` requests, `rate` per second, whether or not others are answered."""
+    for first in range(0, count, DRAWN):
+        gaps = rng.exponential(1.0 / rate, DRAWN)
+        for gap in gaps[: count - first].tolist():
             yield env.timeout(gap)
             submit(None)
 

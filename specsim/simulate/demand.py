@@ -3,15 +3,14 @@
 Each kind of number comes from a stream of its own, in blocks of a fixed size, so two settings that
 are simulated under one seed see the same lengths and the same request quantiles, and two with the
 same lengths the same accept draws. Lengths and quantiles are stratified: of each block of
-requests every equally likely stratum gets one, in random order. A request's accepted tokens are
+requests every equally likely stratum gets one, in random order; but not in an open loop, whose
+queue is made by many long answers that happen to come together. A request's accepted tokens are
 drawn for its whole life at once, so it is known at admission in which round it will end.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +48,8 @@ class Demand:
     """Requests in the order in which they are issued, drawn as far as they are asked for.
 
     Each setting that a policy may choose among, a gear, has its accept table; without a policy
-    there is one. A request has the tokens of the last gear until its gear is changed.
+    there is one. A request has the tokens of the last gear until its gear is changed. Nothing is
+    stratified where requests are `independent`.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class Demand:
         tables: tuple[AcceptTable, ...],
         streams: Streams,
         trace: Trace | None = None,
+        independent: bool = False,
     ) -> None:
         self._workload, self._tables, self._streams, self._trace = workload, tables, streams, trace
+        self._independent = independent
         self._counting = np.arange(0.0)
         self._ones = np.ones(0, dtype=np.int8)
         self.input_len: list[int] = []
@@ -79,19 +81,14 @@ class Demand:
     def __len__(self) -> int:
         return len(self.rounds)
 
-    @property
-    def mean_output(self) -> float:
-        """Mean answer in the long run, tokens; rounding to whole tokens moves it little."""
-        lengths = self._workload.output_len
-        return lengths.mean if lengths.cv else float(max(1, round(lengths.mean)))
-
     def ensure(self, count: int) -> None:
         """Draw until at least `count` requests are known (a trace has no more than its rows)."""
         while len(self) < count:
             first = len(self)
             if self._trace is None:
-                inputs = self._inputs(self._streams.input_len, BLOCK)
-                outputs = stratified(self._workload.output_len, self._streams.output_len, BLOCK)
+                draw = drawn if self._independent else stratified
+                inputs = draw(self._workload.input_len, self._streams.input_len, BLOCK)
+                outputs = draw(self._workload.output_len, self._streams.output_len, BLOCK)
             else:
                 rows = slice(first, first + BLOCK)
                 inputs, outputs = self._trace.input_len[rows], self._trace.output_len[rows]
@@ -101,6 +98,8 @@ class Demand:
     def _quantiles(self, outputs: Ints) -> Ints:
         """Give each `REQUESTS` neighbours in length one of each quantile, in random order."""
         count = len(outputs)
+        if self._independent:
+            return self._streams.quantile.integers(REQUESTS, size=count)
         strata = np.tile(np.arange(REQUESTS), (-(-count // REQUESTS), 1))
         quantile = np.empty(count, dtype=np.int64)
         by_length = np.argsort(outputs, kind="stable")
@@ -116,7 +115,8 @@ class Demand:
         output = self._workload.output_len
         met = Lengths(output.mean * (1.0 + output.cv**2), output.cv)
         start = self._streams.start
-        inputs, outputs = self._inputs(start, count), stratified(met, start, count, minimum=2)
+        inputs = stratified(self._workload.input_len, start, count)
+        outputs = stratified(met, start, count, least=2.0)
         quantile = running_quantiles(self._tables[-1], start, count)
         behind = 1 + np.floor(start.random(count) * (outputs - 1)).astype(np.int64)
         self._append(inputs, outputs, behind, quantile)
@@ -127,14 +127,10 @@ class Demand:
         for column in (*columns, self.tokens, self.kv, self.gear, self._drawn):
             del column[count:]
 
-    def _inputs(self, rng: np.random.Generator, count: int) -> Ints:
-        lengths = self._workload.input_len
-        return stratified(lengths, rng, count, minimum=min(1, round(lengths.mean)))
-
     def _append(self, inputs: Ints, outputs: Ints, given: Ints, quantile: Ints) -> None:
         mean = self._workload.input_len.mean
         cached = np.rint(inputs * (self._workload.input_cached / mean if mean else 0.0))
-        new = np.maximum(inputs - cached.astype(np.int64), np.minimum(inputs, 1))
+        new = np.maximum(inputs - cached.astype(np.int64), 1)  # of a cached prompt, the last token
         need = outputs - given
         longest = int(need.max(initial=0))
         self.input_len += inputs.tolist()
@@ -184,19 +180,24 @@ class Demand:
         return left
 
 
-def stratified(lengths: Lengths, rng: np.random.Generator, count: int, minimum: int = 1) -> Ints:
+def stratified(lengths: Lengths, rng: np.random.Generator, count: int, least: float = 1.0) -> Ints:
     """Draw `count` whole lengths, one from each of as many equally likely strata, in random order.
 
     Each is distributed as `lengths` has it; their mean hardly varies.
     """
-    if lengths.cv == 0 or lengths.mean == 0:
-        return np.full(count, max(minimum, round(lengths.mean)), dtype=np.int64)
-    uniform = (rng.permutation(count) + rng.random(count)) / count
-    normal = NormalDist()
-    z = np.array([normal.inv_cdf(min(max(u, 1e-12), 1.0 - 1e-12)) for u in uniform.tolist()])
-    variance = math.log1p(lengths.cv**2)
-    drawn = lengths.mean * np.exp(math.sqrt(variance) * z - variance / 2)
-    return np.maximum(minimum, np.rint(drawn)).astype(np.int64)
+    share = (rng.permutation(count) + rng.random(count)) / count if lengths.cv else np.zeros(count)
+    return _whole(lengths.at(share, least), rng)
+
+
+def drawn(lengths: Lengths, rng: np.random.Generator, count: int) -> Ints:
+    """Draw `count` whole lengths, each for itself."""
+    return _whole(lengths.at(rng.random(count)), rng)
+
+
+def _whole(lengths: Floats, rng: np.random.Generator) -> Ints:
+    """Round up or down at random, so that the mean stays."""
+    part = rng.random(len(lengths)) if (lengths % 1).any() else 0.0
+    return np.floor(lengths + part).astype(np.int64)
 
 
 def running_quantiles(table: AcceptTable, rng: np.random.Generator, count: int) -> Ints:

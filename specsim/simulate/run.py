@@ -30,6 +30,9 @@ LEAST_REQUESTS = 96
 OPEN_REQUESTS = 1000
 """The same for open loops, whose arrivals are the larger noise."""
 
+FOLLOWERS = 4
+"""Arrivals per slot after those that are measured, which keep the server as busy."""
+
 FOREVER = 2**62
 """A goal that is never reached: the clients decide when a run ends."""
 
@@ -51,7 +54,8 @@ def simulate(
     A closed loop without a number of requests is measured in its steady state: it starts with a
     batch in progress and a queue, as they are met in a long run (requests of that queue arrived
     before time 0), and counts after `warmup` completions. With `load.num_requests` (or a trace) all
-    start from nothing, and ramp and drain count.
+    start from nothing, and ramp and drain count. An open loop starts from nothing too; beyond the
+    capacity it has no steady state (`analytic.solve` says where), and latencies are of the window.
 
     Parameters
     ----------
@@ -95,11 +99,11 @@ def simulate(
     load = case.load
     if varying is not None and varying.unit == "clients":
         until = partial(_until, varying.duration_s)
-        return _measure(run.visits(varying), until, record_rounds)
+        return _measure(case, run.visits(varying), until, record_rounds)
     if varying is not None:
         trace = run.arrivals(varying)
     if trace is not None:
-        return _measure(run.replay(trace), _whole_run, record_rounds)
+        return _measure(case, run.replay(trace), _whole_run, record_rounds)
     if load.kind == "steady_decode":
         if adaptation is not None:
             raise InputError(
@@ -107,18 +111,20 @@ def simulate(
             )
         pricer = RoundPricer.of(cost, case.plan, case.table.accept_length, held_batch(case))
         return steady_decode(case, run.streams, pricer, requests, record_rounds)
-    if load.kind == "open_loop":
+    if load.kind == "open_loop" and load.num_requests is None:
         count = OPEN_REQUESTS if requests is None else requests
         first = count // 10 if warmup is None else warmup
         server = run.open_loop(first + count)
-        return _measure(server, partial(_arrivals, first, count), record_rounds)
+        return _measure(case, server, partial(_arrivals, first, count), record_rounds)
     if load.num_requests is not None:
-        return _measure(run.closed_run(load.num_requests), _whole_run, record_rounds)
+        arrives = load.kind == "open_loop"
+        server = (run.open_loop if arrives else run.closed_run)(load.num_requests)
+        return _measure(case, server, _whole_run, record_rounds)
     batch = held_batch(case)
     first = batch // 4 if warmup is None else warmup
     count = max(0, batch - first) + LEAST_REQUESTS if requests is None else requests
     server = run.closed_loop(first + count)
-    return _measure(server, partial(_completions, first, server), record_rounds)
+    return _measure(case, server, partial(_completions, first, server), record_rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +156,16 @@ class _Run:
         return _run_to_goal(server)
 
     def open_loop(self, requests: int) -> Server:
-        """Arrivals that go on until the first `requests` of them are answered."""
-        rate = self.case.load.request_rate
-        assert rate is not None
-        server = self._server(self.case.plan.running_cap, requests, requests)
-        server.env.process(poisson(server.env, server.submit, rate, self.streams.arrival))
+        """Arrivals that go on until the first `requests` of them are answered.
+
+        More than can run beside the last of these are not needed, however dense they are.
+        """
+        load, cap = self.case.load, self.case.plan.running_cap
+        assert load.request_rate is not None
+        server = self._server(cap, requests, requests)
+        most = 2 * requests + FOLLOWERS * cap if load.num_requests is None else requests
+        arrivals = poisson(server.env, server.submit, load.request_rate, most, self.streams.arrival)
+        server.env.process(arrivals)
         return _run_to_goal(server)
 
     def replay(self, trace: Trace) -> Server:
@@ -180,8 +191,7 @@ class _Run:
         times = load.arrivals(streams.arrival)
         if not len(times):
             raise InputError(load.label, "brought no request", "give a longer or denser one")
-        least = min(1, round(workload.input_len.mean))
-        inputs = stratified(workload.input_len, streams.input_len, len(times), least)
+        inputs = stratified(workload.input_len, streams.input_len, len(times))
         outputs = stratified(workload.output_len, streams.output_len, len(times))
         return Trace(times, inputs, outputs)
 
@@ -196,7 +206,13 @@ class _Run:
         return Server(
             simpy.Environment(),
             self.case,
-            Demand(self.case.workload, tuple(g.table for g in gears), self.streams, trace),
+            Demand(
+                self.case.workload,
+                tuple(g.table for g in gears),
+                self.streams,
+                trace,
+                independent=self.case.load.kind == "open_loop",
+            ),
             tuple(RoundPricer.of(self.cost, g.plan, g.table.accept_length, most) for g in gears),
             None if adaptation is None else GearChoice(adaptation),
             PrefillPricer(self.cost, plan.setting.speculates),
@@ -211,9 +227,9 @@ def _run_to_goal(server: Server) -> Server:
 
 
 def _measure(
-    server: Server, choose: Callable[[Records], Window], record_rounds: bool
+    case: Case, server: Server, choose: Callable[[Records], Window], record_rounds: bool
 ) -> SimulationResult:
-    tables, mean_output = server.tables(), server.demand.mean_output
+    tables, mean_output = server.tables(), case.workload.output_len.mean
     window = choose(tables.requests)
     return summarise(tables, window, mean_output, server.pricers, server.switches, record_rounds)
 
@@ -246,8 +262,8 @@ def _completions(first: int, server: Server, requests: Records) -> Window:
 
 
 def _arrivals(first: int, count: int, requests: Records) -> Window:
-    """From one arrival to another, and the requests that arrived between."""
-    arrived = requests["arrival_s"]
+    """From one admission to another, and the requests that arrived between."""
+    admitted = requests["admitted_s"]
     measured = (requests["request"] >= first) & (requests["request"] < first + count)
-    bounds = float(arrived[first]), float(arrived[first + count - 1])
+    bounds = float(admitted[first]), float(admitted[first + count - 1])
     return Window(*bounds, measured, "sampled")

@@ -34,8 +34,7 @@ LEAST_GROUPS = 8
 
 def held_batch(case: Case) -> int:
     """Count the requests that are held: as many as asked for, if slots and pool allow."""
-    fit = max(1, int(case.pool_tokens / max(case.request_kv_tokens, 1.0)))
-    return min(case.load.concurrency, case.plan.running_cap, fit)
+    return min(case.load.concurrency, case.fitting)
 
 
 def steady_decode(
