@@ -21,8 +21,8 @@ means, slots that prompts take do not hold prompts up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import lgamma
+from dataclasses import dataclass, replace
+from math import ceil, lgamma
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 PROMPTS = 64
 """Most prompts of one interval that are told apart."""
 
-NODES = 8
+LEAST_PROMPTS = 32
+"""And at least so many, where few come in a round."""
+
+NODES = 6
 """Lengths of a round at which the chain of prompts is solved; linear between them."""
 
 
@@ -64,7 +67,7 @@ class Stay:
 
 def stay(station: Station) -> Stay:
     """Follow a request through the station (GATED, BIRTH-DEATH)."""
-    s = station
+    s = _shortened(station)
     some = np.linspace(s.round_s.min(), s.round_s.max(), NODES)
     lengths = np.array([_Gate.of(s, float(t)).round_s for t in some])
     sizes = np.arange(1.0, len(s.round_s) + 1.0)
@@ -91,6 +94,14 @@ def stay(station: Station) -> Stay:
     return Stay(mean + s.rate * (own + stall), queue_s + wait + own, decode_s)
 
 
+def _shortened(s: Station) -> Station:
+    """Leave out gates of more prompts than come: three times those that can end in a round."""
+    most = 8 + 3 * len(s.round_s) / max(s.rounds + s.lag, 1.0)
+    kept = slice(min(PROMPTS, max(LEAST_PROMPTS, ceil(most))))
+    joined = None if s.joined_s is None else s.joined_s[kept]
+    return replace(s, prefill_s=s.prefill_s[kept], joined_s=joined, steps=s.steps[kept])
+
+
 def _birth_death(
     s: Station, sizes: Floats, held: Floats, first: float
 ) -> tuple[Floats, float, float]:
@@ -112,7 +123,7 @@ def _birth_death(
 
 @dataclass(frozen=True, slots=True)
 class _Gate:
-    """The chain of prompts at one length of a round, arrays over k = 0 .. `PROMPTS`."""
+    """The chain of prompts at one length of a round, arrays over k = 0, 1, .. prompts."""
 
     length_s: Floats  # I(k), mean over the lengths of prompts
     sd_s: Floats  # and their standard deviation
@@ -123,27 +134,26 @@ class _Gate:
 
     @classmethod
     def of(cls, s: Station, round_s: float) -> _Gate:
-        if s.joined_s is None:
-            rounds = np.append(1.0, np.zeros(PROMPTS))
-            length = np.append(round_s, s.prefill_s)
-        else:
-            rounds = np.append(1.0, s.steps)
-            length = rounds * round_s + np.append(0.0, s.joined_s)
+        first, most = s.joined_s is None, len(s.steps)
+        rounds = np.append(1.0, np.zeros(most) if first else s.steps)
         prompts_s = s.prefill_s if s.joined_s is None else s.joined_s
-        each = (prompts_s[-1] - prompts_s[0]) / (PROMPTS - 1.0)
-        sd = s.input_cv * each * np.sqrt(np.arange(PROMPTS + 1.0))
-        spread = 3.0**0.5 * sd  # three points with the first five moments of a normal
-        shorter, longer = (_poisson(s.rate * (length + x).clip(0.0)) for x in (-spread, spread))
-        next_k = (4.0 * _poisson(s.rate * length) + shorter + longer) / 6.0
-        balance = next_k.T - np.eye(PROMPTS + 1)
+        length = np.append(round_s, prompts_s + (0.0 if first else rounds[1:] * round_s))
+        each = (prompts_s[-1] - prompts_s[0]) / (most - 1.0)
+        sd = s.input_cv * each * np.sqrt(np.arange(most + 1.0))
+        next_k = _poisson(s.rate * length)
+        if s.input_cv > 0:  # three points with the first five moments of a normal
+            spread = 3.0**0.5 * sd
+            shorter, longer = (_poisson(s.rate * (length + x).clip(0.0)) for x in (-spread, spread))
+            next_k = (4.0 * next_k + shorter + longer) / 6.0
+        balance = next_k.T - np.eye(most + 1)
         balance[-1] = 1.0
-        share: Floats = np.linalg.solve(balance, np.append(np.zeros(PROMPTS), 1.0)).clip(0.0)
+        share: Floats = np.linalg.solve(balance, np.append(np.zeros(most), 1.0)).clip(0.0)
         mean = float(share @ length / max(share @ rounds, 1e-12))
         return cls(length, sd, next_k, share, rounds, mean)
 
     def value(self) -> Floats:
         """Time beyond `round_s` per round of all intervals from k on (Poisson's equation)."""
-        chain = np.eye(PROMPTS + 1) - self.next_k + self.share
+        chain = np.eye(len(self.share)) - self.next_k + self.share
         return np.asarray(np.linalg.solve(chain, self.length_s - self.round_s * self.rounds))
 
     def of_one(self, s: Station, idle: float) -> tuple[float, float, float]:
@@ -175,9 +185,9 @@ _LOG_FACTORIAL = np.array([lgamma(k + 1.0) for k in range(PROMPTS + 1)])
 
 
 def _poisson(mean: Floats) -> Floats:
-    """P(k) for k = 0 .. `PROMPTS` in each row, the last with all beyond."""
-    k = np.arange(PROMPTS + 1)
-    log = k * np.log(np.maximum(mean, 1e-300))[:, None] - mean[:, None] - _LOG_FACTORIAL
+    """P(k) for k = 0, 1, .. in each of as many rows, the last with all beyond."""
+    k = np.arange(len(mean))
+    log = k * np.log(np.maximum(mean, 1e-300))[:, None] - mean[:, None] - _LOG_FACTORIAL[k]
     p: Floats = np.exp(log)
     p[:, -1] += np.maximum(1.0 - p.sum(axis=1), 0.0)
     return p
