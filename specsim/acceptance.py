@@ -61,6 +61,9 @@ CONTEXTS = 127
 REQUESTS = 8
 """Equally likely request quantiles."""
 
+FEW_TOKENS = 32
+"""Answers of which the last round's surplus is a part that counts."""
+
 _LARGE = 40.0  # log-odds at which a float probability is 0 or 1
 
 
@@ -154,11 +157,18 @@ class AcceptTable:
         """Mean rounds of each request quantile until it has emitted `tokens`, surplus included.
 
         Renewal theory: (tokens + E[surplus]) / accept length, with the stationary surplus
-        (E[A^2]/E[A] - 1) / 2; exact for large `tokens`. None are needed for no tokens.
+        (E[A^2]/E[A] - 1) / 2; exact for large `tokens`. Few are counted as they come, by the
+        renewal equation N(t) = 1 + sum_j P(j) N(t - j), linear between whole ones.
         """
-        if tokens <= 0:
-            return np.zeros(len(self.survival))
         per_round = self.per_round
+        if tokens <= FEW_TOKENS:
+            counted = [np.zeros(len(per_round))]
+            for _ in range(math.ceil(tokens)):
+                before = counted[: -per_round.shape[1] - 1 : -1]  # the latest first
+                steps = (per_round[:, j] * rounds for j, rounds in enumerate(before))
+                counted.append(1.0 + np.sum(list(steps), axis=0))
+            part = math.ceil(tokens) - tokens
+            return np.asarray(counted[-1] * (1.0 - part) + part * counted[max(-2, -len(counted))])
         emitted = np.arange(1, self.survival.shape[1] + 1, dtype=np.float64)
         mean, square = per_round @ emitted, per_round @ emitted**2
         surplus = (square / mean - 1.0) / 2.0

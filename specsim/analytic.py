@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 OPEN_REQUESTS = 1000
 """Arrivals whose mean TTFT stands for a queue that grows without end."""
 
+GENERATIONS = 8
+"""Prefill steps in a row that answers of one token are followed through."""
+
 NEARLY = 0.999
 """Share of the capacity up to which a queue is taken to settle."""
 
@@ -98,7 +101,8 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
     ttft = np.where(points.steady, np.nan, queue_s + first)
     decode = cycle - first - points.lag * time.round_s
     tokens = np.maximum(points.output - 1.0, 1.0)
-    tpot = np.where(points.steady, time.round_s / points.accept, decode / tokens)
+    further = points.steady | (points.rounds <= 0)  # of a single token: what another would take
+    tpot = np.where(further, time.round_s / points.accept, decode / tokens)
     finite = np.flatnonzero(np.isfinite(points.requests) & ~points.steady)
     if finite.size:
         whole = _finite(cost, points, batch, prefill, first, finite)
@@ -215,13 +219,16 @@ def _round(
 
     `decoding` are the requests in it, if not the share of the batch that is past its prompt.
     """
-    whole = np.maximum(np.floor(batch + 1e-9), 1.0)
-    padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
-    for plan, rows in points.plans:
-        padded[rows], eager[rows] = padded_batch(plan, whole[rows])
     # a round that runs has at least one request, however rarely it does
     share = _decoding_share(points, batch) if decoding is None else 1.0
     batch = np.maximum(batch * share, 1.0)
+    whole = np.floor(batch + 1e-9)
+    padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
+    for plan, rows in points.plans:
+        padded[rows], eager[rows] = padded_batch(plan, whole[rows])
+        if plan.prefill == "mixed":  # prompts are in it or not: between two sizes
+            more = padded_batch(plan, whole[rows] + 1.0)[0]
+            padded[rows] += (batch[rows] - whole[rows]) * (more - padded[rows])
     context = points.context
     for _ in range(3 if points.window_s.any() else 1):
         time = round_time(
@@ -243,9 +250,16 @@ def _round(
     return time
 
 
+def _ends(points: Points) -> Floats:
+    """q: P(a decoding request ends in a round); those of one round, all alike, end together."""
+    alike = (points.rounds <= 1.0) & (points.output_cv == 0)
+    decode = 1.0 - points.single
+    return np.where(alike, 1.0, decode / np.maximum(points.rounds + points.lag, decode))
+
+
 def _per_round(points: Points, batch: Floats) -> Floats:
     """Mean number of requests that end in a round, and so of prompts that come in the next."""
-    return np.maximum(batch / np.maximum(points.rounds + points.lag, 1.0), 1e-9)
+    return np.maximum(batch * _ends(points), 1e-9)
 
 
 def _prompt_rounds(points: Points, batch: Floats) -> Floats:
@@ -259,13 +273,14 @@ def _decoding_share(points: Points, batch: Floats) -> Floats:
     """Share of the slots that decode: all, but for prompts in mixed prefill."""
     decoding = points.rounds + points.lag
     share = decoding / (decoding + _prompt_rounds(points, batch))
-    return np.where(points.mixed & ~points.steady & (batch > 1.0), share, 1.0)
+    staggered = (batch > 1.0) & (_ends(points) < 1.0)
+    return np.where(points.mixed & ~points.steady & staggered, share, 1.0)
 
 
 def _alone(points: Points, batch: Floats) -> Floats:
     """P(no other slot decodes while a prompt is in mixed prefill): it then has its own steps."""
     waiting = _prompt_rounds(points, batch)
-    others = np.maximum(batch - 1.0, 0.0)
+    others = np.where(_ends(points) < 1.0, np.maximum(batch - 1.0, 0.0), 0.0)
     return np.power(waiting / (waiting + points.rounds + points.lag), others)
 
 
@@ -277,9 +292,21 @@ def _joined_rounds(points: Points, batch: Floats) -> Floats:
 
 def _prefill_per_request(cost: CostModel, points: Points, batch: Floats) -> Floats:
     """F: prefill time per request when prompts of one round share a step."""
-    per_round = _per_round(points, batch)
-    together = per_round / -np.expm1(-per_round)
-    return _prefill_step_s(cost, points, batch, together) / together
+    ends = _ends(points)
+    some = 1.0 - (1.0 - ends) ** np.maximum(batch, 1.0)
+    together = batch * ends / some
+    seconds = _prefill_step_s(cost, points, batch, together)
+    if not points.single.any():
+        return seconds / together
+    # answers of one token end with their prompt, and the next ones come before the next round
+    computed, again = together.copy(), together
+    for _ in range(GENERATIONS):
+        again = again * points.single
+        likely = -np.expm1(-again)
+        size = again / np.maximum(likely, 1e-12)
+        seconds += likely * _prefill_step_s(cost, points, batch, np.maximum(size, 1.0))
+        computed += again
+    return seconds / computed
 
 
 def _steps(points: Points, together: Floats) -> Floats:
@@ -291,7 +318,7 @@ def _prompts_s(cost: CostModel, points: Points, together: Floats, mixed: bool) -
     """Time that `together` prompts take at once, alone or what they add to rounds (`mixed`)."""
     steps = _steps(points, together)
     tokens = together * points.input_new / steps
-    context = points.input_len - points.input_new / 2
+    context = (points.input_len - points.input_new / 2) * (1.0 + points.input_cv**2)
     return prefill_s(cost, tokens, context, points.speculates, mixed) * steps
 
 
@@ -327,7 +354,7 @@ def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> 
 
 def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTime) -> Floats:
     """Prefill of the prompts that share a step with a request, and the rounds it joins."""
-    together = 1.0 + np.minimum(_per_round(points, batch), batch - 1.0).clip(0.0)
+    together = 1.0 + np.maximum(batch - 1.0, 0.0) * _ends(points)
     step_s = _prefill_step_s(cost, points, batch, together)
     return step_s + _joined_rounds(points, batch) * time.round_s
 

@@ -49,7 +49,7 @@ class Case:
         if plan.prefill == "elsewhere":
             workload = replace(workload, input_cached=workload.input_len.mean)
         context = workload.input_len.mean
-        output = workload.output_len.mean * (1.0 + workload.output_len.cv**2)
+        output = workload.output_len.mean * (1.0 + workload.output_len.spread**2)
         if load.kind == "steady_decode":
             context, output = load.context_len or 0.0, 0.0
         need = system.kv_tokens_per_request(plan, context, output)
@@ -88,6 +88,7 @@ class Points:
     extend_eager: Floats  # the same past the largest captured size
     accept: Floats
     rounds: Floats  # rounds per request, lag excluded
+    single: Floats  # share of the answers that leave with a prefill step, if not all do
     lag: Floats
     running_cap: Floats
     pool_cap: Floats
@@ -132,8 +133,8 @@ def points_of(cases: Sequence[Case]) -> Points:
     steady = np.array([load.kind == "steady_decode" for load in loads], dtype=np.bool_)
     requests = np.array([load.num_requests or np.nan for load in loads], np.float64)
     output = of_case(lambda c: c.workload.output_len.mean)
-    output_cv = of_case(lambda c: c.workload.output_len.cv)
-    input_len = of_case(lambda c: c.workload.input_len.mean)
+    output_cv = of_case(lambda c: c.workload.output_len.spread)
+    input_len = of_case(lambda c: max(1.0, c.workload.input_len.mean))
     context = np.where(
         steady,
         np.array([load.context_len or 0.0 for load in loads]),
@@ -152,7 +153,8 @@ def points_of(cases: Sequence[Case]) -> Points:
             lambda c: c.plan.extend_tokens_per_request(c.table.accept_length, True)
         ),
         accept=of_case(lambda c: c.table.accept_length),
-        rounds=of_case(lambda c: c.table.mean_rounds(c.workload.output_len.mean - 1.0)),
+        rounds=of_case(_mean_rounds),
+        single=of_case(_single_token),
         lag=of_case(lambda c: c.plan.finish_lag_rounds),
         running_cap=of_case(lambda c: c.plan.running_cap),
         pool_cap=_admitted(pool_cap, output_cv, steady),
@@ -160,10 +162,11 @@ def points_of(cases: Sequence[Case]) -> Points:
         clients=np.fmin(
             [ENDLESS if x.kind == "open_loop" else x.concurrency for x in loads], requests
         ),
-        input_new=input_len - of_case(lambda c: c.workload.input_cached),
+        # of a prompt that the cache holds, its last token
+        input_new=np.maximum(input_len - of_case(lambda c: c.workload.input_cached), 1.0),
         input_len=input_len,
         output=output,
-        input_cv=of_case(lambda c: c.workload.input_len.cv),
+        input_cv=of_case(lambda c: c.workload.input_len.spread),
         output_cv=output_cv,
         context=context,
         chunk=of_case(lambda c: c.plan.chunked_prefill_size),
@@ -177,6 +180,27 @@ def points_of(cases: Sequence[Case]) -> Points:
         lives=_lives(unlike, place, np.isfinite(requests) & ~steady),
         plans=_rows_of_plans(unlike, place),
     )
+
+
+def _mean_rounds(case: Case) -> float:
+    """Mean rounds of a request; short answers need more per token, so their spread counts."""
+    lengths = case.workload.output_len
+    if lengths.spread == 0:
+        return case.table.mean_rounds(lengths.mean - 1.0)
+    from specsim.drain import equally_likely  # few questions need it
+
+    likely = equally_likely(lengths, LENGTHS).tolist()
+    return float(np.mean([case.table.mean_rounds(length - 1.0) for length in likely]))
+
+
+def _single_token(case: Case) -> float:
+    """Share of the answers that leave with a prefill step of their own, if not all do."""
+    lengths, plan = case.workload.output_len, case.plan
+    if lengths.spread == 0 or plan.finish_lag_rounds > 0 or plan.prefill == "mixed":
+        return 0.0
+    from specsim.drain import equally_likely  # few questions need it
+
+    return float(np.mean((2.0 - equally_likely(lengths, LENGTHS)).clip(0.0)))
 
 
 def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[float, ...], ...]:

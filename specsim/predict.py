@@ -213,19 +213,17 @@ def _simulated(
             progress(len(runs), len(cases))
     is_open = np.array([case.load.kind == "open_loop" for case in cases])
     served = is_open & ~solution.saturated
-    return replace(
-        solution,
-        output_tps=np.where(served, solution.output_tps, [run.output_tps for run in runs]),
-        batch_size=np.array([run.batch_size for run in runs]),
-        round_s=np.array([run.round_s for run in runs]),
-        accept_length=np.array([run.accept_length for run in runs]),
-        tpot_s=np.array([run.tpot_s for run in runs]),
-        ttft_s=np.array([run.ttft_s for run in runs]),
-        tpot_p50_s=np.array([run.tpot_p50_s for run in runs]),
-        tpot_p99_s=np.array([run.tpot_p99_s for run in runs]),
-        ttft_p50_s=np.array([run.ttft_p50_s for run in runs]),
-        ttft_p99_s=np.array([run.ttft_p99_s for run in runs]),
-    )
+
+    def of_runs(name: str) -> Floats:
+        """Collect one number; what a run of single tokens has not is left to the closed form."""
+        seen = np.array([getattr(run, name) for run in runs])
+        known = getattr(solution, name)
+        return seen if known is None else np.where(np.isnan(seen), known, seen)
+
+    names = ("batch_size", "round_s", "accept_length", "tpot_s", "ttft_s")
+    tails = tuple(f"{metric}_{tail}_s" for metric in ("tpot", "ttft") for tail in ("p50", "p99"))
+    output = np.where(served, solution.output_tps, of_runs("output_tps"))
+    return replace(solution, output_tps=output, **{n: of_runs(n) for n in (*names, *tails)})
 
 
 def _rows(

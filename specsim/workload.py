@@ -28,6 +28,11 @@ class Lengths:
         if not (math.isfinite(self.cv) and 0 <= self.cv <= 10):
             raise InputError(f"length cv {self.cv}", "must lie in 0..10", "0 is a fixed length")
 
+    @property
+    def spread(self) -> float:
+        """Coefficient of variation: of a single token it is 0, whatever `cv` says."""
+        return self.cv if self.mean > 1 else 0.0
+
     def at(self, share: NDArray[np.float64], least: float = 1.0) -> NDArray[np.float64]:
         """Return the lengths at shares 0..1 of the distribution: `least` tokens and a rest.
 

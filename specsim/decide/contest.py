@@ -30,7 +30,7 @@ from specsim.uncertainty import SURE, Interval, beats
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
 
-SCHEMA = "specsim.curve/1, verdict"
+SCHEMA = "specsim.curve/2, verdict"
 """Where a decision stands in a document."""
 
 ASKED = ("asked", "alternative")

@@ -113,7 +113,7 @@ class Demand:
         token (renewal theory), and has a uniform share of its answer behind it.
         """
         output = self._workload.output_len
-        met = Lengths(output.mean * (1.0 + output.cv**2), output.cv)
+        met = Lengths(output.mean * (1.0 + output.spread**2), output.spread)
         start = self._streams.start
         inputs = stratified(self._workload.input_len, start, count)
         outputs = stratified(met, start, count, least=2.0)
