@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -223,7 +223,8 @@ def _simulated(
     names = ("batch_size", "round_s", "accept_length", "tpot_s", "ttft_s")
     tails = tuple(f"{metric}_{tail}_s" for metric in ("tpot", "ttft") for tail in ("p50", "p99"))
     output = np.where(served, solution.output_tps, of_runs("output_tps"))
-    return replace(solution, output_tps=output, **{n: of_runs(n) for n in (*names, *tails)})
+    values: dict[str, Any] = {name: of_runs(name) for name in (*names, *tails)}
+    return replace(solution, output_tps=output, **values)
 
 
 def _rows(
