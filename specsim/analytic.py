@@ -159,7 +159,8 @@ def _open(
         found = stay(station)
         tokens = max(float(points.output[i]) - 1.0, 1.0)
         if not saturated[i]:
-            batch[i], tpot[i] = found.batch, found.decode_s / tokens
+            batch[i] = min(found.batch, batch[i])
+            tpot[i] = found.decode_s / tokens if station.rounds > 0 else tpot[i]
         growing_s = max(0.0, count / 2.0 * (1.0 / most_s - 1.0 / rate))
         if np.isnan(points.requests[i]):
             output[i], ttft[i] = points.output[i] * min(rate, most_s), found.first_s + growing_s
@@ -344,7 +345,7 @@ def _evaluate(
 
 def _cycle(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
     rounds = points.rounds + points.lag + _joined_rounds(points, batch)
-    return rounds * round_s + batch * prefill
+    return np.where(points.steady, round_s, rounds * round_s + batch * prefill)
 
 
 def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:

@@ -25,8 +25,16 @@ ROOT = Path(__file__).resolve().parent.parent
 CURVE_KEYS = ["schema", "profile", "seed", "solver", "rows", "notes"]
 CURVE_ROW_KEYS = [
     *("role", "algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "engine"),
-    *("engine_version", "allowed", "what_if", "reason", "concurrency", "input_len", "output_len"),
-    *("context_len", "output_tps", "output_tps_low", "output_tps_high", "speedup"),
+    *("engine_version", "allowed", "what_if", "reason", "saturated", "concurrency"),
+    *(
+        "input_len",
+        "output_len",
+        "context_len",
+        "output_tps",
+        "output_tps_low",
+        "output_tps_high",
+        "speedup",
+    ),
     *("accept_length", "batch_size", "round_time_s", "tpot_s", "tpot_p50_s", "tpot_p99_s"),
     *("ttft_s", "ttft_p50_s", "ttft_p99_s", "evidence", "limit"),
 ]
