@@ -65,8 +65,8 @@ PAGES = {
     ),
     "robustness": (
         "Validation: any load, any input",
-        "The closed form against long simulations: under Poisson arrivals (`specsim.queueing`) and at\n"
-        "the edges of a workload, over random servers of every engine. Near the capacity the mean\n"
+        "The closed form against long simulations: Poisson arrivals (`specsim.queueing`) and the\n"
+        "edges of a workload, over random servers of every engine. Near the capacity the mean\n"
         "of a queue is known slowly: there two standard errors are wider than the bars.",
         ("figures_loads",),
     ),
