@@ -8,7 +8,6 @@ from shlex import quote
 
 from specsim.decide.recommendation import Launch
 from specsim.engine import EngineSpec, RunPlan, engine_named, launch_flags
-from specsim.engine.flags import flag_words
 from specsim.library import repository
 from specsim.profile import Profile
 
@@ -19,6 +18,38 @@ PROGRAMS = {
     "llama.cpp": ("llama-server", "-m"),
 }
 """Words before the path of the model."""
+
+FLAGS = {
+    "sglang": {
+        "tp": "--tp-size",
+        "dp": "--dp-size",
+        "ep": "--ep-size",
+        "mem_fraction_static": "--mem-fraction-static",
+        "attention_backend": "--attention-backend",
+        "chunked_prefill_size": "--chunked-prefill-size",
+        "kv_dtype": "--kv-cache-dtype",
+        "page_size": "--page-size",
+        "nccl": "--disable-custom-all-reduce",
+    },
+    "vllm": {
+        "tp": "--tensor-parallel-size",
+        "dp": "--data-parallel-size",
+        "mem_fraction_static": "--gpu-memory-utilization",
+        "chunked_prefill_size": "--max-num-batched-tokens",
+        "kv_dtype": "--kv-cache-dtype",
+        "page_size": "--block-size",
+        "nccl": "--disable-custom-all-reduce",
+    },
+    "tensorrt-llm": {
+        "tp": "--tp_size",
+        "ep": "--ep_size",
+        "mem_fraction_static": "--kv_cache_free_gpu_memory_fraction",
+        "chunked_prefill_size": "--max_num_tokens",
+        "max_running_requests": "--max_batch_size",
+    },
+    "llama.cpp": {"chunked_prefill_size": "--ubatch-size", "max_running_requests": "--parallel"},
+}
+"""How a setting of the server is said, besides those of speculation and caps."""
 
 MODEL, DRAFTER = "@MODEL@", "@DRAFTER@"
 """What stands for a path that is not known: $MODEL and $DRAFTER in the shell's line."""
@@ -74,26 +105,17 @@ def launches_of(
 
 def _server(profile: Profile, spec: EngineSpec) -> list[str]:
     """Return the flags of parallelism, memory and kernels, where they are not the default."""
-    name, kv, ranks = spec.name, spec.kv_dtype, spec.dp if spec.dp > 1 else None
-    gpus = spec.tp // spec.dp if name == "vllm" else spec.tp  # vLLM counts those of one rank
-    nccl = profile.setup.hardware.allreduce == "nccl" and spec.tp > 1
-    said: dict[str, object] = {
-        "tp": gpus if gpus > 1 else None,
-        "dp_size": ranks,
-        "enable_dp_attention": ranks and True,
-        "ep": spec.ep if spec.ep > 1 else None,
-        "enable_expert_parallel": True if spec.ep > 1 else None,
-        "mem_fraction_static": spec.mem_fraction_static,
-        "attention_backend": spec.attention_backend,
-        "chunked_prefill_size": spec.chunked_prefill_size,
-        "kv_dtype": {"bf16": None, "auto": None}.get(kv, f"{kv}_e4m3" if name == "sglang" else kv),
-        "page_size": spec.page_size if spec.page_size > 1 else None,
-        "max_running_requests": spec.max_running_requests if name == "tensorrt-llm" else None,
-        "disable_custom_all_reduce": True if nccl else None,
-    }
-    if name == "llama.cpp":
-        said = {"chunked_prefill_size": spec.chunked_prefill_size}
-    return [w for key, v in said.items() for w in flag_words(name, spec.version, key, v)]
+    flags, kv = FLAGS[spec.name], spec.kv_dtype
+    said: dict[str, object] = {name: getattr(spec, name, None) for name in flags}
+    for name in ("tp", "dp", "ep", "page_size"):
+        said[name] = said.get(name) if getattr(spec, name) > 1 else None
+    said["kv_dtype"] = None if kv == "bf16" else f"{kv}_e4m3" if spec.name == "sglang" else kv
+    words = [w for name, v in said.items() if name in flags and v for w in (flags[name], str(v))]
+    if spec.dp > 1 and spec.name == "sglang":
+        words.append("--enable-dp-attention")
+    if profile.setup.hardware.allreduce == "nccl" and spec.tp > 1 and "nccl" in flags:
+        words.append(flags["nccl"])
+    return words
 
 
 DECODING = {"EAGLE": "Eagle", "EAGLE3": "Eagle3", "MTP": "MTP", "STANDALONE": "DraftTarget"}
