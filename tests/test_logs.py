@@ -11,7 +11,7 @@ from specsim.calibrate.logs import gather
 from specsim.calibrate.problem import measured
 from specsim.errors import CalibrationError, InputError
 from specsim.library import LibraryName
-from specsim.logs import LogEntry, LogRow, Timing, WindowCount
+from specsim.logs import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 from specsim.server import setup_from_mapping
 
 STATED = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, engine_version="0.5.9")
@@ -258,3 +258,55 @@ def test_a_coarse_share_of_the_pool_is_no_context() -> None:
     assert full == pytest.approx(0.2 * 400_000 / 64, rel=0.02)
     unsaid = gather([one], STATED).observations[0].context_len
     assert unsaid == pytest.approx(200)
+
+
+def test_lengths_that_a_benchmark_states_are_the_workload() -> None:
+    log = server(plain(8.0, 650.0, accept_length=2.8), settings=CHAIN)
+    client = LogRow(
+        kind="closed_loop", concurrency=8.0, output_tps=640.0, input_len=2048.0, output_len=1024.0
+    )
+    table = LogEntry("a.log", "sglang_bench_serving_table", "sglang", rows=(client,))
+    workload = gather([log, table], STATED).setup.workload
+    assert (workload.input_len.mean, workload.output_len.mean) == (2048, 1024)
+    said = gather([log, table], replace(STATED, input_len=100.0)).setup.workload
+    assert (said.input_len.mean, said.output_len.mean) == (100, 1024)
+
+
+def labelled(label: str, settings: dict[str, object], path: str = "a.log") -> LogEntry:
+    entry = server(plain(8.0, 650.0, accept_length=2.8), settings=settings, path=path)
+    return replace(entry, label=label)
+
+
+def test_a_setting_is_not_that_of_another_heading() -> None:
+    unsaid = labelled("k = 5", {})
+    found = gather([labelled("k = 3", dict(CHAIN)), unsaid], STATED)
+    assert [o.setting.num_steps for o in found.observations] == [3]
+    assert any("a speculating row without its setting" in note for note in found.notes)
+    other_file = replace(unsaid, path="b.log", label="")
+    found = gather([labelled("k = 3", dict(CHAIN)), other_file], STATED)
+    assert [o.setting.num_steps for o in found.observations] == [3, 3]
+
+
+def test_a_setting_that_other_logs_say_differently_is_unknown() -> None:
+    five = {**CHAIN, "num_steps": 5, "num_draft_tokens": 6}
+    entries = [
+        labelled("", settings, path)
+        for settings, path in ((dict(CHAIN), "a"), (five, "b"), ({}, "c"))
+    ]
+    found = gather(entries, STATED)
+    assert [o.setting.num_steps for o in found.observations] == [3, 5]
+
+
+def test_a_drafter_that_nothing_names_is_said_to_be_assumed() -> None:
+    settings = {key: value for key, value in CHAIN.items() if key != "algorithm"}
+    notes = gather([labelled("", settings)], STATED).notes
+    assert any("taken as EAGLE3" in note for note in notes)
+
+
+def test_one_rank_of_several_is_not_the_server() -> None:
+    rank = replace(
+        server(plain(8.0, 650.0, accept_length=2.8), settings={**CHAIN, "dp": 4}),
+        diagnoses=(Diagnosis("one_rank", "only rank 3"),),
+    )
+    with pytest.raises(CalibrationError, match="one data-parallel rank's row"):
+        gather([rank], STATED)
