@@ -165,3 +165,9 @@ def test_servers_that_start_again_and_again(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_text(text, encoding="utf-8")
     assert [len(entry.rows) for entry in read_file(file)][:1] == [1]
+
+
+def test_metrics_of_nothing_that_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "metrics"
+    file.write_text("# TYPE llamacpp:other_total counter\nllamacpp:other_total 9500\n" * 3)
+    assert [entry.rows for entry in read_file(file)] == [()]

@@ -318,7 +318,7 @@ def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]
 
 def _with_slots(row: LogRow, dump: _Dump) -> LogRow:
     """Add the time per token in a busy slot; of one client, it is the throughput too."""
-    of = next(iter(dump.replicas.values()))
+    of = next(iter(dump.replicas.values()), _Replica())  # none: no line says anything
     seconds, tokens = of.counter(f"{_SLOT}_seconds_total"), of.counter(f"{_SLOT}_total")
     if not (seconds and tokens) or len(of.scrapes(_SLOT)) > 1:
         return row
