@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from specsim.acceptance import Acceptance, accept_table, rank_mass
-from specsim.profile.uncalibrated import STANDALONE_DECAY, STANDALONE_SPREAD
+from specsim.acceptance.prior import default_acceptance
 from specsim.setting import SpecSetting
 
 LOGS = Path(__file__).resolve().parent.parent / (
@@ -33,7 +33,9 @@ LEAST_ROUNDS = 10
 
 SHAPES = {
     "as EAGLE-3 drafters": Acceptance(),
-    "standalone": Acceptance(decay=STANDALONE_DECAY, request_spread=STANDALONE_SPREAD),
+    "standalone": replace(
+        default_acceptance("llama.cpp", "STANDALONE"), accept_prob=Acceptance().accept_prob
+    ),
 }
 
 

@@ -23,7 +23,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_table, at_accept_length
+from specsim.acceptance import Acceptance, accept_table
+from specsim.acceptance.prior import at_accept_length, default_acceptance
 from specsim.analytic import solve
 from specsim.calibrate.fit import FitResult, fit_profile
 from specsim.calibrate.log_setup import Sources, Stated
@@ -33,7 +34,6 @@ from specsim.cost.model import cost_parameters
 from specsim.logs import read_file
 from specsim.parameters import acceptance_priors, cost_priors
 from specsim.profile import Profile, moved_acceptance
-from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
@@ -134,7 +134,7 @@ def truths(engine: Engine, count: int, seed: int = 1) -> list[Truth]:
     """Draw servers from the joint prior: a Latin hypercube, so that few stand for many."""
     setup = setup_of(engine)
     system = assemble(setup)
-    acceptance = default_acceptance(system, engine.algorithm, "", 0.0)
+    acceptance = default_acceptance(system.engine.name, engine.algorithm)
     priors = (*cost_priors(system.facts), *acceptance_priors(("default@0",)))
     rng = np.random.default_rng(seed)
     strata = np.array([rng.permutation(count) for _ in priors])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from specsim.acceptance.prior import default_acceptance
 from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.candidates import Limits, Wish, possible_plans, promising, with_current
 from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_likeness
@@ -20,7 +21,6 @@ from specsim.decide.recommend import recommend
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors
 from specsim.profile import FitRecord, Profile, acceptance_name
-from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.uncertainty import each
@@ -85,7 +85,7 @@ def prior_profile(setup: Setup, name: str, model_error: float) -> Profile:
     """A server that nobody has measured."""
     system = assemble(setup)
     assert setup.current is not None
-    acceptance = default_acceptance(system, setup.current.algorithm, "", 0.0)
+    acceptance = default_acceptance(system.engine.name, setup.current.algorithm)
     names = (acceptance_name(acceptance),)
     parameters = (*cost_priors(system.facts), *acceptance_priors(names))
     identity = tuple(map(tuple, np.eye(len(parameters)).tolist()))

@@ -22,6 +22,14 @@ PAGES = {
         "its confidence. Data: `calibration/tables/`.",
         ("figures_acceptance",),
     ),
+    "drafters": (
+        "Validation: drafters",
+        "Deep chains from shallow ones, over drafters that fall fast and slowly, and rounds of a\n"
+        "block drafter of which three sizes are given to the fit. Two constants of sampling a\n"
+        "block (`DEPTH_S`, `BLOCK_ROW_S` in `specsim.cost.forward`) were read off the same table:\n"
+        "of the drafter's time it is no blind test, of the round it is.",
+        ("figures_drafters",),
+    ),
     "kernels": (
         "Validation: all-reduce and MoE layer",
         "Measured tables (aiconfigurator, Apache-2.0; `calibration/tables/`) against the cost\n"

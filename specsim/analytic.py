@@ -27,7 +27,7 @@ import numpy as np
 
 from specsim.case import Case, Points, points_of
 from specsim.cost.model import CostModel
-from specsim.cost.rounds import RoundTime, compose_s, prefill_s, round_time
+from specsim.cost.rounds import RoundTime, compose_s, prefill_s, read_once, round_time
 from specsim.curve import Limit
 from specsim.engine import padded_batch
 
@@ -236,7 +236,7 @@ def _round(
             cost,
             batch,
             points.width,
-            batch * context,
+            read_once(batch * context, batch, points.shared),
             topk=points.draft_rows,
             draft_forwards=points.forwards,
             extend_tokens=batch * np.where(eager, points.extend_eager, points.extend),

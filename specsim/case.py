@@ -52,8 +52,10 @@ class Case:
         output = workload.output_len.mean * (1.0 + workload.output_len.spread**2)
         if load.kind == "steady_decode":
             context, output = load.context_len or 0.0, 0.0
-        need = system.kv_tokens_per_request(plan, context, output)
-        return cls(plan, table, workload, load, need, system.kv_pool_tokens(plan))
+        shared = min(workload.shared_prefix_len, context)
+        need = system.kv_tokens_per_request(plan, context - shared, output)
+        pool = max(1.0, system.kv_pool_tokens(plan) - shared)
+        return cls(plan, table, workload, load, need, pool)
 
     @property
     def fitting(self) -> int:
@@ -99,6 +101,7 @@ class Points:
     input_cv: Floats
     output_cv: Floats
     context: Floats  # mean KV tokens of a running request
+    shared: Floats  # of them, those that all requests have in common
     chunk: Floats
     mixed: Flags
     steady: Flags
@@ -169,6 +172,7 @@ def points_of(cases: Sequence[Case]) -> Points:
         input_cv=of_case(lambda c: c.workload.input_len.spread),
         output_cv=output_cv,
         context=context,
+        shared=of_case(lambda c: c.workload.shared_prefix_len),
         chunk=of_case(lambda c: c.plan.chunked_prefill_size),
         mixed=of_case(lambda c: c.plan.prefill != "first").astype(np.bool_),
         steady=steady,

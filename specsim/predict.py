@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_table, accept_tables
+from specsim.acceptance import AcceptTable
 from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost.model import CostModel
@@ -21,7 +21,7 @@ from specsim.parameters import knot_of
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System
-from specsim.setting import SpecSetting
+from specsim.setting import Algorithm, SpecSetting
 from specsim.uncertainty import Evidence, Interval, Parameter, Spread, normal_cdf, weakest
 from specsim.workload import Load, Workload
 
@@ -68,13 +68,17 @@ class Server(Protocol):
     def system(self, coordinates: Floats | None = None) -> System:
         """Return the server, priced."""
 
-    def acceptance(
+    def knows(self, algorithm: Algorithm) -> bool:
+        """Whether anything is known of that drafter here."""
+
+    def accept_tables(
         self,
+        settings: Sequence[SpecSetting],
         dataset: str | None = None,
         temperature: float | None = None,
         coordinates: Floats | None = None,
-    ) -> Acceptance:
-        """Return what its drafter gets accepted."""
+    ) -> tuple[AcceptTable, ...]:
+        """Return what settings buy."""
 
 
 Lane = tuple[Role, RunPlan]  # one line of the plot
@@ -114,8 +118,10 @@ def predict(
     def at(coordinates: Floats) -> tuple[CostModel, list[Case]]:
         """All points, lane after lane; within a lane only the load differs."""
         system = profile.system(coordinates)
-        acceptance = profile.acceptance(question.dataset, question.temperature, coordinates)
-        tables = [accept_table(acceptance, plan.setting) for _, plan in lanes]
+        settings = [plan.setting for _, plan in lanes]
+        tables = profile.accept_tables(
+            settings, question.dataset, question.temperature, coordinates
+        )
         firsts = [
             Case.of(system, plan, table, workload, question.loads[0])
             for (_, plan), table in zip(lanes, tables, strict=True)
@@ -149,8 +155,8 @@ def accept_length_sd(
     """Return the error of ln(accept length) of each setting, by the profile's parameters."""
 
     def log_length(coordinates: Floats) -> Floats:
-        rows = (profile.acceptance(dataset, temperature, row) for row in coordinates)
-        return np.log([[t.accept_length for t in accept_tables(row, settings)] for row in rows])
+        rows = (profile.accept_tables(settings, dataset, temperature, row) for row in coordinates)
+        return np.log([[t.accept_length for t in row] for row in rows])
 
     return replace(profile.spread(log_length), model_error=0.0).sd
 
@@ -326,6 +332,12 @@ def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[
         f"{plan.setting.label}: {note}"
         for plan in asked
         for note in (*plan.notes, *([plan.reason] if plan.reason else []))
+    ]
+    notes += [
+        f"nothing is known of {s.algorithm} here: accept lengths are those of its kind"
+        + ("; --set draft=.. names its drafter" if s.has_weights else "")
+        for s in (plan.setting for plan in asked)
+        if profile.measured and s.drafts and not profile.knows(s.algorithm)
     ]
     notes += [workload.assumed_lengths] if workload.evidence == "assumed" else []
     numbers = [p for p in profile.parameters if knot_of(p.name) is None]

@@ -84,7 +84,8 @@ class Question:
         work = base
         if self.input_len is not None and self.input_len != base.input_len.mean:
             lengths = replace(base.input_len, mean=self.input_len)
-            work = replace(work, input_len=lengths, input_cached=0.0)
+            shared = min(work.shared_prefix_len, self.input_len)
+            work = replace(work, input_len=lengths, input_cached=0.0, shared_prefix_len=shared)
         if self.output_len is not None:
             work = replace(work, output_len=Lengths(self.output_len, base.output_len.cv))
         steady = self.context_len is not None and self.request_rate is None

@@ -205,6 +205,11 @@ class SpecSetting:
         return FAMILY_OF[self.algorithm]
 
     @property
+    def has_weights(self) -> bool:
+        """Whether its drafter takes memory."""
+        return self.family in ("steps", "block", "heads")
+
+    @property
     def follows_text(self) -> bool:
         """Whether a drafter with a KV cache of its own has to compute what was accepted."""
         return self.family in ("steps", "block")

@@ -58,6 +58,7 @@ class Workload:
     dataset: str = ""  # acceptance belongs to it, and to the temperature
     temperature: float = 0.0
     evidence: Evidence = "assumed"  # what the lengths rest on
+    shared_prefix_len: float = 0.0  # prompt tokens that all requests share: one copy in the pool
 
     def __post_init__(self) -> None:
         if self.output_len.mean < 1:
@@ -69,6 +70,13 @@ class Workload:
                 f"cached input {self.input_cached}",
                 f"must lie in 0..{self.input_len.mean}, the input length",
                 "give the mean number of prompt tokens found in the prefix cache",
+            )
+
+        if not 0 <= self.shared_prefix_len <= self.input_len.mean:
+            raise InputError(
+                f"shared prefix {self.shared_prefix_len}",
+                f"must lie in 0..{self.input_len.mean}, the input length",
+                "give the prompt tokens that all requests begin with",
             )
 
     @property

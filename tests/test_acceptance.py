@@ -7,6 +7,7 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,8 +24,10 @@ from specsim.acceptance import (
     rank_mass,
     sibling_share,
 )
+from specsim.acceptance.prior import at_accept_length, default_acceptance
+from specsim.engine import ENGINES
 from specsim.errors import InputError
-from specsim.setting import SpecSetting
+from specsim.setting import Algorithm, SpecSetting
 from specsim.tree import best_tree, tree_capacity
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_acceptance.py"))
@@ -390,7 +393,7 @@ def test_mean_rounds_is_renewal_theory(acceptance: Acceptance, key: Key, tokens:
     """
     result = table(acceptance, key)
     steps = key[0]
-    assume(result.per_request.max() < 0.8 * (min(steps, key[2] - 1) + 1))
+    assume(result.per_request.max() < 0.7 * (min(steps, key[2] - 1) + 1))
     emits = result.survival - np.pad(result.survival[:, 1:], ((0, 0), (0, 1)))
     rounds = np.zeros((len(emits), tokens + steps + 1))  # column t + steps; 0 for t <= 0
     for now in range(steps + 1, tokens + steps + 1):
@@ -425,3 +428,100 @@ def test_acceptance_refuses_what_is_no_probability(
 ) -> None:
     with pytest.raises(InputError, match=message):
         Acceptance(**changes)
+
+
+# --- by depth, by asked depth, and faked
+
+# Accept lengths of chains of 1 .. 8 (inferencex golden_al_distribution, one run per depth).
+BY_DEPTH = {
+    "deepseek-v4-pro": (1.79, 2.27, 2.49, 2.54, 2.55, 2.55, 2.54, 2.58),
+    "glm-5.2": (1.84, 2.50, 2.99, 3.33, 3.61, 3.78, 3.91, 4.06),
+    "kimi-k3 DSpark, block rejection": (1.85, 2.51, 3.00, 3.36, 3.62, 3.75, 3.84, 4.00),
+    "qwen3.5": (1.93, 2.73, 3.39, 3.97, 4.41, 4.80, 5.04, 5.21),
+}
+
+
+@pytest.mark.parametrize("name", BY_DEPTH)
+def test_deep_chains_follow_from_three_depths(name: str) -> None:
+    """(TREND): drafters that fall fast and slowly, eight depths from three, within 10 %."""
+    measured = BY_DEPTH[name]
+    rows = np.diff((1.0, *measured[:3]))
+    alpha = tuple(float(x) for x in rows / np.array([1.0, *rows[:-1]]))
+    law = Acceptance(accept_prob=alpha)
+    known = at_accept_length(law, SpecSetting.of(1, 3), measured[2])
+    assert length(known, (8, 1, 9)) == pytest.approx(measured[7], rel=0.10)
+
+
+def test_no_trend_below_three_depths() -> None:
+    two = Acceptance(accept_prob=(0.8, 0.6), decay=0.9)
+    assert accept_prob_at(two, 4).tolist() == pytest.approx([0.8, 0.6, 0.54, 0.486])
+
+
+@given(st.lists(st.floats(0.05, 0.95), min_size=3, max_size=6), st.floats(0.8, 1.1))
+def test_a_trend_stays_a_probability(alpha: list[float], decay: float) -> None:
+    beyond = accept_prob_at(Acceptance(accept_prob=tuple(alpha), decay=decay), 32)
+    assert beyond[: len(alpha)].tolist() == alpha
+    assert ((beyond > 0) & (beyond <= 1)).all()
+
+
+def test_more_asked_is_less_accepted_at_every_depth() -> None:
+    """The first of a multi-head drafter: .836 of one, .757 of eight (vllm#48892) (ASKED)."""
+    loss = (math.log(0.836 / 0.164) - math.log(0.757 / 0.243)) / math.log(8)
+    drafter = Acceptance(
+        accept_prob=(0.757, 0.794), asked_depth=8, asked_loss=loss, context_spread=0.0
+    )
+    drafter = replace(drafter, request_spread=0.0)
+    assert length(drafter, (1, 1, 2)) == pytest.approx(1.836, abs=1e-3)
+    assert table(drafter, (8, 1, 9)).pooled_survival[0] == pytest.approx(0.757, abs=1e-3)
+
+
+@given(acceptances, st.integers(1, 8), st.sampled_from(["whole", "constant"]))
+def test_faked_acceptance_keeps_the_mean(law: Acceptance, depth: int, shape: str) -> None:
+    law = replace(law, request_spread=0.0)
+    real, faked = (table(a, (depth, 1, depth + 1)) for a in (law, replace(law, shape=shape)))
+    assert faked.accept_length == pytest.approx(real.accept_length, abs=1e-9)
+    survival = faked.survival[0]
+    if shape == "constant":
+        assert (survival[1:] <= survival[:-1]).all()
+        if 0.01 < survival[1] < 0.99:
+            assert survival[1:] / survival[:-1] == pytest.approx(survival[1], abs=1e-6)
+    else:  # a round emits one of two whole numbers
+        assert ((faked.per_round[0] > 1e-12).sum()) <= 2
+
+
+def test_whole_numbers_vary_least() -> None:
+    law = Acceptance(request_spread=0.0)
+    emitted = np.arange(1, 7)
+
+    def variance(shape: str) -> float:
+        per_round = table(replace(law, shape=shape), (5, 1, 6)).per_round[0]
+        return float(per_round @ emitted**2 - (per_round @ emitted) ** 2)
+
+    assert variance("whole") <= 0.25 < variance("constant")
+
+
+# --- what is known of a kind
+
+
+@pytest.mark.parametrize("algorithm", [a for a in get_args(Algorithm) if a != "none"])
+def test_every_kind_has_a_prior(algorithm: Algorithm) -> None:
+    prior = default_acceptance("vllm", algorithm, "chat", 0.5)
+    assert (prior.dataset, prior.temperature) == ("chat", 0.5)
+    assert 1.1 < length(prior, (3, 1, 4)) < 3.4
+
+
+def test_priors_are_what_is_published() -> None:
+    def at(algorithm: Algorithm, steps: int) -> float:
+        return length(default_acceptance("vllm", algorithm), (steps, 1, steps + 1))
+
+    assert at("MTP", 1) == pytest.approx(1.85, abs=0.02)  # DeepSeek-V3, one layer
+    assert at("NGRAM", 10) == pytest.approx(1.75, rel=0.10)  # prompt lookup of Spec-Bench
+    assert at("NGRAM", 3) < 1.7
+    assert at("DFLASH", 7) == pytest.approx(3.21, rel=0.05)  # MiMo on two DGX Sparks
+    assert at("EAGLE", 7) == pytest.approx(2.47, rel=0.06)
+
+
+def test_a_faked_benchmark_scatters_as_its_engine_does() -> None:
+    shapes = {name: default_acceptance(name, "MTP", "synthetic").shape for name in ENGINES}
+    assert shapes.pop("llama.cpp") == "constant"
+    assert set(shapes.values()) == {"whole"}

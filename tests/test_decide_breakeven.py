@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.acceptance import AcceptTable, at_accept_length
+from specsim.acceptance import AcceptTable
+from specsim.acceptance.prior import at_accept_length
 from specsim.decide.breakeven import blended, break_even, breakeven_accept_length
 from specsim.errors import InputError
 from specsim.predict import predict

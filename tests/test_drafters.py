@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specsim.acceptance import accept_table
+from specsim.acceptance.prior import default_acceptance
 from specsim.architecture import DraftKind, load_draft, load_model
+from specsim.calibrate.fit import fit_profile
+from specsim.cli.main import run as command
 from specsim.cost.forward import BLOCK_ROW_S, depth_s, draft_forward_s
 from specsim.cost.rounds import round_time
 from specsim.engine import EngineSpec
 from specsim.errors import FormatError, InputError
+from specsim.observations import Observations, observations_from_rows
+from specsim.profile import Profile, profile_from_toml, profile_to_toml
 from specsim.server import DraftSpec, HardwareSpec, ModelSpec, Setup
 from specsim.server.system import System, assemble
 from specsim.setting import FAMILIES, FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
 from specsim.sharding import shard_draft
 
+ROOT = Path(__file__).parents[1]
 LLAMA = load_model("llama-3.1-8b")
 
 
@@ -265,3 +273,147 @@ def test_zero_steps_keep_memory_and_pay_overhead_and_extend() -> None:
     assert system.kv_pool_tokens(idle) == system.kv_pool_tokens(chain) < system.kv_pool_tokens(none)
     assert idle.max_running_requests == chain.max_running_requests
     assert (idle.draft_forwards, idle.extend_tokens_per_request(1.0)) == (0, 1.0)
+
+
+# --- acceptance belongs to a drafter
+
+
+LOADS = ((1, 140.0), (8, 900.0), (32, 2400.0))
+
+
+def rows(*further: dict[str, object]) -> Observations:
+    cells = [
+        {"kind": "closed_loop", "algorithm": "none", "concurrency": c, "output_tps": tps}
+        for c, tps in LOADS
+    ]
+    return observations_from_rows([*cells, *further])
+
+
+def eagle(**about: object) -> dict[str, object]:
+    row = {"kind": "closed_loop", "algorithm": "EAGLE3", "num_steps": 3, "concurrency": 1}
+    return {**row, "output_tps": 230.0, "accept_length": 2.6} | about
+
+
+LOOKUP = {
+    "kind": "closed_loop",
+    "algorithm": "NGRAM",
+    "num_steps": 3,
+    "concurrency": 1,
+    "output_tps": 150.0,
+    "accept_length": 1.3,
+}
+
+
+def fitted(*further: dict[str, object]) -> Profile:
+    setup = server("eagle3").setup
+    return fit_profile(setup, rows(*further).rows).profile
+
+
+def length(profile: Profile, setting: SpecSetting) -> float:
+    (table,) = profile.accept_tables([setting])
+    return table.accept_length
+
+
+EAGLE3, NGRAM = SpecSetting.of(1, 3), SpecSetting.of(1, 3, algorithm="NGRAM")
+
+
+def test_a_lookups_row_does_not_move_the_drafters_acceptance() -> None:
+    alone, both = fitted(eagle()), fitted(eagle(), LOOKUP)
+    assert length(both, EAGLE3) == pytest.approx(length(alone, EAGLE3), rel=0.01)
+    assert length(both, NGRAM) == pytest.approx(1.3, rel=0.03)
+    assert [a.algorithm for a in both.acceptances] == ["", "NGRAM"]
+    assert profile_from_toml(profile_to_toml(both), "again").acceptances == both.acceptances
+
+
+def test_another_kind_of_drafter_has_the_prior_of_its_kind() -> None:
+    profile = fitted(eagle(accept_length=3.4))
+    prior = accept_table(default_acceptance("vllm", "NGRAM"), NGRAM).accept_length
+    assert length(profile, NGRAM) == prior
+    one_family = SpecSetting.of(1, 3, algorithm="EAGLE")
+    assert length(profile, one_family) == length(profile, EAGLE3)
+
+
+def test_accept_lengths_alone_calibrate_acceptance() -> None:
+    """No throughput at all: the accept length moves, times stay at their priors."""
+    row = {k: v for k, v in eagle(accept_length=2.1).items() if k != "output_tps"}
+    setup = server("eagle3").setup
+    profile = fit_profile(setup, observations_from_rows([row]).rows).profile
+    assert length(profile, EAGLE3) == pytest.approx(2.1, rel=0.03)
+    assert not any(p.fitted for p in profile.parameters if "accept" not in p.name)
+
+
+def test_two_asked_depths_give_the_loss_of_asking() -> None:
+    """vllm#48892: a first token of .836 where one is asked for, .757 where eight are."""
+    deep = (0.757, 0.601, 0.498, 0.411, 0.354, 0.298, 0.261, 0.223)
+    eight = {f"survival_{d}": s for d, s in enumerate(deep, 1)}
+    profile = fitted(
+        eagle(num_steps=1, accept_length=1.84, survival_1=0.836),
+        eagle(num_steps=8, accept_length=4.4, **eight),
+    )
+    assert length(profile, SpecSetting.of(1, 1)) == pytest.approx(1.84, rel=0.02)
+    assert length(profile, SpecSetting.of(1, 8)) == pytest.approx(4.4, rel=0.02)
+    (found,) = profile.acceptances
+    assert (found.asked_depth, found.asked_loss) == (8, pytest.approx(0.237, abs=0.01))
+
+
+# --- K = 0 as a row
+
+
+def test_zero_steps_have_rows_of_their_own() -> None:
+    """Their time says what the loaded drafter costs, and nothing is accepted."""
+    idle = eagle(num_steps=0, output_tps=90.0)
+    del idle["accept_length"]
+    (row,) = observations_from_rows([idle]).rows
+    assert (row.accept_length, row.setting.drafts) == (1.0, False)
+    profile = fitted(eagle(), idle)
+    curve = profile.predict(SpecSetting.of(1, 0), concurrency=[1], solver="analytic")
+    asked = next(s for s in curve.series if s.role == "asked")
+    plain = next(s for s in curve.series if s.role == "baseline")
+    assert asked.points[0].accept_length == 1.0
+    assert asked.points[0].output_tps < 0.85 * plain.points[0].output_tps
+
+
+# --- figures
+
+
+def test_published_depths_and_rounds_are_met() -> None:
+    figures = runpy.run_path(str(ROOT / "benchmarks" / "figures_drafters.py"))
+    depth = figures["depth_errors"]()
+    error = depth[["specsim", "decay", "textbook"]].abs().mean()
+    assert error.specsim < figures["DEPTH_TARGET"]
+    assert error.specsim < error.decay < error.textbook
+    cost = figures["cost_table"]()
+    held = cost[~cost.given]
+    assert held["round_time_s error"].abs().max() < figures["COST_TARGET"]
+    assert held["draft_time_s error"].abs().max() < figures["COST_TARGET"]
+
+
+# --- on the command line
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    box = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--tp", "1")
+    shown = ("--solver", "analytic", "--concurrency", "1", "--json")
+    assert command(["predict", *box, *words, *shown]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize("algorithm", [a for a in get_args(Algorithm) if a not in ("none", "MTP")])
+def test_every_algorithm_is_asked_with_its_own_drafter(
+    algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--algorithm", algorithm, "--steps", "3", "--what-if")
+    found = asked(capsys, *words, "--assume-accept-length", "1.5")
+    (row,) = [r for r in found["rows"] if r["role"] == "asked"]
+    assert row["accept_length"] == pytest.approx(1.5, abs=0.01)
+    kind = "eagle3" if algorithm == "STANDALONE" else algorithm.lower().replace("_", "-")
+    assert any(note.startswith(f"drafter {kind}:") for note in found["notes"])
+
+
+def test_an_assumed_length_belongs_to_the_drafter_that_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--draft", "p-eagle", "--steps", "5", "--what-if", "--assume-accept-length", "2.9")
+    (row,) = [r for r in asked(capsys, *words)["rows"] if r["role"] == "asked"]
+    assert (row["algorithm"], row["accept_length"]) == ("P_EAGLE", pytest.approx(2.9, abs=0.01))

@@ -10,6 +10,7 @@ import pytest
 from servers import with_prices
 
 from specsim.acceptance import accept_table
+from specsim.acceptance.prior import default_acceptance
 from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.fit import FitResult, fingerprint, fit_profile
 from specsim.calibrate.problem import measured
@@ -19,7 +20,6 @@ from specsim.cost.model import CostModel
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
 from specsim.parameters import acceptance_priors, cost_priors
-from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
@@ -57,7 +57,7 @@ def simulated(
 ) -> tuple[Observation, ...]:
     """Cells as a server with these parameters would give them, with noise."""
     system = assemble(setup())
-    acceptance = default_acceptance(system, "EAGLE3", "", 0.0)
+    acceptance = default_acceptance(system.engine.name, "EAGLE3")
     parameters = (*cost_priors(system.facts), *acceptance_priors(("default@0",)))
     moved = tuple(replace(p, value=truth[p.name]) if p.name in truth else p for p in parameters)
     template = observations_from_rows(cells()).rows

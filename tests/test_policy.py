@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from simulation_cases import PLAIN, case_of, kimi, llama_sglang
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
+from specsim.cli.main import run as command
 from specsim.cost.forward import draft_forward_s, overhead_s
 from specsim.cost.rounds import compose_s, round_time
 from specsim.engine import padded_batch
@@ -28,6 +29,7 @@ from specsim.simulate import (
     by_batch,
     fixed,
     on_off,
+    parse_table,
     sglang_default,
     sglang_table,
     simulate,
@@ -323,3 +325,36 @@ def test_sglang_captures_a_number_of_steps_where_its_tiers_list_it() -> None:
     result = run(system, adapted, Load(concurrency=31), requests=80)
     full = result.rounds[(result.rounds["batch"] == 31) & (result.rounds["start_s"] > 0)]
     assert set(full["gear"].tolist()) <= {0, 1}  # 31 is padded to 32, whose candidates are 0 and 1
+
+
+# --- a table that is given
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1:3, 8:1,32:0", "[[1, 7, 3], [8, 31, 1], [32, 64, 0]]"],
+)
+def test_a_table_is_read_as_people_and_vllm_write_it(text: str) -> None:
+    policy = parse_table(text)
+    found = [(tier.first_batch, tier.steps) for tier in policy.tiers]
+    assert found == [(1, (3,)), (8, (1,)), (32, (0,))]
+    assert policy.name == "given table"
+
+
+def test_a_table_is_read_as_sglang_is_given_it() -> None:
+    policy = parse_table('{"1": {"candidate_steps": [3]}, "16": {"candidate_steps": [0]}}')
+    assert (policy.steps, policy.padded) == ((0, 3), True)
+
+
+@pytest.mark.parametrize("text", ["", "3", "1:x", "[[1]]", "[1", "{", "0:3", "5:2", "1:-1"])
+def test_what_is_no_table_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_table(text)
+
+
+def test_the_given_table_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["schedule", "--given", "1:2,2:0", "--load", "ramp:1..2@5s", "--repeats", "2"]
+    assert command([*words, "--max-steps", "2", "--engine-version", "0.5.23", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (given,) = [o for o in found["outcomes"] if o["role"] == "given"]
+    assert {s["num_steps"] for s in given["steps"]} == {0, 2}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
 from specsim.acceptance import Acceptance
+from specsim.acceptance.prior import default_acceptance
 from specsim.cost.model import cost_parameters
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.parameters import (
@@ -42,7 +43,6 @@ from specsim.profile import (
     profile_to_toml,
     save_profile,
 )
-from specsim.profile.uncalibrated import default_acceptance
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import System, assemble
 from specsim.uncertainty import Parameter
@@ -57,7 +57,7 @@ SHIPPED = pytest.mark.parametrize("name", profile_names())
 
 def prior_profile(system: System, setup: Setup | None = None) -> Profile:
     """A profile before anything is fitted."""
-    acceptance = default_acceptance(system, "EAGLE3", "chat", 0.0)
+    acceptance = default_acceptance(system.engine.name, "EAGLE3", "chat", 0.0)
     parameters = (*cost_priors(system.facts), *acceptance_priors((acceptance_name(acceptance),)))
     correlation = tuple(map(tuple, np.eye(len(parameters)).tolist()))
     return Profile("prior", setup or system.setup, parameters, correlation, (acceptance,))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from specsim.acceptance import accept_table, at_accept_length
+from specsim.acceptance import accept_table
+from specsim.acceptance.prior import at_accept_length, default_acceptance
 from specsim.cli.main import run
 from specsim.errors import InputError
-from specsim.profile.uncalibrated import default_acceptance, uncalibrated_profile
+from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import setup_from_mapping
-from specsim.server.system import assemble
 from specsim.setting import SpecSetting
 
 SETUP = setup_from_mapping(
@@ -30,7 +30,7 @@ ASK = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--tp", "1", "--steps", "
 @pytest.mark.parametrize("setting", [SpecSetting.of(1, 3), SpecSetting.of(4, 3, 16)])
 @pytest.mark.parametrize("length", [1.3, 2.4, 3.2])
 def test_a_stated_accept_length_is_met(setting: SpecSetting, length: float) -> None:
-    acceptance = default_acceptance(assemble(SETUP), "EAGLE3", "", 0.0)
+    acceptance = default_acceptance("vllm", "EAGLE3")
     moved = at_accept_length(acceptance, setting, length)
     assert accept_table(moved, setting).accept_length == pytest.approx(length, abs=1e-3)
 

@@ -2,53 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, at_accept_length
+from specsim.acceptance import (
+    MEASURED_DEPTHS,
+    Acceptance,
+)
+from specsim.acceptance.prior import at_accept_length, default_acceptance
 from specsim.calibrate.rows import workload_of
 from specsim.observations import Observation
-from specsim.profile import assembled
-from specsim.profile.uncalibrated import default_acceptance
+from specsim.profile import main_algorithm
 from specsim.server import Setup
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import FAMILY_OF, Algorithm, SpecSetting
 
 FAR_LEVEL = 0.9
 """Log-odds that a drafter is off its kind, two errors of the prior, to be taken as unlike it."""
 
 
 def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:
-    """Return what the drafter accepts before a fit: by measured depths, or a drafter of its kind.
+    """Return what drafters accept before a fit: by measured depths, or as others of their kind.
 
     Survival columns of chains give the accept probabilities by depth. Of what comes back there is
-    one per dataset and temperature, the setup's own first.
+    one per drafter, dataset and temperature: rows of one say nothing of another. The setup's own
+    comes first.
     """
-    system, current = assembled(setup), setup.current
-    otherwise = next(_algorithms(observations), current.algorithm if current else "EAGLE3")
-    groups: dict[tuple[str, float], list[Observation]] = {
-        (setup.workload.dataset, setup.workload.temperature): []
+    main, work = main_algorithm(setup), setup.workload
+    drafters = {o.setting.algorithm for o in observations if o.setting.speculates}
+    groups: dict[tuple[str, str, float], list[Observation]] = {
+        ("", work.dataset, work.temperature): []
     }
     for row in observations:
-        work = workload_of(row, setup)
-        groups.setdefault((work.dataset, work.temperature), []).append(row)
+        own = workload_of(row, setup)
+        key = (_drafter(row, main, drafters), own.dataset, own.temperature)
+        groups.setdefault(key, []).append(row)
     result = []
-    for (dataset, temperature), rows in groups.items():
-        algorithm = next(_algorithms(rows), otherwise)
-        base = default_acceptance(system, algorithm, dataset, temperature)
-        chains = [(o.survival, o.weight) for o in rows if o.survival and o.setting.topk == 1]
-        if chains:
-            base = replace(base, accept_prob=_conditional(chains), source="measured survival")
-            base = _levelled(base, chains)
-        else:
-            base = _unlike_its_kind(base, rows)
+    for (drafter, dataset, temperature), rows in groups.items():
+        algorithm = drafter or main
+        base = default_acceptance(setup.engine.name, algorithm, dataset, temperature)
+        base = replace(base, algorithm=drafter)
+        chains = [o for o in rows if o.survival and o.setting.topk == 1]
+        base = _by_depth(base, chains) if chains else _unlike_its_kind(base, rows)
         result.append(_lookup(base, rows))
     return tuple(result)
 
 
-def _algorithms(rows: Sequence[Observation]) -> Iterator[Algorithm]:
-    return (o.setting.algorithm for o in rows if o.setting.speculates)
+def _drafter(row: Observation, main: Algorithm, drafters: Collection[Algorithm]) -> str:
+    """Return whose a row is: nothing for the server's own drafter, under whatever name."""
+    algorithm = row.setting.algorithm
+    if algorithm in ("none", main):
+        return ""
+    named = main in drafters or FAMILY_OF[algorithm] != FAMILY_OF[main]
+    return algorithm if named else ""
 
 
 def _unlike_its_kind(base: Acceptance, rows: Sequence[Observation]) -> Acceptance:
@@ -59,7 +66,7 @@ def _unlike_its_kind(base: Acceptance, rows: Sequence[Observation]) -> Acceptanc
     """
     lengths: dict[SpecSetting, list[float]] = {}
     for o in rows:
-        if o.setting.speculates and o.accept_length is not None:
+        if o.setting.drafts and o.accept_length is not None:
             lengths.setdefault(o.setting, []).append(o.accept_length)
     if not lengths:
         return base
@@ -70,7 +77,7 @@ def _unlike_its_kind(base: Acceptance, rows: Sequence[Observation]) -> Acceptanc
 
 def _lookup(base: Acceptance, rows: Sequence[Observation]) -> Acceptance:
     """Put in the share of rounds that drafted, where rows of a lookup say (LOOKUP)."""
-    lookups = [o for o in rows if o.setting.algorithm == "NGRAM" and "drafted_per_round" in o.extra]
+    lookups = [o for o in rows if o.setting.family == "lookup" and "drafted_per_round" in o.extra]
     if not lookups:
         return base
     shares = [float(o.extra["drafted_per_round"]) / o.setting.num_steps for o in lookups]
@@ -78,15 +85,48 @@ def _lookup(base: Acceptance, rows: Sequence[Observation]) -> Acceptance:
     return replace(base, draft_share=min(max(share, 0.01), 1.0))
 
 
-def _levelled(base: Acceptance, curves: Sequence[tuple[tuple[float, ...], float]]) -> Acceptance:
-    """Put the level where the chain's accept length is the measured one.
+def _by_depth(base: Acceptance, chains: Sequence[Observation]) -> Acceptance:
+    """Put in the accept probabilities by depth, and what asking for more depth costs (ASKED).
 
-    Requests differ, and slow ones run for longer, so the mean request accepts more than the mean
-    round does.
+    The level goes where the deepest chains' accept length is the measured one: requests differ, and
+    slow ones run for longer, so the mean request accepts more than the mean round does.
     """
+    asked = {o.setting.num_steps for o in chains}
+    loss, reference = _asked_loss(chains), max(asked)
+    if loss:
+        chains = [o for o in chains if o.setting.num_steps == reference]
+    curves = [(o.survival, o.weight) for o in chains]
+    base = replace(
+        base,
+        accept_prob=_conditional(curves),
+        source=MEASURED_DEPTHS,
+        asked_depth=reference if loss else 0,
+        asked_loss=loss,
+    )
     depth = max(len(s) for s, _ in curves)
     lengths, weights = zip(*((1 + sum(s), w) for s, w in curves if len(s) == depth), strict=True)
     return _at_length(base, SpecSetting.of(1, depth), float(np.average(lengths, weights=weights)))
+
+
+ASKED_NOISE = 0.1
+"""Log-odds by which the first depth may differ between two asked ones by chance."""
+
+
+def _asked_loss(chains: Sequence[Observation]) -> float:
+    """Return the log-odds that the first depth loses per unit of ln(asked depth); 0 if by chance.
+
+    Only the first depth compares like with like: deeper ones are conditional on those above.
+    """
+    asked = np.log([o.setting.num_steps for o in chains])
+    first = np.clip([o.survival[0] for o in chains], 1e-3, 1 - 1e-3)
+    weight = np.array([o.weight for o in chains])
+    if np.ptp(asked) == 0:
+        return 0.0
+    centred = asked - np.average(asked, weights=weight)
+    slope = -float(
+        (weight * centred) @ np.log(first / (1 - first)) / ((weight * centred) @ centred)
+    )
+    return float(np.clip(slope, 0.0, 1.0)) if slope * np.ptp(asked) > ASKED_NOISE else 0.0
 
 
 def _at_length(base: Acceptance, setting: SpecSetting, wanted: float) -> Acceptance:

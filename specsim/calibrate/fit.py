@@ -169,7 +169,7 @@ def _parameters(rows: Rows, fixed: dict[str, float]) -> tuple[Parameter, ...]:
     speculates = any(o.setting.speculates for o in rows.observations)
     if system.cost.draft is not None or speculates:
         names = tuple(acceptance_name(a) for a in rows.acceptances)
-        known = frozenset(acceptance_name(a) for a in rows.acceptances if len(a.accept_prob) > 1)
+        known = frozenset(acceptance_name(a) for a in rows.acceptances if a.by_depth)
         standalone = any(o.setting.algorithm == "STANDALONE" for o in rows.observations)
         parameters += acceptance_priors(names, known, standalone)
     return tuple(_fix(p, fixed[p.name]) if p.name in fixed else p for p in parameters)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from specsim.architecture import draft_names
 from specsim.calibrate.probed import measured_gpu
 from specsim.engine import engine_names
 from specsim.errors import InputError, UnknownNameError
@@ -224,13 +226,15 @@ def library_id(name: object, library: LibraryName) -> str | None:
 
 def _draft_id(known: Known, stated: Stated) -> str:
     named = stated.algorithm or known.settings.get("algorithm")
-    algorithm = str(named or "EAGLE3").upper()
+    algorithm = str(named or "EAGLE3")
     if named is None:
         known.notes.append(
             "nothing names the way of drafting, taken as EAGLE3; --algorithm says it"
         )
-    generic = {"MTP": "mtp", "NEXTN": "mtp", "NGRAM": "ngram", "EAGLE": "eagle"}
-    name = generic.get(algorithm, "eagle3")
+    with suppress(UnknownNameError):
+        algorithm = parse_algorithm(algorithm)
+    kind = algorithm.lower().replace("_", "-")
+    name = kind if kind in draft_names() else "eagle3"
     known.notes.append(f"drafter {name}: generic, sized from the target; --draft says otherwise")
     return name
 
@@ -252,7 +256,7 @@ def setting_of(settings: Mapping[str, Any], stated: Stated, where: str) -> SpecS
     if said is None or "num_draft_tokens" not in said:
         return None
     try:
-        return SpecSetting(**said | {"algorithm": parse_algorithm(said["algorithm"])})
+        return SpecSetting.of(**said | {"algorithm": parse_algorithm(said["algorithm"])})
     except UnknownNameError as error:
         raise UnknownNameError(f"{where}: {error.kind}", error.name, error.known) from None
     except InputError as error:

@@ -134,7 +134,7 @@ def measured(observations: Sequence[Observation]) -> Measured:
     Raises
     ------
     CalibrationError
-        If no row measures a throughput or a time.
+        If no row measures a throughput, a time or an accept length.
     """
     values: list[tuple[float, str, int, float, bool]] = []
     for i, row in enumerate(observations):
@@ -159,11 +159,11 @@ def measured(observations: Sequence[Observation]) -> Measured:
         if row.accept_length is not None and row.setting.speculates:
             error = ACCEPT_SIGMA[row.accept_length_scope]
             values.append((row.accept_length, "accept_length", i, error * spread, False))
-    if not any(is_noise for *_, is_noise in values):
+    if not values:
         raise CalibrationError(
             f"{len(observations)} observations",
-            "none measures output_tps, tpot_s, itl_s or round_time_s",
-            "add a column with the throughput or a time of at least one cell",
+            "none measures output_tps, tpot_s, itl_s, round_time_s or accept_length",
+            "add a column with the throughput, a time or the accept length of at least one cell",
         )
     number, field, index, sigma, noise = zip(*values, strict=True)
     return Measured(

@@ -80,7 +80,7 @@ def poor_trees(result: FitResult) -> list[str]:
             continue
         depth = min(setting.num_steps, setting.num_draft_tokens - 1)
         chain = SpecSetting.of(1, depth, algorithm=setting.algorithm)
-        fitted = result.profile.acceptance(dataset, temperature)
+        fitted = result.profile.acceptance(dataset, temperature, algorithm=setting.algorithm)
         seen = measured.get((chain, dataset, temperature))
         of_chain = float(np.mean(seen)) if seen else accept_table(fitted, chain).accept_length
         sure = replace(fitted, confidence_shift=0.0)

@@ -15,7 +15,13 @@ from specsim.cost.model import cost_values
 from specsim.engine import RunPlan
 from specsim.observations import Observation
 from specsim.parameters import ACCEPTANCE, COST, knot_of
-from specsim.profile import acceptance_name, assembled, level_name, moved_acceptance
+from specsim.profile import (
+    assembled,
+    level_name,
+    main_algorithm,
+    moved_acceptance,
+    of_drafter,
+)
 from specsim.server import Setup
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
@@ -49,6 +55,11 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
     cached = observation.input_cached
     if cached is None:
         cached = default.input_cached if observation.input_len is None else 0.0
+    shared = observation.shared_prefix_len
+    if shared is None:
+        shared = default.shared_prefix_len if observation.input_len is None else 0.0
+    if observation.context_len is not None:  # steady decode: the prompt is in the context
+        input_len = max(input_len, shared)
     return Workload(
         Lengths(input_len, default.input_len.cv),
         Lengths(output_len, default.output_len.cv),
@@ -56,6 +67,7 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
         default.dataset if observation.dataset is None else observation.dataset,
         default.temperature if observation.temperature is None else observation.temperature,
         default.evidence if observation.input_len is None else "measured",
+        min(shared, input_len),
     )
 
 
@@ -103,17 +115,17 @@ class Rows:
             if p.name == "kv_pool"
         ]
         system = assembled(self.setup, cost_values(kv_pool=pool[0] if pool else 1.0))
-        by_name = {acceptance_name(a): a for a in self.acceptances}
-        like = [
-            Case.of(
-                system,
-                plan,
-                table_near(by_name[_name(work)], plan.setting, parameters, coordinates),
-                work,
-                load,
+        main = main_algorithm(self.setup)
+        like = []
+        for plan, work, load in prepared.kinds:
+            algorithm = plan.setting.algorithm if plan.setting.speculates else main
+            bought = next(
+                a
+                for a in of_drafter(self.acceptances, algorithm, main)
+                if (a.dataset, a.temperature) == (work.dataset, work.temperature)
             )
-            for plan, work, load in prepared.kinds
-        ]
+            table = table_near(bought, plan.setting, parameters, coordinates)
+            like.append(Case.of(system, plan, table, work, load))
         return [like[kind].at(load) for kind, load in prepared.rows]
 
 
@@ -193,8 +205,3 @@ def _prepared(setup: Setup, observations: tuple[Observation, ...]) -> _Prepared:
             firsts.append((plan, workload, load))
         rows.append((kinds[key], load))
     return _Prepared(tuple(firsts), tuple(rows))
-
-
-@lru_cache(maxsize=256)
-def _name(workload: Workload) -> str:
-    return acceptance_name(Acceptance(workload.dataset, workload.temperature))

@@ -185,7 +185,8 @@ def _predicted(profile: Profile, observations: Sequence[Observation]) -> list[Va
     wanted = {}
     for row in observations:
         workload = workload_of(row, profile.setup)
-        acceptance = acceptance_of(profile, workload.dataset, workload.temperature)
+        own = row.setting.algorithm if row.setting.speculates else None
+        acceptance = acceptance_of(profile, workload.dataset, workload.temperature, own)
         wanted[acceptance_name(acceptance)] = acceptance
     profile = replace(profile, acceptances=tuple(wanted.values()))
     model = Rows(profile.setup, tuple(observations), profile.acceptances)

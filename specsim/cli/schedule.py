@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from specsim.cli.output import Columns
     from specsim.decide.load_answer import LoadAnswer, Outcome
     from specsim.question import Target
-    from specsim.simulate import Trace
+    from specsim.simulate import Policy, Trace
     from specsim.workload import VaryingLoad
 
 WIDTH = 120
@@ -40,6 +40,12 @@ class Options(opt.Requests):
         "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
         library("specsim.simulate", "parse_load"),
         default="ramp:1..64@600s",
+    )
+    given: Policy | None = option(
+        "TABLE",
+        "A table that runs already, or one to try: 1:3,17:2,65:0 (from batch: steps), or the "
+        "engine's JSON.",
+        library("specsim.simulate", "parse_table"),
     )
     max_draft_tokens: int = opt.max_draft_tokens()
     max_steps: int = opt.max_steps()
@@ -83,7 +89,7 @@ def schedule_command(server: AnyServer, how: Options) -> None:
         output.write_file(how.sps_table, sps_table(profile, wish))
     with output.progress_bar("simulating") as progress:
         answer = schedule_under_load(
-            profile, how.load, wish, repeats=how.repeats, progress=progress
+            profile, how.load, wish, repeats=how.repeats, given=how.given, progress=progress
         )
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.plot is not None:
@@ -161,6 +167,9 @@ def _sentences(answer: LoadAnswer) -> list[str]:
         )
     else:
         lines.append(f"Adapting is not worth it here: {static.name} is as good (table {gain}).")
+    given = answer.of("given")
+    if given is not None:
+        lines.append(f"The given table brings {_gain(given.gain, given.gain_se)}.")
     if default is not None:
         lines.append(f"{default.name} would bring {_gain(default.gain, default.gain_se)}.")
     if len(table.steps) > 1:

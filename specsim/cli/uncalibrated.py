@@ -9,6 +9,7 @@ from specsim.calibrate.log_setup import Known, Stated, build_setup
 from specsim.cli.options import AnyServer, Drafting, filled, refuse_given
 from specsim.engine import engine_named
 from specsim.errors import InputError, UnknownNameError
+from specsim.profile import main_algorithm
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import Setup, read_setup
 from specsim.server.system import assemble
@@ -49,7 +50,7 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
     setting = None
     if asked is not None and asked.num_steps is not None:
         numbers = (asked.topk, asked.num_steps, asked.num_draft_tokens)
-        setting = SpecSetting.of(*numbers, asked.algorithm or "EAGLE3")
+        setting = SpecSetting.of(*numbers, asked.algorithm or main_algorithm(setup))
     return uncalibrated_profile(setup, name, server.accept_length, setting), tuple(notes)
 
 

@@ -37,12 +37,12 @@ EAGER_DRAFT_S = 450e-6
 mid-2025 takes 1.0 ms on the same server, 0.26 of them bytes (vllm#20780)."""
 EXTEND_S = 350e-6
 """Assumed: the same for the draft extend, which also gathers the accepted tokens' features."""
-DEPTH_S = 30e-6
-"""Assumed: kernels of one depth's own head (Medusa; the Markov head of DSpark), captured."""
-BLOCK_ROW_S = 3e-6
-"""Sampling one token of a block: a row of logits over the whole vocabulary, gathered and read in
-32 bits several times. DSpark for DeepSeek-V4-Flash on four B300 (vLLM, August 2026) pays 17.5 us
-for a further request [@dspark-step-cost], 1.5 of them bytes and FLOPs of five tokens."""
+DEPTH_S = 40e-6
+"""Assumed: kernels of one depth's own head, captured (Medusa; the Markov head of DSpark)."""
+BLOCK_ROW_S = 1.5e-6
+"""Sampling one token of a block over the whole vocabulary, as in a verification. Of the 17.5 us
+that DSpark's drafter for DeepSeek-V4-Flash takes for each further request on four B300, 10 are no
+bytes or FLOPs of its seven tokens [@dspark-step-cost]."""
 TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6
 """Assumed: building the tree and its mask, sampling the verification: 0.11-0.3 ms

@@ -56,6 +56,7 @@ def schedule_under_load(
     wish: Wish | None = None,
     *,
     repeats: int = REPEATS,
+    given: Policy | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadAnswer:
     """Simulate the best table by batch and its rivals under a load that changes.
@@ -70,6 +71,8 @@ def schedule_under_load(
         Limits, targets, release and lengths; `targets` are on single requests here.
     repeats
         Runs with other random numbers, at least 1; with one there are no standard errors.
+    given
+        A table that the server runs already, or one to try.
     progress
         Called with (runs done, runs in all).
 
@@ -85,6 +88,8 @@ def schedule_under_load(
     whole = best_schedule(profile, wish)
     tables = [replace(whole, table=rows) for rows in simpler_tables(whole.table)]
     statics, others = lab.fixed_settings(), list(lab.rivals(whole))
+    if given is not None:
+        others.append(Contender("given", given.name, others[-1].plan, given))
     total = len(statics) + len(tables) + (repeats - 1) * (KEPT + 1) + repeats * len(others)
     done = 0
 

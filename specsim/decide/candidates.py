@@ -16,7 +16,7 @@ from specsim.engine import RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal, InputError
 from specsim.profile import Profile
 from specsim.question import MOST_CLIENTS, Question, Target
-from specsim.setting import Algorithm, SpecSetting, parse_algorithm
+from specsim.setting import FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
 from specsim.tree import tree_capacity
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def candidate_settings(algorithm: Algorithm, limits: Limits) -> Iterator[SpecSet
     for steps in range(1, limits.max_steps + 1):
         if steps + 1 <= limits.max_draft_tokens:
             yield SpecSetting(algorithm, 1, steps, steps + 1)
-    for topk in TREE_TOPK:
+    for topk in TREE_TOPK if FAMILY_OF[algorithm] != "block" else ():
         for steps in range(2, min(limits.max_steps, TREE_STEPS) + 1):
             if topk > limits.max_topk:
                 return

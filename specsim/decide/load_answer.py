@@ -24,9 +24,9 @@ from specsim.simulate import Policy
 
 SCHEMA = "specsim.schedule/1"
 
-Role = Literal["none", "fixed", "table", "default", "idle"]
-"""No speculation, a fixed setting, the best table, the engine's default table, or ``idle``: the
-drafter loaded, nothing drafted."""
+Role = Literal["none", "fixed", "table", "given", "default", "idle"]
+"""No speculation, a fixed setting, the best table, the user's, the engine's default table, or
+``idle``: the drafter loaded, nothing drafted."""
 
 Score = Literal["goodput", "throughput", "request_time"]
 

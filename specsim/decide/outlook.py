@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import accept_tables
 from specsim.analytic import solve
 from specsim.case import Case
 from specsim.cost.model import CostModel
@@ -99,8 +98,8 @@ class Grid:
         """
         coordinates = profile.coordinates if at is None else at
         system = profile.system(coordinates)
-        acceptance = profile.acceptance(self.dataset, self.temperature, coordinates)
-        tables = accept_tables(acceptance, [plan.setting for plan in self.plans])
+        settings = [plan.setting for plan in self.plans]
+        tables = profile.accept_tables(settings, self.dataset, self.temperature, coordinates)
         firsts = [
             Case.of(system, plan, table, self.workload, self.loads[0])
             for plan, table in zip(self.plans, tables, strict=True)

@@ -130,4 +130,5 @@ ENGINE = Engine(
     launch_flags=launch_flags,
     settings=settings_of,
     cap_flag="--parallel",
+    synthetic_shape="constant",
 )

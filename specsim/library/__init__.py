@@ -23,7 +23,7 @@ from specsim.textfile import read_toml, shown
 from specsim.uncertainty import ORDER, Evidence
 
 Table = Mapping[str, object]
-LibraryName = Literal["gpus", "links", "models", "drafts", "families"]
+LibraryName = Literal["gpus", "links", "models", "drafts", "families", "acceptance"]
 Kind = type | tuple[str, ...]
 """What a key may hold: a value of a type, or one of so many texts."""
 

@@ -41,6 +41,7 @@ class Observation:
     input_len: float | None = None
     output_len: float | None = None
     input_cached: float | None = None
+    shared_prefix_len: float | None = None
     context_len: float | None = None
     window_s: float | None = None
     output_tps: float | None = None
@@ -176,6 +177,10 @@ def _check_load(row: Observation, where: str) -> None:
     if cached is not None and prompt is not None and cached > prompt:
         reason = f"is above input_len = {prompt:g}"
         raise refusal(where, "input_cached", cached, reason, "count prompt tokens")
+    shared, whole = row.shared_prefix_len, row.context_len if prompt is None else prompt
+    if shared is not None and whole is not None and shared > whole:
+        reason = f"is above the {whole:g} tokens of a request"
+        raise refusal(where, "shared_prefix_len", shared, reason, "count prompt tokens")
 
 
 def _check_measured(row: Observation, where: str) -> None:

@@ -48,6 +48,7 @@ SCHEMA = (
     Column("input_len", "number", "mean prompt tokens per request"),
     Column("output_len", "number", "mean answer tokens per request", least=1),
     Column("input_cached", "number", "mean prompt tokens found in the prefix cache"),
+    Column("shared_prefix_len", "number", "prompt tokens that all requests share"),
     Column("context_len", "number", "KV tokens per request as the window begins; 16k is 16384"),
     Column("window_s", "number", "length of the window; the KV cache grows within it", above=True),
     Column("output_tps", "number", "tokens per second to all clients, wall time", above=True),

@@ -7,7 +7,9 @@ from specsim.profile.profile import (
     acceptance_of,
     assembled,
     level_name,
+    main_algorithm,
     moved_acceptance,
+    of_drafter,
 )
 from specsim.profile.toml import (
     DEFAULT_PROFILE,
@@ -27,7 +29,9 @@ __all__ = [
     "assembled",
     "level_name",
     "load_profile",
+    "main_algorithm",
     "moved_acceptance",
+    "of_drafter",
     "profile_from_toml",
     "profile_names",
     "profile_to_toml",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specsim.acceptance import Acceptance
+from specsim.acceptance import Acceptance, AcceptTable, accept_tables
 from specsim.cost.model import CostParameters, cost_parameters
 from specsim.curve import Curve, Solver
 from specsim.errors import InputError, UnknownNameError
@@ -21,7 +21,7 @@ from specsim.predict import predict
 from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
 from specsim.uncertainty import LARGEST_ERROR, Evidence, Parameter, Spread, spread, weakest
 
 if TYPE_CHECKING:
@@ -101,24 +101,61 @@ class Profile:
         dataset: str | None = None,
         temperature: float | None = None,
         coordinates: Floats | None = None,
+        algorithm: Algorithm | None = None,
     ) -> Acceptance:
         """Return the acceptance of a dataset and temperature; the first if neither is given.
+
+        Of the server's own drafter, or of another by `algorithm`: nothing that was measured of one
+        drafter says anything of another, which has the prior of its kind where it has no rows.
 
         Raises
         ------
         UnknownNameError
             If the profile has none for them.
         """
-        for acceptance in self.acceptances:
+        main = self.default_algorithm
+        wanted = main if algorithm in (None, "none") else algorithm
+        known = of_drafter(self.acceptances, wanted, main)
+        if not known:
+            from specsim.acceptance.prior import default_acceptance  # few questions need it
+
+            first = self.acceptances[0]
+            named = default_acceptance(
+                self.setup.engine.name,
+                wanted,
+                first.dataset if dataset is None else dataset,
+                first.temperature if temperature is None else temperature,
+            )
+            return replace(named, algorithm=wanted)
+        for acceptance in known:
             if dataset is not None and acceptance.dataset != dataset:
                 continue
             if temperature is not None and acceptance.temperature != temperature:
                 continue
             at = self.coordinates if coordinates is None else coordinates
             return moved_acceptance(acceptance, self.parameters, at)
-        wanted = "any" if dataset is None else dataset
-        wanted += "" if temperature is None else f"@{temperature:g}"
-        raise UnknownNameError("acceptance", wanted, map(acceptance_name, self.acceptances))
+        name = "any" if dataset is None else dataset
+        name += "" if temperature is None else f"@{temperature:g}"
+        raise UnknownNameError("acceptance", name, map(acceptance_name, known))
+
+    def knows(self, algorithm: Algorithm) -> bool:
+        """Whether any acceptance here is of that drafter, rather than of its kind."""
+        return bool(of_drafter(self.acceptances, algorithm, self.default_algorithm))
+
+    def accept_tables(
+        self,
+        settings: Sequence[SpecSetting],
+        dataset: str | None = None,
+        temperature: float | None = None,
+        coordinates: Floats | None = None,
+    ) -> tuple[AcceptTable, ...]:
+        """Return what settings buy, each with the acceptance of its own drafter."""
+        tables: dict[SpecSetting, AcceptTable] = {}
+        for algorithm in dict.fromkeys(s.algorithm for s in settings):
+            own = [s for s in settings if s.algorithm == algorithm]
+            acceptance = self.acceptance(dataset, temperature, coordinates, algorithm)
+            tables |= zip(own, accept_tables(acceptance, own), strict=True)
+        return tuple(tables[s] for s in settings)
 
     @property
     def measured(self) -> bool:
@@ -134,10 +171,7 @@ class Profile:
     @property
     def default_algorithm(self) -> Algorithm:
         """The algorithm that runs today, or else the one that goes with the drafter."""
-        current, draft = self.setup.current, self.setup.draft
-        if current is not None and current.speculates:
-            return current.algorithm
-        return "MTP" if draft is not None and draft.id == "mtp" else "EAGLE3"
+        return main_algorithm(self.setup)
 
     def predict(
         self,
@@ -213,27 +247,55 @@ class Profile:
         )
 
 
-def acceptance_of(profile: Profile, dataset: str, temperature: float) -> Acceptance:
+def main_algorithm(setup: Setup) -> Algorithm:
+    """Return the algorithm that runs today, or else the one that goes with the drafter."""
+    if setup.current is not None and setup.current.speculates:
+        return setup.current.algorithm
+    draft = assembled(setup).cost.draft
+    return "EAGLE3" if draft is None else parse_algorithm(draft.kind)
+
+
+def of_drafter(
+    acceptances: Iterable[Acceptance], algorithm: Algorithm, main: Algorithm
+) -> list[Acceptance]:
+    """Return the acceptances of a drafter; none if it is another than those that were measured.
+
+    The server has one drafter, `main`; an algorithm of its family that has no rows of its own is
+    another name of it (SGLang calls an MTP layer EAGLE).
+    """
+    own = [a for a in acceptances if a.algorithm == algorithm]
+    same = algorithm == main or FAMILY_OF[algorithm] == FAMILY_OF[main]
+    return own or [a for a in acceptances if not a.algorithm and same]
+
+
+def acceptance_of(
+    profile: Profile, dataset: str, temperature: float, algorithm: Algorithm | None = None
+) -> Acceptance:
     """Return the acceptance of a dataset and temperature, before any level is applied.
 
     Where the profile has none, its first one under the new name: its level is then unknown and
     carries the profile's error only. A caller says so.
     """
-    for acceptance in profile.acceptances:
+    main = profile.default_algorithm
+    known = of_drafter(profile.acceptances, algorithm or main, main)
+    for acceptance in known:
         if (acceptance.dataset, acceptance.temperature) == (dataset, temperature):
             return acceptance
-    first = profile.acceptances[0]
+    if not known:
+        return profile.acceptance(dataset, temperature, algorithm=algorithm)
+    first = known[0]
     level = next((p.value for p in profile.parameters if p.name == level_name(first)), 0.0)
     return replace(first, dataset=dataset, temperature=temperature, level=first.level + level)
 
 
 def acceptance_name(acceptance: Acceptance) -> str:
-    """Name of an acceptance: dataset and temperature.
+    """Name of an acceptance: dataset and temperature, and whose it is if another drafter's.
 
-    >>> acceptance_name(Acceptance("chat", 0.0))
-    'chat@0'
+    >>> acceptance_name(Acceptance("chat", 0.0)), acceptance_name(Acceptance(algorithm="NGRAM"))
+    ('chat@0', 'default@0/NGRAM')
     """
-    return f"{acceptance.dataset or 'default'}@{acceptance.temperature:g}"
+    whose = f"/{acceptance.algorithm}" if acceptance.algorithm else ""
+    return f"{acceptance.dataset or 'default'}@{acceptance.temperature:g}{whose}"
 
 
 def level_name(acceptance: Acceptance) -> str:
@@ -246,9 +308,11 @@ def moved_acceptance(
 ) -> Acceptance:
     """Move an acceptance to given coordinates."""
     values = {p.name: p.at(z) for p, z in zip(parameters, coordinates.tolist(), strict=True)}
+    moved = replace(acceptance, level=acceptance.level + values.get(level_name(acceptance), 0.0))
+    if acceptance.algorithm:  # the shapes are those of the server's own drafter
+        return moved
     return replace(
-        acceptance,
-        level=acceptance.level + values.get(level_name(acceptance), 0.0),
+        moved,
         decay=values.get("accept_decay", acceptance.decay),
         rank_scale=values.get("rank_scale", acceptance.rank_scale),
         confidence_shift=values.get("confidence_shift", acceptance.confidence_shift),

@@ -30,6 +30,10 @@ KINDS: dict[str, tuple[type, str]] = {
 }
 """What a field's type asks of a value."""
 
+_NEW = ("draft_share", "algorithm", "asked_depth", "asked_loss", "shape")
+LATER = {f.name: f.default for f in fields(Acceptance) if f.name in _NEW}
+"""Fields that came later, with what they are where a file does not say."""
+
 Record = TypeVar("Record", Parameter, Acceptance, FitRecord, Misfit)
 
 
@@ -154,8 +158,9 @@ def profile_to_toml(profile: Profile) -> str:
         array = tomlkit.aot()
         for row in rows:
             table = _plain(asdict(row))
-            if table.get("draft_share") == 1.0:  # all but lookups; older versions do not know it
-                del table["draft_share"]
+            for name in LATER:  # older versions do not know them
+                if table.get(name) == LATER[name]:
+                    del table[name]
             array.append(tomlkit.item(table))
         document.add(key, array)
     return tomlkit.dumps(document)

@@ -145,7 +145,7 @@ def _trees(profile: Profile, curve: Curve) -> list[Markup]:
     pictures = []
     for setting in small[:MOST_TREES]:
         figure, axes = fig.new_figure("", (7.0, 4.5))
-        plot_tree(axes, typical_tree(profile.acceptance(), setting))
+        plot_tree(axes, typical_tree(profile.acceptance(algorithm=setting.algorithm), setting))
         pictures.append(_inline(figure))
     return pictures
 

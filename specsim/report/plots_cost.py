@@ -68,7 +68,7 @@ def gain_map(
         )
     system, setting = profile.system(), plan.setting
     work = workload or profile.setup.workload
-    acceptance = profile.acceptance(dataset, temperature)
+    acceptance = profile.acceptance(dataset, temperature, algorithm=setting.algorithm)
     table = accept_table(acceptance, setting)
     depth = min(setting.num_steps, setting.num_draft_tokens - 1)
     tables = [blended(table, depth, share) for share in np.linspace(-1.0, 1.0, rows).tolist()]

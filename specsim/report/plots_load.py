@@ -24,6 +24,7 @@ PAINT = {
     "fixed": ("#BBBBBB", ""),
     "table": (fig.BLUE, ""),
     "default": (fig.SKY, "///"),
+    "given": ("#CC79A7", "xx"),
     "idle": ("#FFFFFF", "..."),
 }
 """Colour and hatch by role."""

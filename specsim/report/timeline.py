@@ -165,7 +165,7 @@ def _simulated(
     from specsim.simulate import simulate
 
     system = profile.system()
-    table = accept_table(profile.acceptance(), plan.setting)
+    table = accept_table(profile.acceptance(algorithm=plan.setting.algorithm), plan.setting)
     case = Case.of(system, plan, table, workload, load)
     lasting = max(1.0, table.mean_rounds(workload.output_len.mean - 1.0))
     batch = min(load.concurrency, plan.max_running_requests)

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from specsim.acceptance import accept_table, at_accept_length
+from specsim.acceptance import accept_table
+from specsim.acceptance.prior import at_accept_length, default_acceptance
 from specsim.engine import engine_named
 from specsim.errors import InputError
 from specsim.parameters import (
@@ -27,7 +28,7 @@ from specsim.parameters import (
     row_of,
 )
 from specsim.profile import FitRecord, Profile, acceptance_name, level_name
-from specsim.profile.uncalibrated import UNSEEN_ROUNDS, default_acceptance
+from specsim.profile.uncalibrated import UNSEEN_ROUNDS
 from specsim.scenario.override import (
     ACCEPT_LENGTH,
     SETUP,
@@ -158,7 +159,15 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     acceptances = profile.acceptances
     if groups & ACCEPTANCE["accept_level"].reset_by:
         acceptances = tuple(
-            default_acceptance(system, profile.default_algorithm, a.dataset, a.temperature)
+            replace(
+                default_acceptance(
+                    setup.engine.name,
+                    a.algorithm or profile.default_algorithm,
+                    a.dataset,
+                    a.temperature,
+                ),
+                algorithm=a.algorithm,
+            )
             for a in acceptances
         )
     wanted = [*cost_priors(system.facts)]
@@ -166,7 +175,7 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
     wanted += [p for p in profile.parameters if knot_of(p.name, KNOT) is not None]
     if any(p.name.startswith("accept_level") for p in profile.parameters):
         names = tuple(acceptance_name(a) for a in acceptances)
-        by_depth = frozenset(acceptance_name(a) for a in acceptances if len(a.accept_prob) > 1)
+        by_depth = frozenset(acceptance_name(a) for a in acceptances if a.by_depth)
         wanted += acceptance_priors(names, by_depth, profile.default_algorithm == "STANDALONE")
     places = {p.name: (i, p) for i, p in enumerate(profile.parameters)}
     chosen: list[Parameter] = []

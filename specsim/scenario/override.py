@@ -42,6 +42,7 @@ SETUP_NUMBER = {
     "input_len": "workload.input_len",
     "output_len": "workload.output_len",
     "input_cached": "workload.input_cached",
+    "shared_prefix_len": "workload.shared_prefix_len",
     "context": "workload.input_len",
 }
 """Keys that hold a number; ``context`` keeps the cached share of the prompt."""

@@ -70,11 +70,12 @@ def workload_of(
     dataset: str = "",
     temperature: float = 0.0,
     evidence: Evidence = "assumed",
+    shared_prefix_len: float = 0.0,
 ) -> Workload:
     """Return the requests, where an observation or a command does not say, as written.
 
     Lengths are means in tokens; `input_len_cv` and `output_len_cv` are coefficients of variation,
-    0 for fixed lengths.
+    0 for fixed lengths; `shared_prefix_len` prompt tokens are the same in all requests.
 
     Raises
     ------
@@ -85,7 +86,9 @@ def workload_of(
     at_least(0, input_len=input_len, input_cached=input_cached, temperature=temperature)
     at_least(0, input_len_cv=input_len_cv, output_len_cv=output_len_cv)
     inputs, outputs = Lengths(input_len, input_len_cv), Lengths(output_len, output_len_cv)
-    return Workload(inputs, outputs, input_cached, dataset, temperature, evidence)
+    return Workload(
+        inputs, outputs, input_cached, dataset, temperature, evidence, shared_prefix_len
+    )
 
 
 USUAL_WORKLOAD = workload_of()
@@ -102,6 +105,7 @@ def workload_table(workload: Workload) -> dict[str, object]:
         "dataset": workload.dataset,
         "temperature": workload.temperature,
         "evidence": workload.evidence,
+        "shared_prefix_len": workload.shared_prefix_len,
     }
 
 

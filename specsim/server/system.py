@@ -98,9 +98,9 @@ class System:
         own cache. (Bytes per token are averaged over the ranks, so a derived pool is whole.)
         """
         scale = float(self.cost.parameters["kv_pool"])
-        speculates = plan.setting.speculates
+        speculates = plan.setting.has_weights
         current = self.setup.current
-        logged = current is not None and current.speculates
+        logged = current is not None and current.has_weights
         if self.engine.kv_tokens is not None:
             size = self.engine.kv_tokens * self.engine.dp * self._kv_bytes(logged)
             change = self._draft_weight_bytes(logged) - self._draft_weight_bytes(speculates)

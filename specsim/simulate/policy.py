@@ -27,6 +27,7 @@ from typing import Any
 
 from specsim.engine.sglang import NEWEST, adaptive_table
 from specsim.errors import InputError
+from specsim.textfile import shown
 
 NEVER = 2**62
 """Rounds until a decision that does not come."""
@@ -309,6 +310,34 @@ def sglang_table(text: str | Mapping[str, Any]) -> Policy:
     union = sorted({steps for tier in tiers for steps in tier.steps})
     middle = union[len(union) // 2] if union else None
     return Policy("adaptive table", tuple(tiers), initial_steps=middle, padded=True)
+
+
+def parse_table(text: str) -> Policy:
+    """Read a table that a server runs: ``1:3,17:2,65:0``, or as vLLM or SGLang are given it.
+
+    Raises
+    ------
+    InputError
+        If it is none of them.
+
+    Examples
+    --------
+    >>> parse_table("1:3,17:0") == parse_table("[[1, 16, 3], [17, 256, 0]]")
+    True
+    """
+    policy = sglang_table(text) if text.lstrip().startswith("{") else None
+    try:
+        if text.lstrip().startswith("["):
+            policy = vllm_ranges([(int(a), int(b), int(k)) for a, b, k in json.loads(text)])
+        pairs = (row.split(":") for row in text.split(","))
+        policy = policy or by_batch({int(batch): int(steps) for batch, steps in pairs})
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(
+            f"table {shown(text)}",
+            "is no table of draft steps by running requests",
+            "write 1:3,17:2,65:0, or vLLM's [[1, 16, 3], [17, 64, 2]], or SGLang's JSON",
+        ) from None
+    return replace(policy, name="given table")
 
 
 def _tier(batch: int, entry: Mapping[str, Any]) -> Tier:

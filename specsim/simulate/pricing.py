@@ -23,6 +23,7 @@ from specsim.cost.rounds import (
     SEQUENTIAL,
     RoundTime,
     prefill_s,
+    read_once,
     round_time,
 )
 from specsim.engine import RunPlan, padded_batch
@@ -94,10 +95,16 @@ class RoundPricer:
     cpu: tuple[list[float], list[float]]
     host: list[float]  # per batch, what an overlap round takes at least: all of the CPU's work
     decided: list[int]  # per batch: 0, 1 where that line is the longer at any KV tokens, else 2
+    shared: float  # KV tokens that all requests have in common
 
     @classmethod
     def of(
-        cls, cost: CostModel, plan: RunPlan, accept_length: float, max_batch: int
+        cls,
+        cost: CostModel,
+        plan: RunPlan,
+        accept_length: float,
+        max_batch: int,
+        shared: float = 0.0,
     ) -> RoundPricer:
         """Price all batches at two KV sizes."""
         batch = np.arange(1.0, max_batch + 1.0)
@@ -136,6 +143,7 @@ class RoundPricer:
             (cpu.tolist(), cpu_slope.tolist()),
             host.tolist(),
             np.where(first, 0, np.where(second, 1, 2)).tolist(),
+            shared,
         )
 
     def round_s(self, batch: int, context_tokens: Floats) -> Floats:
@@ -144,6 +152,8 @@ class RoundPricer:
         `context_tokens` are in the KV cache at the start of each, all requests together.
         """
         at = batch - 1
+        if self.shared:
+            context_tokens = read_once(context_tokens, batch, self.shared)
         decided = self.decided[at]
         if decided == 1:
             return self.cpu[0][at] + context_tokens * self.cpu[1][at]
@@ -162,7 +172,8 @@ class RoundPricer:
 
     def exact(self, batch: ArrayLike, context_tokens: ArrayLike) -> RoundTime:
         """Price rounds with all their phases, by the full formula."""
-        return planned_time(self.cost, self.plan, self.accept_length, batch, context_tokens)
+        tokens = read_once(context_tokens, batch, self.shared)
+        return planned_time(self.cost, self.plan, self.accept_length, batch, tokens)
 
 
 @dataclass(slots=True)

@@ -109,7 +109,13 @@ def simulate(
             raise InputError(
                 "a policy", "has nothing to choose at a held batch", "simulate its setting there"
             )
-        pricer = RoundPricer.of(cost, case.plan, case.table.accept_length, held_batch(case))
+        pricer = RoundPricer.of(
+            cost,
+            case.plan,
+            case.table.accept_length,
+            held_batch(case),
+            case.workload.shared_prefix_len,
+        )
         return steady_decode(case, run.streams, pricer, requests, record_rounds)
     if load.kind == "open_loop" and load.num_requests is None:
         count = OPEN_REQUESTS if requests is None else requests
@@ -203,6 +209,7 @@ class _Run:
         own = Gear(plan, self.case.table)
         gears = (own,) if adaptation is None else adaptation.gears
         most = min(most, plan.running_cap)
+        shared = self.case.workload.shared_prefix_len
         return Server(
             simpy.Environment(),
             self.case,
@@ -213,7 +220,10 @@ class _Run:
                 trace,
                 independent=self.case.load.kind == "open_loop",
             ),
-            tuple(RoundPricer.of(self.cost, g.plan, g.table.accept_length, most) for g in gears),
+            tuple(
+                RoundPricer.of(self.cost, g.plan, g.table.accept_length, most, shared)
+                for g in gears
+            ),
             None if adaptation is None else GearChoice(adaptation),
             PrefillPricer(self.cost, plan.setting.speculates),
             goal,

@@ -55,7 +55,11 @@ class Server:
     ) -> None:
         self.env, self.demand, self.pricers, self.prefill = env, demand, pricers, prefill
         self.plan = case.plan
-        self.pool = KvPool(case.pool_tokens, case.plan.reserved_tokens_per_request)
+        self.pool = KvPool(
+            case.pool_tokens,
+            case.plan.reserved_tokens_per_request,
+            case.workload.shared_prefix_len,
+        )
         self.left, self.among_first = goal, among_first
         self.choice = choice
         self.gear = choice.gear if choice else 0

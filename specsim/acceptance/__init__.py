@@ -1,4 +1,4 @@
-"""What a round buys: the tokens that a draft tree gets accepted.
+"""What a round buys: the tokens that a draft tree gets accepted, and their distribution.
 
 One drafter on one dataset and temperature. Everything adds up in log-odds:
 
@@ -12,8 +12,7 @@ and never sees c (ACC-2): a drafter that is less sure than it should be spends i
 breadth. The shift grows with depth because a drafter's confidence at depth d is about "the text
 goes on like this", not about "given that the first d - 1 tokens were right", which is what a
 verification asks; on 63 published pairs of settings a constant shift left 10 % error at
-(7, 4, 8), the growing one 8 %, none 29 % (benchmarks/figures_acceptance.py). delta = 0 is a
-calibrated drafter.
+(7, 4, 8), the growing one 8 %, none 29 % (benchmarks/figures_acceptance.py).
 
     survival_d = E[sum over selected nodes at depth d of the path product of c]             (ACC-4)
     accept length = 1 + sum_d survival_d, pooled over requests by tokens / rounds           (ACC-5)
@@ -22,9 +21,6 @@ For a chain (ACC-4) is the product of alpha_i, and without request spread and wi
 (ACC-5) is Eq. 1 of Leviathan et al. [@leviathan2023]. Contexts are a fixed lattice, so results
 are smooth in the parameters and need no random numbers; they lie within 1 % of what independent
 contexts give.
-
-Limits of validity: dataset and temperature as measured; accept probabilities may depend on the
-depth that was asked for [@specbundle], so pool settings of different depth with care.
 """
 
 from __future__ import annotations
@@ -52,8 +48,7 @@ RANK_MASS = (0.28, 0.13, 0.08)
 MOST_MASS = 0.85
 """Most that all siblings take of what the first choice leaves; times at most 1.11 of (ACC-6)."""
 
-MOST_LEVEL = 15.0
-"""Log-odds within which a level is sought."""
+TREND_DEPTHS = 3  # measured, that make a trend
 
 CONTEXTS = 127
 """Lattice points per request quantile; prime, so that every lattice coordinate is a permutation."""
@@ -64,7 +59,7 @@ REQUESTS = 8
 FEW_TOKENS = 32
 """Answers of which the last round's surplus is a part that counts."""
 
-_LARGE = 40.0  # log-odds at which a float probability is 0 or 1
+LARGE = 40.0  # log-odds at which a float probability is 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +71,19 @@ class Acceptance:
     # alpha_1, alpha_2, ..: P(draft at depth d accepted | depth d - 1 accepted) of a chain, for the
     # median request, all rounds counted
     accept_prob: tuple[float, ...] = (0.6,)
-    decay: float = 0.97  # beyond the last given depth, each alpha is this times the one before
+    decay: float = 0.97  # beyond the last given depth, per depth (TREND)
     rank_scale: float = 1.0  # multiplies the rank masses h_r of siblings
     confidence_shift: float = 1.0  # delta: log-odds per depth by which the drafter is too unsure
     context_spread: float = 1.4  # s: standard deviation of logit c between contexts of a request
     request_spread: float = 0.45  # standard deviation of u between requests
     level: float = 0.0  # added to every log-odds: one number that moves all depths together
-    draft_share: float = 1.0  # of the rounds, in which something is drafted: a lookup may find
-    # nothing, and its round is then a plain step
+    draft_share: float = 1.0  # mean draft of a round as a share of the asked one: lookups may fail
     evidence: Evidence = "assumed"
     source: str = ""
+    algorithm: str = ""  # whose, if not that of the server's own drafter
+    asked_depth: int = 0  # at which accept_prob was measured; 0 where the asked depth is no matter
+    asked_loss: float = 0.0  # log-odds lost at every depth per unit of ln(asked depth)
+    shape: str = "contexts"  # how a round's accepted drafts scatter: see SHAPES
 
     def __post_init__(self) -> None:
         for alpha in self.accept_prob:
@@ -93,6 +91,8 @@ class Acceptance:
                 raise InputError(
                     f"accept probability {alpha}", "must lie in 0..1", "give fractions, not percent"
                 )
+        if self.shape not in SHAPES:
+            raise UnknownNameError("shape", self.shape, SHAPES)
         if self.evidence not in ORDER:
             raise UnknownNameError("evidence", self.evidence, ORDER)
         if not self.accept_prob:
@@ -104,6 +104,15 @@ class Acceptance:
                     f"{name} {number}", f"must lie in {low}..{high}", "check the profile"
                 )
 
+    @property
+    def by_depth(self) -> bool:
+        """Whether its accept probabilities by depth were measured."""
+        return self.source == MEASURED_DEPTHS
+
+
+MEASURED_DEPTHS = "measured survival"  # the source of accept probabilities by depth
+
+SHAPES = ("contexts", "whole", "constant")  # (ACC-1), and how engines fake it: :mod:`.faked`
 
 _BOUNDS = {
     "decay": (0.0, 1.5),
@@ -113,7 +122,88 @@ _BOUNDS = {
     "request_spread": (0.0, 3.0),
     "level": (-20.0, 20.0),
     "draft_share": (0.01, 1.0),
+    "asked_depth": (0, 64),
+    "asked_loss": (-1.0, 2.0),
 }
+
+
+def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:
+    """alpha_1 .. alpha_S before `level` is applied; beyond three measured depths by (TREND).
+
+    >>> accept_prob_at(Acceptance(accept_prob=(0.8, 0.7, 0.65), decay=1.0), 5).round(3).tolist()
+    [0.8, 0.7, 0.65, 0.632, 0.617]
+    """
+    known = acceptance.accept_prob
+    if num_steps > len(known) >= TREND_DEPTHS:
+        from specsim.acceptance.trend import continued  # few drafters have three measured depths
+
+        return continued(known, acceptance.decay, num_steps)
+    further = num_steps - len(known)
+    beyond = [known[-1] * acceptance.decay**d for d in range(1, further + 1)]
+    return np.minimum(np.array([*known[:num_steps], *beyond], np.float64), 1.0)
+
+
+def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
+    """mu_d: the median log-odds whose mean over contexts is alpha_d (Newton, then exact ends).
+
+    Less `asked_loss` ln(S / `asked_depth`), where asking for more costs (ASKED).
+    """
+    alpha = accept_prob_at(acceptance, num_steps)
+    inside = np.clip(alpha, 1e-9, 1 - 1e-9)
+    scale = math.sqrt(1 + math.pi * acceptance.context_spread**2 / 8)
+    mu = np.log(inside / (1 - inside)) * scale
+    spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
+    for _ in range(50):
+        c = _logistic(mu[:, None] + spread)
+        slope = (c * (1 - c)).mean(axis=1)
+        step = np.clip((c.mean(axis=1) - inside) / slope, -2.0, 2.0)
+        mu = mu - step
+        if np.abs(step).max() < 1e-13:
+            break
+    if acceptance.asked_depth and num_steps:
+        mu -= acceptance.asked_loss * math.log(num_steps / acceptance.asked_depth)
+    mu[alpha <= 1e-9], mu[alpha >= 1 - 1e-9] = -LARGE, LARGE
+    return mu
+
+
+def rank_mass(topk: int, scale: float = 1.0) -> Floats:
+    """h_2 .. h_topk, scaled; the sum stays below 1 with (ACC-6) at any topk.
+
+    >>> rank_mass(4).tolist()
+    [0.28, 0.13, 0.08]
+    """
+    beyond = [RANK_MASS[-1] * (4.0 / r) ** 1.5 for r in range(5, topk + 1)]
+    mass = scale * np.array([*RANK_MASS, *beyond], np.float64)[: topk - 1]
+    capped: Floats = mass * (MOST_MASS / max(float(mass.sum()), MOST_MASS))
+    return capped
+
+
+def sibling_share(accept_prob: Floats) -> Floats:
+    """Factor on the rank masses by how good the drafter is at that depth             (ACC-6).
+
+    alpha / (alpha + 0.2), normalised to 1 at the alpha of 0.6 that `RANK_MASS` was observed at: a
+    drafter that is never right in its first choice is not right in its second either. Medusa's
+    deeper heads, alpha 0.36 and 0.22, keep two thirds and a half of the mass [@medusa-heads].
+
+    >>> sibling_share(np.array([0.0, 0.22, 0.36, 0.6])).round(2).tolist()
+    [0.0, 0.7, 0.86, 1.0]
+    """
+    share: Floats = accept_prob / (accept_prob + 0.2) * (0.8 / 0.6)
+    return share
+
+
+def _logistic(log_odds: Floats) -> Floats:
+    return np.asarray(1.0 / (1.0 + np.exp(-log_odds)))
+
+
+@lru_cache(maxsize=8)
+def _normal_quantiles(points: int) -> Floats:
+    """Midpoint quantiles of a standard normal, rescaled to variance 1."""
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf((i + 0.5) / points) for i in range(points)])
+    z /= z.std()
+    z.setflags(write=False)
+    return z
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +306,9 @@ def accept_tables(
     The beam does not depend on the tokens verified, only the selection from its pool does. Cached
     by value.
     """
-    law = replace(acceptance, dataset="", temperature=0.0, evidence="assumed", source="")
+    law = replace(
+        acceptance, dataset="", temperature=0.0, evidence="assumed", source="", algorithm=""
+    )
     sizes: dict[tuple[int, int], set[int]] = {}
     for s in settings:
         sizes.setdefault((s.topk, s.num_steps), set()).add(s.num_draft_tokens)
@@ -242,6 +334,10 @@ def _tables(
         deeper = _chain_survival(acceptance, _centres(acceptance, num_steps), shift, sizes)
     else:
         deeper = _tree_survival(acceptance, _centres(acceptance, num_steps), shift, topk, sizes)
+    if acceptance.shape != "contexts":
+        from specsim.acceptance.faked import faked  # benchmarks that fake it alone
+
+        deeper = faked(deeper, acceptance.shape)
     survival = np.concatenate([np.ones((*deeper.shape[:2], 1)), deeper], axis=2)
     survival.setflags(write=False)  # cached and shared
     return {
@@ -255,9 +351,9 @@ def _chain_survival(
 ) -> Floats:
     """Survival by depth of chains, (sizes, requests, S): contexts of depths are independent."""
     spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
-    log_odds = np.clip(centre[None, :, None] + shift[:, None, None] + spread, -_LARGE, _LARGE)
+    log_odds = np.clip(centre[None, :, None] + shift[:, None, None] + spread, -LARGE, LARGE)
     alpha = _logistic(log_odds).mean(axis=2)
-    certain = np.abs(centre) >= _LARGE
+    certain = np.abs(centre) >= LARGE
     alpha[:, certain] = centre[certain] > 0
     verified = np.arange(1, len(centre) + 1) < np.array(sizes)[:, None]
     return np.cumprod(alpha, axis=1) * verified[:, None, :]
@@ -273,7 +369,7 @@ def _tree_survival(
         width = topk if depth else 1
         z = np.stack([spread[_lattice(slot + j)] for j in range(width)], axis=1)
         log_odds = mu + shift[:, None, None] + z[None]
-        steps.append(np.full_like(log_odds, mu) if abs(mu) >= _LARGE else log_odds)
+        steps.append(np.full_like(log_odds, mu) if abs(mu) >= LARGE else log_odds)
         slot += width
     survival = draft_beam(acceptance, steps, topk).survival(sizes)
     means: Floats = survival.reshape(len(sizes), len(shift), CONTEXTS, -1).mean(axis=2)
@@ -300,9 +396,9 @@ def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) ->
     q_steps, p_steps = [], []
     for depth, odds in enumerate(log_odds, start=1):
         requests, contexts, width = odds.shape
-        sure = np.abs(odds) >= _LARGE  # no doubt moves what is certain
+        sure = np.abs(odds) >= LARGE  # no doubt moves what is certain
         doubt = np.where(sure, 0.0, acceptance.confidence_shift * depth)
-        odds = np.clip(odds, -_LARGE, _LARGE)
+        odds = np.clip(odds, -LARGE, LARGE)
         truth, believed = _logistic(odds)[..., None], _logistic(odds - doubt)[..., None]
         share = sibling_share(truth.reshape(requests, -1).mean(axis=1))
         mass = share[:, None, None, None] * ranks
@@ -312,116 +408,6 @@ def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) ->
         q_steps.append(np.concatenate([believed, siblings], axis=-1).reshape(shape))
         p_steps.append(np.concatenate([truth, (1.0 - truth) * mass], axis=-1).reshape(shape))
     return beam_tree(q_steps, p_steps)
-
-
-def _logistic(log_odds: Floats) -> Floats:
-    chance: Floats = 1.0 / (1.0 + np.exp(-log_odds))
-    return chance
-
-
-def sibling_share(accept_prob: Floats) -> Floats:
-    """Factor on the rank masses by how good the drafter is at that depth             (ACC-6).
-
-    alpha / (alpha + 0.2), normalised to 1 at the alpha of 0.6 that `RANK_MASS` was observed at: a
-    drafter that is never right in its first choice is not right in its second either. Medusa's
-    deeper heads, alpha 0.36 and 0.22, keep two thirds and a half of the mass [@medusa-heads].
-
-    >>> sibling_share(np.array([0.0, 0.22, 0.36, 0.6])).round(2).tolist()
-    [0.0, 0.7, 0.86, 1.0]
-    """
-    share: Floats = accept_prob / (accept_prob + 0.2) * (0.8 / 0.6)
-    return share
-
-
-def at_accept_length(
-    acceptance: Acceptance, setting: SpecSetting, accept_length: float
-) -> Acceptance:
-    """Move the level until `setting` has the given accept length (bisection).
-
-    >>> chain = SpecSetting.of(1, 3)
-    >>> moved = at_accept_length(Acceptance(), chain, 2.4)
-    >>> round(accept_table(moved, chain).accept_length, 6)
-    2.4
-
-    Raises
-    ------
-    InputError
-        If no level gives it: it must lie strictly between 1 and min(S, n - 1) + 1.
-    """
-    most = min(setting.num_steps, setting.num_draft_tokens - 1) + 1
-    if not 1.0 < accept_length < most:
-        raise InputError(
-            f"accept length {accept_length:g}",
-            f"cannot be had: {setting.label} emits between 1 and {most} tokens per round",
-            "give the mean tokens per round, bonus included",
-        )
-
-    def reached(level: float) -> float:
-        return accept_table(replace(acceptance, level=level), setting).accept_length
-
-    low, high = -MOST_LEVEL, MOST_LEVEL
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if reached(middle) < accept_length else (low, middle)
-    level = (low + high) / 2
-    if abs(reached(level) - accept_length) > 1e-3:
-        raise InputError(
-            f"accept length {accept_length:g}",
-            f"cannot be had by {setting.label} (nearest {reached(level):.2f})",
-            "give another setting or length",
-        )
-    return replace(acceptance, level=level, source="accept length as stated")
-
-
-def rank_mass(topk: int, scale: float = 1.0) -> Floats:
-    """h_2 .. h_topk, scaled; the sum stays below 1 with (ACC-6) at any topk.
-
-    >>> rank_mass(4).tolist()
-    [0.28, 0.13, 0.08]
-    """
-    beyond = [RANK_MASS[-1] * (4.0 / r) ** 1.5 for r in range(5, topk + 1)]
-    mass = scale * np.array([*RANK_MASS, *beyond], np.float64)[: topk - 1]
-    capped: Floats = mass * (MOST_MASS / max(float(mass.sum()), MOST_MASS))
-    return capped
-
-
-def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:
-    """alpha_1 .. alpha_S before `level` is applied."""
-    given = acceptance.accept_prob[:num_steps]
-    last = acceptance.accept_prob[-1]
-    beyond = [
-        last * acceptance.decay ** (d - len(acceptance.accept_prob))
-        for d in range(len(given) + 1, num_steps + 1)
-    ]
-    return np.minimum(np.array([*given, *beyond], np.float64), 1.0)
-
-
-def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
-    """mu_d: the median log-odds whose mean over contexts is alpha_d (Newton, then exact ends)."""
-    alpha = accept_prob_at(acceptance, num_steps)
-    inside = np.clip(alpha, 1e-9, 1 - 1e-9)
-    scale = math.sqrt(1 + math.pi * acceptance.context_spread**2 / 8)
-    mu = np.log(inside / (1 - inside)) * scale
-    spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
-    for _ in range(50):
-        c = _logistic(mu[:, None] + spread)
-        slope = (c * (1 - c)).mean(axis=1)
-        step = np.clip((c.mean(axis=1) - inside) / slope, -2.0, 2.0)
-        mu = mu - step
-        if np.abs(step).max() < 1e-13:
-            break
-    mu[alpha <= 1e-9], mu[alpha >= 1 - 1e-9] = -_LARGE, _LARGE
-    return mu
-
-
-@lru_cache(maxsize=8)
-def _normal_quantiles(points: int) -> Floats:
-    """Midpoint quantiles of a standard normal, rescaled to variance 1."""
-    normal = NormalDist()
-    z = np.array([normal.inv_cdf((i + 0.5) / points) for i in range(points)])
-    z /= z.std()
-    z.setflags(write=False)
-    return z
 
 
 def _lattice(coordinate: int) -> Ints:
