@@ -111,7 +111,6 @@ class Acceptance:
 
 
 MEASURED_DEPTHS = "measured survival"  # the source of accept probabilities by depth
-
 SHAPES = ("contexts", "whole", "constant")  # (ACC-1), and how engines fake it: :mod:`.faked`
 
 _BOUNDS = {
