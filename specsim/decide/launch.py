@@ -8,48 +8,15 @@ from shlex import quote
 
 from specsim.decide.recommendation import Launch
 from specsim.engine import EngineSpec, RunPlan, engine_named, launch_flags
+from specsim.engine.flags import flag_words
 from specsim.library import repository
 from specsim.profile import Profile
 
-PROGRAMS = {
-    "sglang": ("python", "-m", "sglang.launch_server", "--model-path"),
-    "vllm": ("vllm", "serve"),
-    "tensorrt-llm": ("trtllm-serve",),
-    "llama.cpp": ("llama-server", "-m"),
-}
-"""Words before the path of the model."""
-
-FLAGS = {
-    "sglang": {
-        "tp": "--tp-size",
-        "dp": "--dp-size",
-        "ep": "--ep-size",
-        "mem_fraction_static": "--mem-fraction-static",
-        "attention_backend": "--attention-backend",
-        "chunked_prefill_size": "--chunked-prefill-size",
-        "kv_dtype": "--kv-cache-dtype",
-        "page_size": "--page-size",
-        "nccl": "--disable-custom-all-reduce",
-    },
-    "vllm": {
-        "tp": "--tensor-parallel-size",
-        "dp": "--data-parallel-size",
-        "mem_fraction_static": "--gpu-memory-utilization",
-        "chunked_prefill_size": "--max-num-batched-tokens",
-        "kv_dtype": "--kv-cache-dtype",
-        "page_size": "--block-size",
-        "nccl": "--disable-custom-all-reduce",
-    },
-    "tensorrt-llm": {
-        "tp": "--tp_size",
-        "ep": "--ep_size",
-        "mem_fraction_static": "--kv_cache_free_gpu_memory_fraction",
-        "chunked_prefill_size": "--max_num_tokens",
-        "max_running_requests": "--max_batch_size",
-    },
-    "llama.cpp": {"chunked_prefill_size": "--ubatch-size", "max_running_requests": "--parallel"},
-}
-"""How a setting of the server is said, besides those of speculation and caps."""
+SHARED = (
+    *("mem_fraction_static", "attention_backend", "chunked_prefill_size", "kv_dtype"),
+    "disable_custom_all_reduce",
+)
+"""Settings that the line takes over from the server, besides those of speculation and caps."""
 
 MODEL, DRAFTER = "@MODEL@", "@DRAFTER@"
 """What stands for a path that is not known: $MODEL and $DRAFTER in the shell's line."""
@@ -90,52 +57,44 @@ def launches_of(
     result = []
     for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
         spec = replace(engine, version=plan.version)
+        rules = engine_named(plan.engine)
         loaded = plan.setting.algorithm not in OWN_DRAFT
         drafter = draft_model or DRAFTER if loaded else None
+        words = [*rules.program, *_model(spec, rules.model_first, model)]
         own = launch_flags(plan, spec, drafter)
-        words = [*PROGRAMS[plan.engine], model, *_server(profile, spec), *own]
-        files = trtllm_file(plan, drafter) if plan.engine == "tensorrt-llm" else {}
-        words += [word for name in files for word in ("--extra_llm_api_options", name)]
-        env = dict(sorted(engine_named(plan.engine).launch_env(plan).items()))
+        most = flag_words(
+            spec.name, spec.version, "max_running_requests", spec.max_running_requests
+        )
+        words += [*_server(profile, spec), *own, *(most if not set(most[:1]) & set(own) else [])]
+        files = rules.launch_files(plan, drafter)
+        words += [word for name in files for word in (rules.launch_file_flag, name)]
+        env = dict(sorted(rules.launch_env(plan).items()))
         flags = tuple(launch_flags(plan, spec, draft_model))
         missing = tuple(name.strip("@") for name in (MODEL, DRAFTER) if name in " ".join(words))
         result.append(Launch(plan, flags, env, _shell(env, words), files, missing))
     return tuple(result)
 
 
+def _model(spec: EngineSpec, first: bool, path: str) -> list[str]:
+    return [path] if first else flag_words(spec.name, spec.version, "model", path)
+
+
 def _server(profile: Profile, spec: EngineSpec) -> list[str]:
     """Return the flags of parallelism, memory and kernels, where they are not the default."""
-    flags, kv = FLAGS[spec.name], spec.kv_dtype
-    said: dict[str, object] = {name: getattr(spec, name, None) for name in flags}
-    for name in ("tp", "dp", "ep", "page_size"):
-        said[name] = said.get(name) if getattr(spec, name) > 1 else None
-    said["kv_dtype"] = None if kv == "bf16" else f"{kv}_e4m3" if spec.name == "sglang" else kv
-    words = [w for name, v in said.items() if name in flags and v for w in (flags[name], str(v))]
+    said: dict[str, object] = {name: getattr(spec, name, None) for name in SHARED}
+    if spec.kv_dtype == "bf16":
+        said["kv_dtype"] = None
+    elif spec.name == "sglang":
+        said["kv_dtype"] = f"{spec.kv_dtype}_e4m3"
+    said["disable_custom_all_reduce"] = None
+    if profile.setup.hardware.allreduce == "nccl" and spec.tp > 1:
+        said["disable_custom_all_reduce"] = True
+    sizes = {"tp": spec.tp, "dp_size": spec.dp, "ep": spec.ep, "page_size": spec.page_size}
+    said = {name: size if size > 1 else None for name, size in sizes.items()} | said
     if spec.dp > 1 and spec.name == "sglang":
-        words.append("--enable-dp-attention")
-    if profile.setup.hardware.allreduce == "nccl" and spec.tp > 1 and "nccl" in flags:
-        words.append(flags["nccl"])
-    return words
-
-
-DECODING = {"EAGLE": "Eagle", "EAGLE3": "Eagle3", "MTP": "MTP", "STANDALONE": "DraftTarget"}
-"""TensorRT-LLM's names of algorithms."""
-
-
-def trtllm_file(plan: RunPlan, draft_model: str | None) -> dict[str, str]:
-    """Return the YAML file that sets TensorRT-LLM's speculation; none where it has no name."""
-    setting = plan.setting
-    if setting.algorithm not in DECODING:
-        return {}
-    depth = "num_nextn_predict_layers" if setting.algorithm == "MTP" else "max_draft_len"
-    lines = ["speculative_config:", f"  decoding_type: {DECODING[setting.algorithm]}"]
-    lines.append(f"  {depth}: {setting.num_steps}")
-    if setting.topk > 1:
-        lines += ["  use_dynamic_tree: true", f"  dynamic_tree_max_topK: {setting.topk}"]
-        lines.append(f"  max_total_draft_tokens: {setting.num_draft_tokens - 1}")
-    if draft_model is not None:
-        lines.append(f"  speculative_model_dir: {draft_model}")
-    return {"extra.yml": "\n".join(lines) + "\n"}
+        said["enable_dp_attention"] = True
+    pairs = said.items()
+    return [w for name, value in pairs for w in flag_words(spec.name, spec.version, name, value)]
 
 
 def _shell(env: dict[str, str], words: Sequence[str]) -> str:

@@ -125,6 +125,7 @@ def settings_of(said: Mapping[str, object]) -> dict[str, object]:
 ENGINE = Engine(
     name="llama.cpp",
     newest="main",
+    program=("llama-server",),
     plan=plan_llama_cpp,
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,

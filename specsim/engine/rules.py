@@ -381,6 +381,11 @@ class Engine:
     # name and memory of a GPU -> the memory by which `plan` chooses defaults
     class_bytes: Callable[[str, float], float] = lambda _, mem_bytes: mem_bytes
     launch_env: Callable[[RunPlan], dict[str, str]] = lambda _: {}
+    program: tuple[str, ...]  # words of its launch command before the first flag
+    model_first: bool = False  # whether the model follows them without a flag
+    # plan, drafter -> files that its command names, and the flag before each
+    launch_files: Callable[[RunPlan, str | None], dict[str, str]] = lambda *_: {}
+    launch_file_flag: str = ""
     # what arguments say, by the settings of ``flags.csv`` -> by the keys of a log's settings
     settings: Callable[[Mapping[str, object]], dict[str, object]] = dict
     # version, kind of drafter -> whether its kernels are launched one by one

@@ -90,9 +90,37 @@ def _schedule_lines(rows: ScheduleRows, config: str) -> list[str]:
     return [f"in the file of --config: speculative_config: {{{inner}}}"]
 
 
+_DECODING: dict[Algorithm, str] = {
+    "EAGLE": "Eagle",
+    "EAGLE3": "Eagle3",
+    "MTP": "MTP",
+    "STANDALONE": "DraftTarget",
+}
+
+
+def launch_files(plan: RunPlan, draft_model: str | None) -> dict[str, str]:
+    """Return the YAML file that sets the speculation."""
+    setting = plan.setting
+    if setting.algorithm not in _DECODING:
+        return {}
+    depth = "num_nextn_predict_layers" if setting.algorithm == "MTP" else "max_draft_len"
+    lines = ["speculative_config:", f"  decoding_type: {_DECODING[setting.algorithm]}"]
+    lines.append(f"  {depth}: {setting.num_steps}")
+    if setting.topk > 1:
+        lines += ["  use_dynamic_tree: true", f"  dynamic_tree_max_topK: {setting.topk}"]
+        lines.append(f"  max_total_draft_tokens: {setting.num_draft_tokens - 1}")
+    if draft_model is not None:
+        lines.append(f"  speculative_model_dir: {draft_model}")
+    return {"extra.yml": "\n".join(lines) + "\n"}
+
+
 ENGINE = Engine(
     name="tensorrt-llm",
     newest="main",
+    program=("trtllm-serve",),
+    model_first=True,
+    launch_files=launch_files,
+    launch_file_flag="--extra_llm_api_options",
     plan=plan_tensorrt_llm,
     kv_room_bytes=kv_room_bytes,
     settings=settings_of,

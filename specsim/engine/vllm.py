@@ -271,6 +271,8 @@ def _schedule_limits(version: str, algorithm: Algorithm, zero: bool) -> list[str
 ENGINE = Engine(
     name="vllm",
     newest=NEWEST,
+    program=("vllm", "serve"),
+    model_first=True,
     plan=plan_vllm,
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,

@@ -141,14 +141,19 @@ def _spellings(library: LibraryName) -> dict[str, str]:
 
 
 def repository(library: LibraryName, id: str) -> str | None:
-    """Return the Hugging Face name of an entry, the first of its aliases; None without one.
+    """Return the Hugging Face name of an entry itself, not of what is only shaped like it.
 
     >>> repository("models", "kimi-k2.5")
     'moonshotai/Kimi-K2.5'
     """
     names = read_library(library).get(id, {}).get("aliases")
-    known = names if isinstance(names, list) else []
-    return next((str(name) for name in known if "/" in str(name)), None)
+    full = [str(name) for name in names if "/" in str(name)] if isinstance(names, list) else []
+    own = [name for name in full if _letters(id) in _letters(name.rsplit("/", 1)[-1])]
+    return min(own, key=len, default=None)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def read_table(

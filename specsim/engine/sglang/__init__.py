@@ -212,6 +212,7 @@ def _schedule_limits(version: str, algorithm: Algorithm, zero: bool) -> list[str
 ENGINE = Engine(
     name="sglang",
     newest=NEWEST,
+    program=("python", "-m", "sglang.launch_server"),
     plan=plan_sglang,
     kv_room_bytes=limits.kv_room_bytes,
     launch_flags=launch_flags,
