@@ -310,3 +310,23 @@ def test_one_rank_of_several_is_not_the_server() -> None:
     )
     with pytest.raises(CalibrationError, match="one data-parallel rank's row"):
         gather([rank], STATED)
+
+
+def bench(label: str, tps: float, **more: object) -> LogEntry:
+    lengths = {"input_len": 2048.0, "output_len": 1000.0, "kind": "closed_loop", "num_requests": 40}
+    entry = server(plain(1.0, tps, **(lengths | more)), settings={"tp": 1})
+    return replace(entry, label=label)
+
+
+def test_blocks_of_two_servers_are_not_fitted_as_one() -> None:
+    with pytest.raises(InputError, match="two servers in one setting, 'FP8' and 'NVFP4'"):
+        gather([bench("FP8", 66.0), bench("NVFP4", 76.0)], STATED)
+    with pytest.raises(InputError, match="two servers"):
+        gather([bench("org/a, run 1", 66.0), bench("org/b, run 1", 66.5)], STATED)
+    again = gather([bench("morning", 66.0), bench("evening", 67.0)], STATED)
+    assert len(again.observations) == 2
+
+
+def test_a_context_that_a_benchmark_sets_is_taken() -> None:
+    entry = server(plain(1.0, 100.0, extra={"context_len": 4160.0}, round_time_s=0.01))
+    assert gather([entry], STATED).observations[0].context_len == 4160

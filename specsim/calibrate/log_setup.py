@@ -28,6 +28,8 @@ ENGINE_KEYS = (
 """Settings of a log that are keys of [engine] in setup.toml."""
 COMMAND_LINE = "the command line"
 """What says all where there are no logs."""
+SAME_SPEED = 0.05
+"""Relative difference up to which speeds are of one server."""
 SETTING_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "draft")
 
 
@@ -92,6 +94,7 @@ class Known:
 
 def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
     """Merge what all entries say of their server; the user wins, speculating servers come first."""
+    _check_one_server(entries)
     known = Known(engine=stated.engine, version=stated.engine_version)
     drafting = known.drafting = [e for e in entries if _drafts(e)]
     plain = [e for e in entries if e not in drafting]
@@ -114,6 +117,42 @@ def _drafts(entry: LogEntry) -> bool:
     """Whether an entry is of a speculating server, by its rows or by its launch command."""
     stated = entry.format == "launch" and entry.settings.get("algorithm") not in (None, "none")
     return stated or any(speculates(entry, row) for row in entry.rows)
+
+
+def _check_one_server(entries: Sequence[LogEntry]) -> None:
+    """Refuse blocks of a file that are under other headings, and of other servers.
+
+    The same setting gives the same speed at the same load; what does not is another model, or is
+    quantised otherwise, or on other GPUs.
+    """
+    seen: dict[tuple[object, ...], LogEntry] = {}
+    for entry in (e for e in entries if e.label and e.rows):
+        setting = (entry.path, *(entry.settings.get(key) for key in SETTING_KEYS))
+        first = seen.setdefault(setting, entry)
+        speeds = [{_load(r): r.output_tps for r in e.rows if r.output_tps} for e in (first, entry)]
+        common = speeds[0].keys() & speeds[1].keys()
+        apart = any(abs(speeds[0][at] / speeds[1][at] - 1) > SAME_SPEED for at in common)
+        if first.label != entry.label and (apart or _models(first) != _models(entry)):
+            raise InputError(
+                entry.path,
+                f"holds two servers in one setting, {first.label!r} and {entry.label!r}",
+                "give each in a file of its own",
+            )
+
+
+def _load(row: LogRow) -> tuple[object, ...]:
+    return (
+        row.kind,
+        row.concurrency,
+        row.batch_size,
+        row.request_rate,
+        row.input_len,
+        row.output_len,
+    )
+
+
+def _models(entry: LogEntry) -> list[str]:
+    return re.findall(r"[\w.-]+/[\w.-]+", entry.label)
 
 
 def build_setup(

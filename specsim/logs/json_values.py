@@ -56,6 +56,8 @@ def _value_start(text: bytes) -> int | None:
     if text[:1] in b"{[":
         return 0
     start = text.find(b'{"')
+    if start < 0 and text.endswith(b": {"):
+        return len(text) - 1  # a label before an indented value
     return start if start >= 0 else None
 
 

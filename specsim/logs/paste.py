@@ -19,11 +19,12 @@ _LABEL = re.compile(
 _HEADING = re.compile(
     rb"\s{0,3}(?:(?P<level>#{1,6})[ \t]+(?P<text>[^#\n].{0,199}?)#{0,6}"
     rb"|(?P<bold>\*\*|__)(?P<strong>[^*_\n][^*\n]{0,199}?)[:.]?(?P=bold)[:.]?"
-    rb"|={2,8} (?P<ruled>[^\n]{1,100}?) ={2,8})\s*"
+    rb"|={2,8} (?P<ruled>[^\n]{1,100}?) ={2,8}"
+    rb"|(?P<colon>[A-Za-z][^:|{}\[\]\"=\n]{2,80}):)\s*"
 )
 _LOAD = re.compile(
     r"(?:concurrency|clients?|users|batch(?: size)?|bs|c|n|(?:request )?rate|qps|rps|run|pass"
-    r"|trial|round|results?|output|log)\W{0,3}[\d.]{0,8}"
+    r"|trial|round|results?|output|log|summary|command|benchmark\w* \w+)\W{0,3}[\d.]{0,8}"
     r"|[\d.]{1,8} (?:clients?|users?|concurrent.*|req.*)",
     re.IGNORECASE,
 )
@@ -67,18 +68,22 @@ class Headings:
         found = _HEADING.fullmatch(line) if len(line) < 2 * _LONGEST else None
         if found is None or (found["level"] and self.fenced) or b"://" in line:
             return False  # a comment of a shell, a link
+        if found["level"] == b"#" and b": " in line:  # a comment above a paste
+            return False
         level = len(found["level"] or b"#######")
         self.texts = {of: text for of, text in self.texts.items() if of < level}
-        raw = found["text"] or found["strong"] or found["ruled"]
+        raw = found["text"] or found["strong"] or found["ruled"] or found["colon"]
         self.texts[level] = raw.decode("utf-8", "replace").strip(" *_`:")
         return True
 
     @property
     def label(self) -> str:
-        """Those that may name a server; the title of the whole page only if it is alone."""
-        named = {level: t for level, t in self.texts.items() if t and not _LOAD.fullmatch(t)}
-        below = [text for level, text in sorted(named.items()) if level > 1]
-        return ", ".join(below or named.values())
+        """Parts that may name a server; of the title of the whole page only if it is alone."""
+        split = ((level, part.strip()) for level, t in self.texts.items() for part in t.split(","))
+        named = [(level, part) for level, part in split if part and not _LOAD.fullmatch(part)]
+        return ", ".join(
+            [part for level, part in named if level > 1] or [part for _, part in named]
+        )
 
 
 def separates(line: bytes) -> bool:

@@ -49,7 +49,10 @@ FORMAT_OF = {
         logs.VLLM_STARTUP,
     ],
     "trtllm_log": [results.TRT_LOG, results.TRT_OLD],
-    "trtllm_stats": [results.json_lines(results.TRT_RECORD)],
+    "trtllm_stats": [
+        results.json_lines(results.TRT_RECORD),
+        results.json_lines(*benchmarks.DP_RANKS),
+    ],
     "prometheus": [
         results.SGLANG_PROM,
         results.VLLM_PROM,
@@ -58,12 +61,22 @@ FORMAT_OF = {
     ],
     "vllm_offline": [benchmarks.OFFLINE, benchmarks.BENCH_THROUGHPUT],
     "trtllm_bench": [benchmarks.TRTLLM_BENCH],
-    "aiperf": [
-        benchmarks.AIPERF,
-        benchmarks.AIPERF_CSV,
-        results.json_lines(benchmarks.AIPERF_JSON),
+    "aiperf": [benchmarks.AIPERF, benchmarks.AIPERF_CSV],
+    "guidellm_csv": [benchmarks.GUIDELLM_CSV],
+    "sglang_finish": [benchmarks.FINISH],
+    "user_table": [
+        benchmarks.VLLM_SWEEP,
+        benchmarks.EVALSCOPE_RICH,
+        benchmarks.PEOPLES_TABLE,
+        benchmarks.BESIDE,
+        benchmarks.SWEEP_CSV,
     ],
-    "llama_bench": [benchmarks.BATCHED, benchmarks.SWEEP, benchmarks.LLAMA_BENCH],
+    "llama_bench": [
+        benchmarks.BATCHED,
+        benchmarks.SWEEP,
+        benchmarks.LLAMA_BENCH,
+        benchmarks.LLAMA_BENCH_CSV,
+    ],
     "bench_json": [
         results.json_lines(results.SERVING_RECORD),
         results.json_lines(results.VLLM_RECORD),
@@ -71,6 +84,8 @@ FORMAT_OF = {
         results.json_lines(results.OFFLINE_RECORD),
         results.json_lines(*results.SPECULATIVE_RECORDS),
         results.json_lines(*results.HISTOGRAM_RECORDS),
+        *(results.json_lines(value) for value in benchmarks.JSON),
+        benchmarks.MTP_BENCH,
     ],
     "table": [
         results.SERVING_TABLE,
@@ -79,6 +94,8 @@ FORMAT_OF = {
         results.EVALSCOPE_CUT,
         benchmarks.UNDER_HEADINGS,
         benchmarks.ROUTED,
+        benchmarks.TRTLLM_SERVING,
+        benchmarks.JAX_GRID,
     ],
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
     "nsys_kernel_summary": [results.NSYS_TEXT, results.NSYS_CSV],

@@ -7,6 +7,7 @@ those of :func:`row_of`; what they mean together, and when they contradict each 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from specsim.logs.diagnose import Finding, partial_drafting, told, truncated
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.formats._benchmarks import in_si, names
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import MAX_WHOLE, number, table, text, whole
 from specsim.logs.settings import algorithm_name, chain_settings
@@ -39,31 +41,11 @@ ROUNDING = 0.02
 
 RATES = "spec_decode_per_position_acceptance_rates"
 
-FIGURES = {
-    "max_concurrency": "concurrency",
-    "concurrency": "in_flight",
-    "completed": "num_requests",
-    "duration": "duration_s",
-    "output_throughput": "output_tps",
-    "request_throughput": "request_throughput",
-    "total_input_tokens": "input_tokens",
-    "total_output_tokens": "output_tokens",
-    "accept_length": "accept_length",
-    "spec_decode_acceptance_length": "accept_length",
-    "spec_decode_num_drafts": "drafts",
-    "spec_decode_draft_tokens": "drafted",
-    "spec_decode_accepted_tokens": "accepted",
-}
-"""Key of a serving benchmark's JSON -> name of the figure."""
-_TIMES = {"mean_ttft_ms": "ttft_s", "mean_tpot_ms": "tpot_s", "mean_itl_ms": "itl_s"}
-_TIMES |= {"mean_e2e_latency_ms": "e2e_s", "mean_e2el_ms": "e2e_s"}
 _COUNTS = ("num_requests", "input_tokens", "output_tokens", "drafts", "drafted", "accepted")
 _SGLANG_KEYS = {
     *("accept_length", "total_throughput", "server_info", "total_input_text_tokens"),
     *("total_output_tokens_retokenized", "concurrency", "max_itl_ms"),
 }
-_ENGINES = {"vllm": "vllm", "sglang": "sglang", "trt": "tensorrt-llm", "tensorrt": "tensorrt-llm"}
-"""First word of a backend -> its engine; SGLang's client calls other interfaces so, too."""
 _TEXTS = {"backend": "backend", "dataset_name": "dataset", "tag": "tag"}
 
 
@@ -162,20 +144,48 @@ def entry_of(
     engine: str | None = None,
     version: str | None = None,
     chunks: bool = True,
+    drafts: bool = False,
 ) -> LogEntry:
     """Return the entry of a benchmark's row, with what must be known of its numbers.
 
-    `chunks`: whether the client takes the gap between two chunks for that between two tokens.
+    `chunks`: whether the client takes the gap between two chunks for that between two tokens;
+    `drafts`: whether a drafter is loaded, though no count of drafts says so.
     """
     depth = settings.get("num_steps")
     findings: list[Finding] = [
         ("queue_dominated", _queued(row)),
         ("itl_per_chunk", _per_chunk(row) if chunks else ""),
-        _nothing_accepted(row, settings),
+        _nothing_accepted(row, drafts or settings.get("algorithm", "none") != "none"),
     ]
     partial = partial_drafting(row.drafted_per_round, depth if isinstance(depth, int) else None)
     diagnoses = (*told(findings), *partial)
     return LogEntry("", name, engine, version, settings, (row,), diagnoses=diagnoses)
+
+
+def run_entry(
+    name: str,
+    said: dict[str, float],
+    settings: Mapping[str, object] = {},
+    engine: str | None = None,
+    version: str | None = None,
+) -> LogEntry:
+    """Return the entry of a run of which a client says its figures, SI units.
+
+    How many were in flight follows from the rate served and the mean time of a request; how deep
+    drafts were from the accept length and the share accepted, where all are of one depth.
+    """
+    served, accept, rate = map(said.get, ("request_throughput", "accept_length", "accept_rate"))
+    if "e2e_s" in said and (served or 0.0) > LEAST_RATE and not said.get("concurrency"):
+        said.setdefault("in_flight", (served or 0.0) * said["e2e_s"])  # Little's law
+    if accept and rate and not said.get("drafted"):
+        said["drafted_per_round"] = (accept - 1) / rate
+    row = row_of(said, accept_length_scope="run")
+    each = row.drafted_per_round or 0.0
+    k = round(each)
+    if k and abs(each - k) <= ROUNDING * k and "num_steps" not in settings:
+        inferred = ["topk", "num_steps", "num_draft_tokens"]
+        settings = {**settings, **chain_settings(k), "inferred": inferred}
+    return entry_of(name, row, settings, engine, version)
 
 
 def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
@@ -183,9 +193,9 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
 
     `suffix` goes to the name of the format. Raises :class:`Unread` if it makes no measurement.
     """
-    said = {name: v for key, name in FIGURES.items() if (v := number(record, key)) is not None}
-    check(all(number(record, k) is not None for k in FIGURES if record.get(k) is not None), MISSING)
-    said |= {name: v / 1e3 for key, name in _TIMES.items() if (v := number(record, key))}
+    known = names("serving")
+    check(all(number(record, k) is not None for k in known if record.get(k) is not None), MISSING)
+    said = in_si({n: v for key, n in known.items() if (v := number(record, key)) is not None})
     if whole(record, "completed") is None or not said.get("duration_s"):
         raise Unread(MISSING)
     check(said["num_requests"], "no request completed")
@@ -215,6 +225,8 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
         text(info, "version"),
         # SGLang's own client spreads the gap between two chunks over their tokens
         chunks=text(record, "backend") != "sglang",
+        # that prints an accept length only where a drafter is loaded
+        drafts=not vllm and "accept_length" in record and settings.get("algorithm") != "none",
     )
 
 
@@ -226,7 +238,8 @@ def _is_vllms(record: Mapping[str, Any]) -> bool:
 
 def _engine(record: Mapping[str, Any], vllm: bool) -> str | None:
     """Return the engine that was asked: a backend may name an interface that others have too."""
-    engine = _ENGINES.get((text(record, "backend") or "vllm").split("-")[0])
+    own = "openai" if "user_throughput" in record else "vllm"  # TensorRT-LLM's copy of vLLM's
+    engine = engine_of(text(record, "backend") or own)
     if vllm:
         return engine or ("vllm" if any(key.startswith("spec_decode_") for key in record) else None)
     return "sglang" if engine == "sglang" or "server_info" in record else None
@@ -246,6 +259,16 @@ def count(record: Mapping[str, Any], key: str) -> int:
     if not value:
         raise Unread(MISSING)
     return value
+
+
+def engine_of(name: str) -> str | None:
+    """Return the engine that a word of a backend's name says; None if it says none.
+
+    >>> engine_of("dynamo-trt"), engine_of("openai-chat")
+    ('tensorrt-llm', None)
+    """
+    known = names("engines")
+    return next((known[word] for word in re.split(r"\W", name.lower()) if word in known), None)
 
 
 def accept_length(record: Mapping[str, Any], *keys: str) -> float | None:
@@ -339,10 +362,10 @@ def _per_chunk(row: LogRow) -> str:
     return ""
 
 
-def _nothing_accepted(row: LogRow, settings: Mapping[str, object]) -> Finding:
+def _nothing_accepted(row: LogRow, drafts: bool) -> Finding:
     if row.accept_length is None or row.accept_length >= LEAST_ACCEPT:
         return "zero_acceptance", ""
-    if row.drafted_per_round or settings.get("algorithm", "none") != "none":
+    if row.drafted_per_round or drafts:
         return "zero_acceptance", "accept length 1.00: no draft was accepted"
     return "speculation_off", "accept length 1.00: speculation is off, not failing"
 

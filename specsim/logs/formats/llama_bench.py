@@ -20,6 +20,17 @@ from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, Unread, che
 
 _BATCHED = {"PP", "TG", "N_KV", "T_TG s", "S_TG t/s"}
 _BENCH = {"model", "test", "t/s"}
+_FIELDS = {"n_prompt", "n_gen", "avg_ts"}
+_JSON = {
+    "pp": "PP",
+    "tg": "TG",
+    "pl": "B",
+    "n_kv": "N_KV",
+    "t_pp": "T_PP s",
+    "t_tg": "T_TG s",
+    "speed_pp": "S_PP t/s",
+    "speed_tg": "S_TG t/s",
+}
 _TEST = re.compile(r"(pp|tg)(\d{1,7})(?:\+tg(\d{1,7}))?(?: @ d(\d{1,9}))?")
 _DIGITS = 0.006
 """Half of the last printed digit of seconds (three) and speeds (two), and what floats add."""
@@ -30,18 +41,30 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     unread: Counter[str] = Counter()
     results = []
     for grid in grids(source.lines(), _wanted, unread):
-        read = _bench_row if set(grid.header) >= _BENCH else _batched_row
         for record in grid.records():
             with counted(unread):
-                results.append(_entry(grid.label, record.get("model", ""), *read(record)))
+                results.append(_entry(grid.label, record))
     return with_unread(joined(results, source.path), unread, source.path, FORMAT.name)
 
 
 def _wanted(cells: tuple[str, ...]) -> bool:
-    return set(cells) >= _BATCHED or set(cells) >= _BENCH
+    return any(set(cells) >= of for of in (_BATCHED, _BENCH, _FIELDS))
 
 
-def _entry(label: str, model: str, row: LogRow | None, timing: Timing | None) -> LogEntry:
+def of_json(record: Mapping[str, object]) -> LogEntry:
+    """Read a record of ``llama-bench -o json`` or ``llama-batched-bench --output-format jsonl``."""
+    cells = {_JSON.get(key, key): str(value) for key, value in record.items()}
+    return _entry("", cells)
+
+
+def _entry(label: str, record: Mapping[str, str]) -> LogEntry:
+    if record.keys() >= _FIELDS:  # as CSV and JSON of llama-bench have them
+        n, made, depth = (record.get(key, "0") for key in ("n_prompt", "n_gen", "n_depth"))
+        test = f"pp{n}+tg{made}" if "0" not in (n, made) else f"tg{made}" if n == "0" else f"pp{n}"
+        test += f" @ d{depth}" if depth != "0" else ""
+        record = {**record, "test": test, "t/s": record["avg_ts"]}
+    row, timing = _bench_row(record) if record.keys() >= {"test", "t/s"} else _batched_row(record)
+    model = record.get("model") or record.get("model_type")
     return LogEntry(
         "",
         FORMAT.name,
@@ -110,6 +133,6 @@ def _tells(tokens: float, seconds: float, tps: float) -> bool:
 
 FORMAT = Format(
     name="llama_bench",
-    mark=re.compile(rb"\| *S_TG t/s \||\| +test \| +t/s \|"),
+    mark=re.compile(rb"\| *S_TG t/s \||\| +test \| +t/s \||,\"?n_gen\"?,.*\"?avg_ts\"?,"),
     parse=parse,
 )

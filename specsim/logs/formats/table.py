@@ -12,6 +12,7 @@ from typing import Any
 from specsim.logs.diagnose import told
 from specsim.logs.entry import LogEntry, LogRow
 from specsim.logs.format import Format
+from specsim.logs.formats._benchmarks import names
 from specsim.logs.formats._results import (
     LOOSE,
     RATES,
@@ -29,57 +30,6 @@ from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, TRUNCATED, check, counted
 
 _TITLE = re.compile(r"(?:Serving|Offline Throughput) Benchmark Result")
-_SERVING = {
-    "Backend": "backend",
-    "Traffic request rate": "request_rate",
-    "Request rate configured (RPS)": "request_rate",
-    "Max request concurrency": "max_concurrency",
-    "Maximum request concurrency": "max_concurrency",
-    "Successful requests": "completed",
-    "Benchmark duration (s)": "duration",
-    "Total input tokens": "total_input_tokens",
-    "Total generated tokens": "total_output_tokens",
-    "Total generated tokens (retokenized)": "total_output_tokens_retokenized",
-    "Request throughput (req/s)": "request_throughput",
-    "Output token throughput (tok/s)": "output_throughput",
-    "Total token throughput (tok/s)": "total_token_throughput",
-    "Total Token throughput (tok/s)": "total_token_throughput",
-    "Peak concurrent requests": "max_concurrent_requests",
-    "Concurrency": "concurrency",
-    "Accept length": "accept_length",
-    "Acceptance length": "spec_decode_acceptance_length",
-    "Drafts": "spec_decode_num_drafts",
-    "Draft tokens": "spec_decode_draft_tokens",
-    "Accepted tokens": "spec_decode_accepted_tokens",
-    **{
-        f"{word} {metric} (ms)": f"{word}_{metric}_ms".lower().replace(" ", "_")
-        for word in ("Mean", "Median", "P90", "P95", "P99")
-        for metric in ("TTFT", "TPOT", "ITL", "E2E Latency", "E2EL")
-    },
-}
-"""Printed label -> key of the JSON record."""
-_GRID = {
-    "latency (s)": "latency",
-    "tokens": "tokens",
-    "acc length": "acc_length",
-    "speed (token/s)": "speed",
-    "batch size": "batch_size",
-    "input len": "input_len",
-    "output len": "output_len",
-    "output throughput (tok/s)": "output_throughput",
-}
-"""Head of a column, in lower case -> key."""
-_EVALSCOPE = {
-    "Time taken for tests (s)": "duration",
-    "Number of concurrency": "concurrency",
-    "Total requests": "total",
-    "Succeed requests": "completed",
-    "Output token throughput (tok/s)": "output_throughput",
-    "Average time to first token (s)": "ttft",
-    "Average time per output token (s)": "tpot",
-    "Average input tokens per request": "input_len",
-    "Average output tokens per request": "output_len",
-}
 _LINE = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*")
 _POSITION = re.compile(r"[ \t]*Position (\d{1,2}):[ \t]+(\d{1,3}\.\d{1,4})[ \t]*")
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
@@ -136,13 +86,13 @@ class _Tables:
         found, position = _LINE.fullmatch(text), _POSITION.fullmatch(text)
         if position and self.serving is not None:
             self.positions[int(position[1])] = float(position[2]) / 100
-        elif self.above.read(line):
+        elif self.serving is None and self.above.read(line):
             self.label = ""
         elif not found:
             self.label = label_of(line) or self.label
             if self.serving is not None and _MEASURE.match(text):
                 self.unread[TRUNCATED] += 1
-        elif key := _SERVING.get(found[1]):
+        elif key := names("lines", "serving").get(found[1]):
             self._stated(key, found[2], whole_line=line.endswith((b"\n", b"\r")))
 
     def _stated(self, key: str, value: str, whole_line: bool) -> None:
@@ -161,9 +111,9 @@ class _Tables:
             self.close(ended=False)
             self.summary, self.complete = {}, False
         elif self.summary is not None and len(cells) == 2:
-            self.summary[_EVALSCOPE.get(cells[0], "")] = _value(cells[1])
-        elif any(cell.lower() in _GRID for cell in cells):
-            self.header = [_GRID.get(cell.lower(), "") for cell in cells]
+            self.summary[names("lines", "evalscope").get(cells[0], "")] = _value(cells[1])
+        elif any(cell.lower() in names("lines", "sglang_grid") for cell in cells):
+            self.header = [names("lines", "sglang_grid").get(cell.lower(), "") for cell in cells]
         elif self.header and not all(set(cell) <= set("-: ") for cell in cells):
             if len(cells) != len(self.header):
                 self.unread[DAMAGED_ROW] += 1

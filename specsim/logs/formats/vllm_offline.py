@@ -5,27 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.format import Format
+from specsim.logs.formats._benchmarks import Said, figures_of, runs
 from specsim.logs.formats._results import entry_of, joined, ratio, row_of, with_unread
 from specsim.logs.settings import algorithm_name, chain_settings
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED, MISSING, TRUNCATED, check, counted
+from specsim.logs.unread import CONTRADICTION, MISSING, check, counted
 
-_COUNTS = {
-    "total_num_output_tokens": "output_tokens",
-    "num_drafts": "drafts",
-    "num_draft_tokens": "drafted",
-    "num_accepted_tokens": "accepted",
-    "mean acceptance length": "accept_length",
-    "Total num prompt tokens": "input_tokens",
-    "Total num output tokens": "output_tokens",
-}
-_COUNT = re.compile(rf"({'|'.join(_COUNTS)}):\s+(\d{{1,12}}(?:\.\d{{1,6}})?)\s*")
 _POSITION = re.compile(r"acceptance at token (\d{1,2}):\s*(\d\.\d{2,6})\s*")
-_STARTED = re.compile(rf"(?:{'|'.join(_COUNTS)}|acceptance at token \d|Throughput)\b")
 _BAR = re.compile(
     r"Processed prompts: +100%\|[^|]*\| *(?P<n>\d{1,7})/(?P=n) \[[\d:]{4,9}<[\d:]{4,9}, +"
     r"[\d.]{1,9} ?(?:it/s|s/it), est\. speed input: (?P<into>\d{1,9}\.\d\d) toks/s, "
@@ -38,65 +28,40 @@ _THROUGHPUT = re.compile(
 _FLAG = re.compile(
     r"--(method|num[-_]spec(?:ulative)?[-_]tokens|model|model-dir)[ =]([\w./-]{1,99})"
 )
-_FLAGS = {"num_spec": "num_spec_tokens", "num-spec": "num_spec_tokens", "model-di": "model"}
+ALWAYS = ("eagle", "eagle3", "mtp", "draft_model")
+"""Methods that draft in every round: their printed length is that of all."""
 FULL_SHARE = 0.95
 """Share of rounds with a draft from which on all are taken to have one: prompts have none."""
 
 
-@dataclass(slots=True)
-class _Run:
-    """What one run has said so far."""
-
-    said: dict[str, float] = field(default_factory=dict)
-    positions: dict[int, float] = field(default_factory=dict)
-    flags: dict[str, str] = field(default_factory=dict)
-
-
 def parse(source: Source, samples: int) -> list[LogEntry]:
-    """Read runs of all their requests at once; a figure that comes again begins another run."""
-    runs, unread = [_Run()], Counter[str]()
-    for raw in source.lines():
-        line = raw.decode("utf-8", "replace")
-        flags = {_FLAGS.get(name[:8], name): value for name, value in _FLAG.findall(line)}
-        found = _figures(line)
-        if found and not raw.endswith((b"\n", b"\r")):
-            unread[TRUNCATED] += 1
-        elif found or flags:
-            known = {*runs[-1].said, *(f"at {i}" for i in runs[-1].positions), *runs[-1].flags}
-            if known & {*found, *flags}:
-                runs.append(_Run())
-            positions = {int(k[3:]): v for k, v in found.items() if k.startswith("at ")}
-            runs[-1].positions |= positions
-            runs[-1].said |= {k: v for k, v in found.items() if not k.startswith("at ")}
-            runs[-1].flags |= flags
-        elif _STARTED.match(line):
-            unread[DAMAGED] += 1
+    """Read runs of all their requests at once."""
+    unread: Counter[str] = Counter()
     entries = []
-    for run in runs:
+    for said in runs(source, "vllm_offline", unread, _otherwise):
         with counted(unread):
-            if run.said or run.positions:
-                entries.append(_entry(run))
-    return with_unread(joined(entries, source.path), unread, source.path, FORMAT.name)
+            if figures_of(said):
+                entries.append(_entry(said))
+    return with_unread(joined(entries, source.path), +unread, source.path, FORMAT.name)
 
 
-def _figures(line: str) -> dict[str, float]:
-    """Figures of a line, by name; those of a position by its number."""
-    if found := _COUNT.fullmatch(line):
-        return {_COUNTS[found[1]]: float(found[2])}
+def _otherwise(line: str) -> Said:
+    """Figures of a line without a label: a position, a progress bar, speeds, flags."""
     if found := _POSITION.fullmatch(line):
-        return {f"at {found[1]}": float(found[2])}
+        return {f"position {int(found[1])}": float(found[2])}
     if found := _BAR.search(line):
-        names = {"num_requests": "n", "input_tps": "into", "output_tps": "out"}
-        return {name: float(found[group]) for name, group in names.items()}
+        named = {"num_requests": "n", "input_tps": "into", "output_tps": "out"}
+        return {name: float(found[group]) for name, group in named.items()}
     if found := _THROUGHPUT.search(line):
-        check(float(found["out"]) <= float(found["all"]), CONTRADICTION)
         return {"request_throughput": float(found["requests"]), "output_tps": float(found["out"])}
-    return {}
+    flags = ((name.replace("-", "_"), value) for name, value in _FLAG.findall(line))
+    return {name.removesuffix("_dir"): value for name, value in flags}
 
 
-def _entry(run: _Run) -> LogEntry:
+def _entry(stated: Said) -> LogEntry:
     """Join the figures of a run, checked against each other."""
-    said, positions = dict(run.said), sorted(run.positions)
+    said = figures_of(stated)
+    rates = {name: said.pop(name) for name in list(said) if name.startswith("position ")}
     check(said.get("output_tps") or said.get("drafts"), MISSING)
     n, tokens, tps = map(said.get, ("num_requests", "output_tokens", "output_tps"))
     into = said.pop("input_tps", None)
@@ -106,30 +71,29 @@ def _entry(run: _Run) -> LogEntry:
             said["input_len"] = into / tps * tokens / n
     if n:
         said["concurrency"] = n  # all were sent at once
-    whole = positions == list(range(len(positions)))
-    survival = [run.positions[i] for i in positions] if whole else None
-    row = row_of(said, survival, accept_length_scope="run")
+    survival = [rates[name] for i in range(len(rates)) if (name := f"position {i}") in rates]
+    row = row_of(said, survival if len(survival) == len(rates) else None, accept_length_scope="run")
     settings: dict[str, object] = {}
-    k = _whole(run.flags.get("num_spec_tokens")) or len(positions)
-    row, rare = _over_all_rounds(row, said, k)
+    k = _whole(stated.get("num_spec_tokens")) or len(rates)
+    row, rare = _over_all_rounds(row, said, k, stated.get("method"))
     if k and said.get("drafts"):
-        check(len(positions) <= k, CONTRADICTION)
+        check(len(rates) <= k, CONTRADICTION)
         check(said.get("drafted", 0.0) <= 1.001 * k * said["drafts"], CONTRADICTION)
         settings |= chain_settings(k)
-    if method := run.flags.get("method"):
-        settings["algorithm"] = algorithm_name(method)
-    if model := run.flags.get("model"):
+    if method := stated.get("method"):
+        settings["algorithm"] = algorithm_name(str(method))
+    if model := stated.get("model"):
         settings["model"] = model
     entry = entry_of(FORMAT.name, row, settings, "vllm")
     return replace(entry, diagnoses=(rare,)) if rare else entry
 
 
-def _whole(text: str | None) -> int:
-    return int(text) if text and re.fullmatch(r"\d{1,3}", text) else 0
+def _whole(text: float | str | None) -> int:
+    return int(text) if isinstance(text, str) and re.fullmatch(r"\d{1,3}", text) else 0
 
 
 def _over_all_rounds(
-    row: LogRow, said: Mapping[str, float], k: int
+    row: LogRow, said: Mapping[str, float], k: int, method: object
 ) -> tuple[LogRow, Diagnosis | None]:
     """Count the rounds in which a request had no draft, which the printed length leaves out.
 
@@ -137,6 +101,8 @@ def _over_all_rounds(
     of them, so neither is the accept length.
     """
     drafts, tokens, accepted = map(said.get, ("drafts", "output_tokens", "accepted"))
+    if method in ALWAYS and (tokens is None or not drafts):
+        return row, None
     if not drafts or tokens is None or accepted is None:
         return replace(row, accept_length=None, drafted_per_round=None), None
     rounds = tokens - accepted
