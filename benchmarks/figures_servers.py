@@ -8,7 +8,7 @@ Splits, fixed before anything was run:
 A   all cells without speculation and the accept length of each setting -> the speculating cells
 B   A and one speculating cell -> the others; it is of the setting that runs today, at the least
     context, with the middle number of clients
-C   all cells but one -> that one, for every cell
+C   all cells but one -> that one, for at most twelve cells of a server, evenly taken
 
 A long sweep is thinned to its least and its middle context (or prompt length) first.
 """
@@ -31,8 +31,9 @@ from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import Setup, read_setup
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "calibration"
-MOST_CELLS = 24
-SURE = 0.99
+MOST_CELLS, MOST_LEFT_OUT = 24, 12
+CLEAR = 0.05
+"""A measured gain below this has no sign to be right about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,9 @@ def splits(server: Server, which: str) -> list[Split]:
     stated = accept_lengths(drafting)
     if which == "C":
         cells = server.cells
-        return [Split((*cells[:i], *cells[i + 1 :]), (c,)) for i, c in enumerate(cells)]
+        step = max(len(cells) / MOST_LEFT_OUT, 1.0)
+        chosen = [int(i * step) for i in range(min(len(cells), MOST_LEFT_OUT))]
+        return [Split((*cells[:i], *cells[i + 1 :]), (cells[i],)) for i in chosen]
     if not plain or not drafting:
         return []
     if which == "A":
@@ -119,8 +122,8 @@ class Prediction:
     cell: Observation
     predicted: float
     inside: bool | None = None
-    baseline: float | None = None  # predicted at the same load without speculation
-    sure: float | None = None  # probability that the gain has its sign
+    gain: float | None = None  # predicted over no speculation at the same load and lengths
+    measured_gain: float | None = None
 
     @property
     def error(self) -> float:
@@ -131,15 +134,31 @@ class Prediction:
 Method = Callable[[Server, Split], list[Prediction]]
 
 
-def predicted_by(profile: Profile, asked: Sequence[Observation]) -> list[Prediction]:
-    """What a profile says of cells."""
+def predicted_by(
+    profile: Profile, asked: Sequence[Observation], plain: Sequence[Observation] = ()
+) -> list[Prediction]:
+    """What a profile says of cells; of gains where a cell without speculation is beside them."""
     rows = validate(profile, asked).rows
-    return [Prediction(r.observation, r.predicted, r.inside) for r in rows]
+    beside = {_load(r.observation): r for r in validate(profile, plain).rows} if plain else {}
+    found = []
+    for r in rows:
+        base = beside.get(_load(r.observation)) if r.observation.setting.speculates else None
+        gains = (None, None)
+        if base is not None:
+            gains = (r.predicted / base.predicted - 1.0, r.measured / base.measured - 1.0)
+        found.append(Prediction(r.observation, r.predicted, r.inside, *gains))
+    return found
+
+
+def _load(cell: Observation) -> tuple[object, ...]:
+    keys = ("concurrency", "context_len", "input_len", "output_len", "dataset", "kind")
+    return tuple(getattr(cell, k) for k in keys)
 
 
 def this_fit(server: Server, split: Split) -> list[Prediction]:
     """The project's fit."""
-    return predicted_by(fit_profile(server.setup, split.given).profile, split.asked)
+    plain = [c for c in server.cells if not c.setting.speculates]
+    return predicted_by(fit_profile(server.setup, split.given).profile, split.asked, plain)
 
 
 def physics(server: Server, split: Split) -> list[Prediction]:
@@ -288,15 +307,27 @@ def report(which: str, everything: Sequence[Server]) -> None:
     print(f"\n{which}: mean error of the cells asked for, %")
     print(f"{'server':46s} {'cells':>5s} " + " ".join(f"{m:>13.13s}" for m in methods), flush=True)
     every: dict[str, list[float]] = {m: [] for m in methods}
+    covered: list[str] = []
     inside: list[bool] = []
     signed: list[float] = []
+    signs: list[bool] = []
+    thirds: dict[int, list[float]] = {0: [], 1: [], 2: []}
     for server in everything:
         found = evaluate(server, which, methods)
         if "this fit" not in found:
             continue
         own = found["this fit"]
         inside += [bool(p.inside) for p in own]
+        if len(own) >= 6 and np.mean([bool(p.inside) for p in own]) < 0.7:
+            covered.append(server.name)
         signed += [p.error for p in own if p.cell.setting.speculates]
+        loads = sorted({p.cell.concurrency or 0 for p in own})
+        for p in own:
+            if p.gain is not None and p.measured_gain is not None:
+                third = 3 * loads.index(p.cell.concurrency or 0) // len(loads)
+                thirds[third].append((1.0 + p.gain) / (1.0 + p.measured_gain) - 1.0)
+                if abs(p.measured_gain) > CLEAR:
+                    signs.append(p.gain * p.measured_gain > 0)
         texts = []
         for m in methods:
             texts.append(f"{_mean(found[m]):13.1f}" if m in found else f"{'-':>13s}")
@@ -306,8 +337,13 @@ def report(which: str, everything: Sequence[Server]) -> None:
     means = [f"{np.mean(every[m]):13.1f}" if every[m] else f"{'-':>13s}" for m in methods]
     print(f"{'mean over servers':46s} {'':5s} " + " ".join(means))
     print(f"inside the 90 % interval: {100 * np.mean(inside):.0f} % of {len(inside)} cells")
+    print(f"less than 70 % inside on: {', '.join(covered) or 'no server'}")
     if signed:
         print(f"signed mean error of the speculating cells: {100 * np.mean(signed):+.1f} %")
+    if signs:
+        print(f"sign of the gain right: {sum(signs)} of {len(signs)} beyond {100 * CLEAR:.0f} %")
+        mean = ", ".join(f"{100 * np.mean(thirds[t]):+.1f} %" for t in sorted(thirds) if thirds[t])
+        print(f"signed mean error of the gain at low, middle and high load: {mean}")
 
 
 def main(argv: Sequence[str]) -> None:
