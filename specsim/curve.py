@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from specsim.setting import Algorithm, SpecSetting
 from specsim.uncertainty import Evidence
+from specsim.workload import Load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,3 +160,33 @@ class Curve:
             index=False, float_format=lambda x: f"{x:.4g}"
         )
         return html
+
+
+NEAR = 2.0
+"""Loads within this factor of a misfit cell's are near it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A cell whose model value lies outside the noise of its measurement."""
+
+    cell: str  # its name
+    setting: str  # label of its setting
+    load: float  # clients, or requests per second in an open loop
+    error: float  # model / measured - 1
+    suspicion: str  # what may be behind it, and what to do
+
+    @property
+    def sentence(self) -> str:
+        """What the output says of it.
+
+        >>> Misfit("none C=8", "none", 8, -0.3, "an outlier: measure it again").sentence
+        'none C=8: the model is -30 % off the measurement; an outlier: measure it again'
+        """
+        off = f"{100 * self.error:+.0f} % off the measurement"
+        return f"{self.cell}: the model is {off}; {self.suspicion}"
+
+    def is_near(self, setting: SpecSetting, load: Load) -> bool:
+        """Whether a point is of the same setting at about that load."""
+        at = load.request_rate if load.kind == "open_loop" else load.concurrency
+        return setting.label == self.setting and 1 / NEAR <= (at or 0.0) / self.load <= NEAR

@@ -27,7 +27,7 @@ from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
-    from specsim.misfit import Misfit
+    from specsim.curve import Misfit
 
 Progress = Callable[[int, int], None]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.misfit import Misfit
+from specsim.curve import Misfit
 from specsim.observations import Observation, cell_name
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import numpy as np
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_tables
 from specsim.cost.model import CostParameters, cost_parameters
-from specsim.curve import Curve, Solver
+from specsim.curve import Curve, Misfit, Solver
 from specsim.errors import InputError, UnknownNameError
-from specsim.misfit import Misfit
 from specsim.parameters import KNOT
 from specsim.predict import predict
 from specsim.question import Question

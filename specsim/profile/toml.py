@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from specsim.acceptance import Acceptance
+from specsim.curve import Misfit
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
-from specsim.misfit import Misfit
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_to_mapping
 from specsim.textfile import parse_toml, read_text, write_text
