@@ -82,7 +82,7 @@ def test_a_name_that_cannot_be_drawn_is_refused_first(
     [
         (("2,2,7", "1,3,4"), "ask about one"),
         (("2,2,7", "--concurrency", "30"), "two loads"),
-        (("--round-ms", "98.7", "--step-ms", "37.7"), "needs a profile"),
+        (("--round-ms", "98.7", "--step-ms", "37.7"), "means nothing beside --round-ms"),
     ],
 )
 def test_a_map_is_of_one_setting_and_several_loads(

@@ -22,8 +22,11 @@ bisection may enlarge; two in a thousand cannot be seen in a picture."""
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(FOLDER))
+    ours = [*NAMES, "founding", "make"]  # others have a make.py too
+    for name in ours:
+        sys.modules.pop(name, None)
     yield
-    for name in [*NAMES, "founding", "make"]:
+    for name in ours:
         sys.modules.pop(name, None)
 
 

@@ -176,7 +176,7 @@ def test_no_drafts_of_a_free_drafter_are_no_speculation(
     name: str, work: Workload, clients: int
 ) -> None:
     """The drafter still takes memory, and its plan may cap the batch: compared below the caps."""
-    cost = priced(server(name).cost, draft=1e-9, round_overhead=1e-9)
+    cost = priced(server(name).cost, draft=1e-9, round_overhead=1e-9, drafting_per_request=1e-9)
     plain, idle = (
         case_of(name, setting, work, Load(concurrency=clients))
         for setting in (

@@ -17,7 +17,6 @@ from specsim.observations import Observation
 from specsim.parameters import KNOT, SPECULATING_KNOT, acceptance_priors
 from specsim.profile import acceptance_name, moved_acceptance
 from specsim.profile.uncalibrated import default_acceptance
-from specsim.server.system import assemble
 from specsim.setting import SpecSetting
 
 
@@ -113,7 +112,7 @@ def test_a_row_of_another_drafter_moves_no_acceptance(
 @pytest.mark.parametrize("tree", [SpecSetting.of(4, 7, 16), SpecSetting.of(3, 3, 8)])
 def test_a_tree_near_a_grid_point_is_its_series(tree: SpecSetting) -> None:
     """Within 1 % of the tree itself, a third of what an accept length is known to."""
-    acceptance = default_acceptance(assemble(setup()), "EAGLE3", "", 0.0)
+    acceptance = default_acceptance("sglang", "EAGLE3", "", 0.0)
     priors = acceptance_priors((acceptance_name(acceptance),))
     for z in np.random.default_rng(0).normal(0.0, 0.6, (6, len(priors))):
         near = table_near(acceptance, tree, priors, z).accept_length

@@ -113,7 +113,8 @@ def test_json_is_the_contract_and_the_same_bytes() -> None:
     assert list(document["rows"][0]) == [
         *("kind", "algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler"),
         *("engine_version", "concurrency", "request_rate", "batch_size", "max_running_requests"),
-        *("num_requests", "input_len", "output_len", "input_cached", "context_len", "window_s"),
+        *("num_requests", "input_len", "output_len", "input_cached", "shared_prefix_len"),
+        *("context_len", "window_s"),
         *("measured", "predicted", "low", "high", "error"),
     ]
     first = document["rows"][0]

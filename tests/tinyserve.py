@@ -37,6 +37,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
 
 ENGINE = Engine(
     name="tinyserve",
+    program=("tinyserve",),
     newest="3.1.4",
     plan=plan,
     kv_room_bytes=kv_room_bytes,
