@@ -284,7 +284,7 @@ def test_case_deepseek_the_cap_before_the_acceptance() -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="a wide verification is expected to lose without a cap too")
-def test_case_deepseek_is_told_to_raise_the_cap() -> None:
+def test_deepseek_is_told_to_raise_the_cap() -> None:
     """The thread's own answer; the fit of 0.1 reached it."""
     chain, profile = deepseek()
     today = replace(profile, setup=replace(profile.setup, current=chain))
