@@ -64,7 +64,7 @@ def check(point: tuple[str, SpecSetting, int, tuple[int, int]], cv: float = 0.1)
     case = case_of(system, setting, clients, input_len, output_len, cv)
     closed = solve(system.cost, [case], with_limit=False)
     least = 512 if setting.speculates and clients <= 32 else 96
-    requests = max(2 * clients, least, 250_000 // output_len)
+    requests = max(4 * clients, least, 150_000 // output_len)
     result = simulated(system, case, requests)
     assert result.output_tps_se <= 0.007 * result.output_tps
     bar = 0.04 if prefill_share(result) > 0.3 else 0.02
