@@ -75,3 +75,13 @@ def test_a_profile_remembers_and_a_prediction_near_it_says_so() -> None:
     assert cell.sentence in near.notes or again.misfits[0].sentence in near.notes
     far = again.predict(concurrency=[load * 10], solver="analytic")
     assert again.misfits[0].sentence not in far.notes
+
+
+def test_a_server_known_by_its_times_alone_is_slower_where_they_are_longer() -> None:
+    rows = simulated({}, 0.01, np.random.default_rng(3))
+    plain = [o for o in rows if not o.setting.speculates]
+    times = [
+        replace(o, output_tps=None, itl_s=8.0 * (o.concurrency or 1) / (o.output_tps or 1))
+        for o in plain
+    ]
+    assert "times slower" in str(fit_profile(setup(), times).suspicion)

@@ -98,7 +98,8 @@ def fit_profile(
         for p, z, s in zip(problem.parameters, mode, sd, strict=True)
     )
     error = _log_error(problem, mode)
-    before = _log_error(problem, np.zeros(len(mode)))
+    times = np.array([o.output_tps is None for o in rows.observations])
+    before = _log_error(problem, np.zeros(len(mode))) * np.where(times, -1.0, 1.0)
     record = FitRecord(
         observations=len(rows.observations),
         noise=round(noise, 6),

@@ -53,7 +53,7 @@ def whole_server(prior_log_error: Floats) -> str | None:
     Parameters
     ----------
     prior_log_error
-        ln(model / measured) before anything is fitted.
+        ln(model / measured speed) before anything is fitted; of a time that is -ln of its ratio.
     """
     known = prior_log_error[np.isfinite(prior_log_error)]
     if not len(known) or abs(middle := float(np.median(known))) < math.log(ANOTHER_UNIT):
