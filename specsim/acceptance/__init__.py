@@ -130,7 +130,7 @@ def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:
     """alpha_1 .. alpha_S before `level` is applied; beyond three measured depths by (TREND).
 
     >>> accept_prob_at(Acceptance(accept_prob=(0.8, 0.7, 0.65), decay=1.0), 5).round(3).tolist()
-    [0.8, 0.7, 0.65, 0.632, 0.617]
+    [0.8, 0.7, 0.65, 0.627, 0.608]
     """
     known = acceptance.accept_prob
     if num_steps > len(known) >= TREND_DEPTHS:

@@ -19,6 +19,7 @@ from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, Unread, check, counted
 
 _BATCHED = {"PP", "TG", "N_KV", "T_TG s", "S_TG t/s"}
+_OF_BATCHES = {"T s", "S t/s", "t", "speed"}
 _BENCH = {"model", "test", "t/s"}
 _FIELDS = {"n_prompt", "n_gen", "avg_ts"}
 _JSON = {
@@ -81,6 +82,7 @@ def _batched_row(record: Mapping[str, str]) -> tuple[LogRow, Timing | None]:
     names = ("PP", "TG", "N_KV", "T_TG s", "S_TG t/s", "T_PP s", "S_PP t/s")
     pp, tg, n_kv, tg_s, tg_tps, pp_s, pp_tps = (_number(record, name) for name in names)
     batch = _number(record, "B") if "B" in record else 1.0
+    check("B" in record or not record.keys() & _OF_BATCHES, DAMAGED_ROW)  # B's name is broken
     check(all(n % 1 == 0 for n in (pp, tg, n_kv, batch)) and batch >= 1, DAMAGED_ROW)
     if not tg:
         raise Unread(MISSING)
