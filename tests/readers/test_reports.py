@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from parsing import document_of, parse_one
+from parsing import document_of, parse, parse_one
 
 from specsim.logs import LogEntry
 
@@ -421,6 +421,18 @@ def test_timings_with_any_indent(prefix: str, pad: str) -> None:
 def test_timings_without_the_prompt_and_indent() -> None:
     (row,) = llamacpp("".join(timings().splitlines(keepends=True)[1:])).rows
     assert (row.output_tps, row.round_time_s) == approx((1e3 / 77, 0.077 * 200 / 74))
+
+
+@pytest.mark.parametrize("prefix", ["", "0.18.600.123 I slot print_timing: id  2 | task 4 | "])
+@pytest.mark.parametrize("torn", ["\n", "\r\n", "|", " >", ":  ", "]"])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_the_rest_of_a_torn_prompt_line_is_no_decoding(prefix: str, torn: str, at: int) -> None:
+    whole = timings(prefix=prefix, pad="       ")
+    begins = len(prefix) + at
+    for before in ("", whole, whole.splitlines(keepends=True)[0]):
+        entries = parse("llamacpp", before + whole[:begins] + torn + whole[begins:])
+        rows = [row for entry in entries for row in entry.rows]
+        assert all(row.tpot_s in (None, approx(0.077)) for row in rows), entries
 
 
 def test_one_request_with_time_stamps_has_its_throughput() -> None:

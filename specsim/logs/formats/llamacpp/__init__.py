@@ -47,6 +47,7 @@ class _Run:
             self.slots.unread[TRUNCATED] += 1
         if not whole:
             return
+        self.slots.see(line)
         with counted(self.slots.unread):
             if of_slot:
                 self.slots.read(line)

@@ -11,11 +11,15 @@ from itertools import pairwise
 from specsim.logs.unread import CONTRADICTION, DAMAGED, Unread, check
 
 _TIMING = re.compile(
-    rb"(?P<what>(?:\A|[\s:|\]>])prompt eval|(?:\A\W*|[|:\]>] *| {4,})eval) time = +"
+    rb"(?P<before>[^\n]*?)(?P<prompt>(?:\A|(?<=[\s:|\]>]))prompt )?eval time = +"
     rb"(?P<ms>\d{1,12}\.\d\d) ms / +"
     rb"(?P<n>\d{1,9}) tokens +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
     rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
 )
+_INDENT = b"    "
+"""Before ``eval``: without it, it may be the rest of a torn ``prompt eval``."""
+_NO_INDENT = re.compile(rb"\W*|.*[|:\]>] *")
+_DIGITS = re.compile(rb"\d+")
 _ACCEPTANCE = re.compile(
     rb"draft acceptance(?: rate)? = +([01]\.\d{3,8}) "
     rb"\( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
@@ -105,6 +109,9 @@ class Slots:
     _by_slot: dict[bytes, Request] = field(default_factory=dict)
     _last: Request | None = None
     _line_s: float | None = None
+    _above: bytes | None = None  # how the last line begins, if it is a prompt's timing
+    _under: bytes | None = None  # the same of the line before
+    _prompts: bool = False  # a line spoke of prompts, whole or torn
     # Requests with timings; whether these are of n tokens, and of n - 1.
     _timed: list[tuple[Request, bool, bool]] = field(default_factory=list)
 
@@ -112,7 +119,8 @@ class Slots:
         """Take in a line of a slot, or one of timings; raise :class:`Unread` if it is damaged."""
         if who := _WHO.search(line):
             self._named(line, slot=who[1], task=who[2])
-        if timing := _TIMING.search(line):
+        if timing := _TIMING.match(line):
+            check(self._is_whole(timing), DAMAGED)
             self._timing(timing, who)
         elif b"eval time =" in line and b" runs " not in line:
             raise Unread(DAMAGED)
@@ -122,6 +130,11 @@ class Slots:
             _accept(_ACCEPTANCE.search(line), self._last)
         elif who and self._last is not None:
             _event(line, self._last, self._line_s)
+
+    def see(self, line: bytes) -> None:
+        """Look at any line, before it is read: it may be a piece of one."""
+        self._prompts |= b"prompt" in line
+        self._under, self._above = self._above, None
 
     def finish(self) -> None:
         """Drop timings that do not keep to the convention of the others.
@@ -142,6 +155,20 @@ class Slots:
     def counts_steps(self) -> bool:
         """Whether times per token are of n - 1 tokens, as since build 11 thousand or so."""
         return sum(by_steps - by_n for _, by_n, by_steps in self._timed) > 0
+
+    def _is_whole(self, timing: re.Match[bytes]) -> bool:
+        """Whether a timing is no rest of a torn one.
+
+        A paste that lost its indents has it right under the prompt's line, and both begin alike; or
+        it lost all that is said of prompts.
+        """
+        before = _DIGITS.sub(b"", timing["before"]).rstrip(b" ")
+        if timing["prompt"]:
+            self._above = before
+        if timing["prompt"] or timing["before"].endswith(_INDENT):
+            return True
+        alone = not self._prompts and _NO_INDENT.fullmatch(timing["before"]) is not None
+        return alone or before == self._under
 
     def _named(self, line: bytes, slot: bytes, task: bytes) -> None:
         """Find the request and the time of a line that names its slot."""
@@ -172,7 +199,7 @@ class Slots:
 
     def _timing(self, found: re.Match[bytes], who: re.Match[bytes] | None) -> None:
         n, seconds = int(found["n"]), float(found["ms"]) / 1e3
-        prompt = b"prompt" in found["what"]
+        prompt = found["prompt"] is not None
         by_n = _agrees(found, n)
         by_steps = not prompt and n > 0 and _agrees(found, n - 1)
         check(by_n or by_steps, CONTRADICTION)
