@@ -3,15 +3,18 @@
 from founding import LOADS, Rows, founding, founding_plans, save
 from matplotlib.figure import Figure
 
+from specsim.decide.breakeven import GainMap, gain_map
+from specsim.question import Question
 from specsim.report.figure import new_figure, profile_caption
-from specsim.report.plots_cost import GainMap, gain_map, plot_gain_map
+from specsim.report.plots_cost import plot_gain_map
 
 HEADER = ("clients", "accept_length", "gain")
 
 
 def gains(rows: int = 25) -> GainMap:
     """Solve topk 2 for drafters from useless to perfect."""
-    return gain_map(founding(), founding_plans()["topk=2, v1"], LOADS, rows=rows)
+    plan = founding_plans()["topk=2, v1"]
+    return gain_map(founding(), plan, Question(concurrency=LOADS), rows)
 
 
 def rows() -> Rows:

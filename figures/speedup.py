@@ -4,8 +4,9 @@ from founding import LOADS, Rows, founding, save
 from matplotlib.figure import Figure
 
 from specsim.curve import Curve
-from specsim.report.figure import new_figure
-from specsim.report.plots_curve import caption, plot_speedup
+from specsim.report import figure as fig
+from specsim.report import load_axis, series_labels
+from specsim.report.plots_curve import caption
 
 HEADER = ("setting", "clients", "gain", "low", "high", "probability")
 
@@ -25,10 +26,19 @@ def rows() -> Rows:
 
 
 def figure() -> Figure:
-    """Draw it."""
+    """Draw the gain in per cent, with 90 % bands; no speculation is the zero line."""
     shown = curve()
-    result, axes = new_figure(caption(shown))
-    plot_speedup(axes, shown)
+    result, axes = fig.new_figure(caption(shown))
+    axis = load_axis(shown)
+    axes.axhline(0.0, color="black", linewidth=1.2)
+    for i, (label, series) in enumerate(zip(series_labels(shown), shown.series, strict=True)):
+        if series.role != "baseline":
+            rows = [(p.gain, p.gain_low, p.gain_high) for p in series.points]
+            gain, low, high = ([100 * x for x in column] for column in zip(*rows, strict=True))
+            fig.draw_line(axes, axis.values, gain, fig.Style.of(i), label, (low, high))
+    fig.frame(axes, shown.profile, axis.label, "tokens/s against no speculation (%)")
+    fig.load_ticks(axes, axis.values)
+    fig.legend(axes)
     return result
 
 

@@ -9,7 +9,7 @@ from made_curves import LOADS, made_curve, made_series, made_verdict
 
 from specsim.curve import Curve
 from specsim.decide import whole_percent as percent
-from specsim.report import bands, load_axis, series_names
+from specsim.report import View, bands, load_axis, series_names
 from specsim.report.answer import answer, evidence_line
 from specsim.setting import SpecSetting
 
@@ -17,7 +17,7 @@ CHAIN = SpecSetting.of(1, 2)
 
 
 def text(curve: Curve, request_rate: float | None = None) -> str:
-    return " ".join(answer(curve, made_verdict(curve), request_rate))
+    return " ".join(answer(View.of(curve, made_verdict(curve), request_rate)))
 
 
 def test_always_wins() -> None:
@@ -159,7 +159,7 @@ def test_open_loop_below_capacity_compares_latency() -> None:
 def test_many_settings_get_a_verdict_each() -> None:
     asked = [made_series("asked", [0.1 * k] * 3, setting=SpecSetting.of(k, 2)) for k in (2, 3, 4)]
     curve = made_curve(*asked)
-    sentences = answer(curve, made_verdict(curve))
+    sentences = answer(View.of(curve, made_verdict(curve)))
     assert len(sentences) == 4  # three verdicts and the best
     assert all(f"topk={k} steps=2" in told for k, told in zip((2, 3, 4), sentences, strict=False))
 
@@ -218,7 +218,7 @@ def test_every_curve_has_an_answer(asked: list[float], current: list[float], sd:
         made_series("current", current, setting=CHAIN, sd=sd),
         made_series("asked", asked, sd=sd),
     )
-    sentences = answer(curve, made_verdict(curve))
+    sentences = answer(View.of(curve, made_verdict(curve)))
     assert sentences[0].startswith("topk=2 steps=2 is ")
     assert all(s.endswith(".") and "  " not in s for s in sentences)
     assert all(load in sentences[0] for load in (" 1 ", " 100 "))

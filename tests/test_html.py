@@ -21,6 +21,7 @@ from specsim.decide.contest import verdict
 from specsim.observations import Observation
 from specsim.profile import DEFAULT_PROFILE, Profile, load_profile
 from specsim.question import Question
+from specsim.report import View
 from specsim.report.answer import answer
 from specsim.report.html import report_html
 from specsim.setting import SpecSetting
@@ -88,7 +89,7 @@ def test_the_answer_stands_first(report: str, curve: Curve, decision: Verdict) -
     body = report[report.index("<body>") :]
     lead = re.search(r'<p class="lead" id="answer">(.*?)</p>', body)
     assert lead is not None
-    assert unescape(lead[1]) == answer(curve, decision)[0]
+    assert unescape(lead[1]) == answer(View.of(curve, decision), decision.free)[0]
     assert body.index('id="answer"') < body.index("<h2>")
     for heading in ("Throughput over load", "time of a round", "draft tree", "Calibration",
                     "rests on", "again"):  # fmt: skip

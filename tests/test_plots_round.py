@@ -11,21 +11,15 @@ from matplotlib.figure import Figure
 from specsim.acceptance import Acceptance
 from specsim.analytic import solve
 from specsim.calibrate.validate import ValidatedRow, Validation
-from specsim.cost.allreduce import AllReduce
 from specsim.curve import Curve
+from specsim.decide.breakeven import gain_map
 from specsim.errors import InputError
-from specsim.hardware import AllReducePiece
 from specsim.observations import Observation
 from specsim.profile import Profile, load_profile
+from specsim.question import Question
 from specsim.report.figure import drawn, new_figure, profile_caption
 from specsim.report.plots_accept import plot_accept_length, plot_tree, typical_tree
-from specsim.report.plots_cost import (
-    gain_map,
-    plot_allreduce,
-    plot_gain_map,
-    plot_residuals,
-)
-from specsim.report.plots_curve import plot_speedup
+from specsim.report.plots_cost import plot_gain_map, plot_residuals
 from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, rounds_at
 from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
 from specsim.report.timeline import scheduled_plans, timelines
@@ -54,17 +48,6 @@ def units(axes: Axes) -> None:
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     assert drawn(figure, "png").startswith(b"\x89PNG")
-
-
-def test_speedup_is_the_curve_s_gain_in_per_cent(axes: Axes, curve: Curve) -> None:
-    assert plot_speedup(axes, curve) is axes
-    units(axes)
-    labels = axes.get_legend_handles_labels()[1]
-    assert labels[0].endswith("(runs today)")
-    assert len(labels) == len(curve.series) - 1
-    asked = next(line for line in axes.lines if line.get_label() == labels[1])
-    gains = [100 * c.gain for c in curve.series[2].points]
-    assert list(asked.get_ydata()) == pytest.approx(gains, rel=1e-12)
 
 
 def test_parts_add_up_to_the_round(profile: Profile) -> None:
@@ -137,7 +120,7 @@ def test_tree_has_the_verified_nodes_and_their_probabilities(axes: Axes) -> None
 
 def test_gain_map_agrees_with_the_curve(axes: Axes, profile: Profile, curve: Curve) -> None:
     plan = profile.system().plan(SpecSetting.of(2, 2))
-    gains = gain_map(profile, plan, (1, 30, 100), rows=5)
+    gains = gain_map(profile, plan, Question(concurrency=(1, 30, 100)), rows=5)
     middle = gains.gain[2]  # share 0: the drafter as it is
     expected = [c.gain for c in curve.series[2].points]
     assert middle == pytest.approx(expected, abs=1e-9)
@@ -145,17 +128,6 @@ def test_gain_map_agrees_with_the_curve(axes: Axes, profile: Profile, curve: Cur
     plot_gain_map(axes, gains)
     units(axes)
     assert any("expected" in t.get_text() for t in axes.texts)
-
-
-def test_allreduce_shows_its_switches(axes: Axes, profile: Profile) -> None:
-    from dataclasses import replace
-
-    pieces = (AllReducePiece(65536, 1e-5, 1e10), AllReducePiece(float("inf"), 3e-5, 2e10))
-    cost = replace(profile.system().cost, allreduce=AllReduce(pieces))
-    plot_allreduce(axes, cost, measured=[(4096, 2e-5), (2.0**20, 1e-4)])
-    units(axes)
-    assert [t.get_text() for t in axes.texts] == ["64 KiB"]
-    assert "measured" in axes.get_legend_handles_labels()[1]
 
 
 def test_residuals_show_each_cell_once(axes: Axes) -> None:

@@ -81,7 +81,7 @@ def test_the_commands_agree_and_words_match_numbers(systems: ModuleType, seed: i
 def check_words(curve: Curve, decision: Verdict) -> None:
     """Every claim of the first sentence, and of the best by load, against the numbers."""
     view = View.of(curve, decision)
-    sentences = answer(curve, decision)
+    sentences = answer(view, decision.free)
     (i,) = view.having("asked") or view.having("current")
     places = {load: j for j, load in enumerate(LOADS)}
     outcomes = view.outcomes(i)
@@ -111,8 +111,8 @@ def check_words(curve: Curve, decision: Verdict) -> None:
         allowed = [k for k in runs if not curve.series[k].points[0].what_if]
         if allowed:  # no speculation is surely beaten: it is not the choice
             assert load.choice.plan.setting.speculates
-    for _, cell in choice_cells(decision.loads, view):
-        assert all(len(cell(load)) <= 26 for load in decision.loads)
+    for _, cell in choice_cells(view.loads, view.axis, view.series[i]):
+        assert all(len(cell(load)) <= 26 for load in view.loads)
 
 
 def test_who_else_is_asked_about_changes_no_choice(systems: ModuleType) -> None:

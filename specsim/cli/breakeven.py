@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from specsim.cli.output import Columns
     from specsim.decide.breakeven import BreakEven, BreakEvenCurve
     from specsim.profile import Profile
+    from specsim.question import Question
 
 
 WIDTH = 100
@@ -73,7 +74,7 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     plans = [profile.system().plan(setting, engine_version=version) for setting in wanted]
     curves = [break_even(profile, plan, question) for plan in plans]
     if how.plot is not None:
-        _draw(profile, curves, how.plot, how)
+        _draw(profile, curves, how.plot, question)
     if how.as_json:
         found = BreakEvens(profile.name, tuple(curves))
         output.print_document(SCHEMA, found)
@@ -81,20 +82,19 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     _show(profile.name, curves, (*notes, *settings.notes))
 
 
-def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, of: opt.Requests) -> None:
+def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, question: Question) -> None:
     """Map the gain of one setting over accept length and load."""
+    from specsim.decide.breakeven import gain_map
     from specsim.report.figure import new_figure, profile_caption
-    from specsim.report.plots_cost import gain_map, plot_gain_map
+    from specsim.report.plots_cost import plot_gain_map
 
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")
-    plan, loads = curves[0].plan, [point.concurrency for point in curves[0].points]
-    workload = of.workload(profile.setup.workload)
-    gains = gain_map(profile, plan, loads, workload, dataset=of.dataset, temperature=of.temperature)
+    plan = curves[0].plan
     note = "Shaded: slower than no speculation; darker: by more than a fifth."
     about = f"{plan.engine} {plan.version}, closed form."
     figure, axes = new_figure(profile_caption(profile, about, note))
-    plot_gain_map(axes, gains)
+    plot_gain_map(axes, gain_map(profile, plan, question))
     output.write_plot(plot, figure)
 
 

@@ -115,12 +115,7 @@ def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
             out.print("no speculation" if not setting.speculates else setting.label)
             out.print(output.table(RATES, (row for row in result.rows if row.setting == setting)))
             out.print()
-        output.print_notes(out, notes)
-    else:
-        from specsim.report.answer import assumptions
-
-        lead = f"Rests on: {assumptions(notes)}. " if notes else ""
-        output.print_sentences(out, [f"{lead}--full shows the settings one by one."])
+    output.print_grounds(out, notes, full, "shows the settings one by one")
 
 
 class _Row(NamedTuple):
@@ -139,24 +134,19 @@ class _Row(NamedTuple):
         return f"{100 * (ratio - 1):+.0f} %"
 
 
-def _rate(row: _Row) -> str:
-    tps = row.load.choice.output_tps
-    return f"{tps.value:.0f} ({tps.low:.0f}-{tps.high:.0f})"
-
-
 CHOICES: Columns[_Row] = (
     ("clients", lambda row: str(row.load.concurrency) if row.load is row.first else ""),
     ("server", lambda row: row.letter),
     ("choice", lambda row: row.load.choice.plan.setting.brief),
-    ("tok/s (90 %)", _rate),
+    ("tok/s (90 %)", lambda row: _tps(row.load.choice.output_tps)),
     ("vs A", lambda row: row.change),
 )
 
 
 def _tps(value: Interval | None) -> str:
-    if value is None:
-        return "refused"
-    return f"{value.value:.0f} ({value.low:.0f}..{value.high:.0f})"
+    from specsim.report import spread
+
+    return "refused" if value is None else spread(value.value, value.low, value.high)
 
 
 RATES: Columns[Pair] = (

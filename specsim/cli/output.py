@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from textwrap import fill
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from specsim.decide import LoadChoice
     from specsim.uncertainty import Interval
 
 Row = TypeVar("Row")
 
 Columns = Sequence[tuple[str, Callable[[Row], str]]]
 """Of a table: heading, and what a cell says of a row."""
+
+COLOURS = {r"\+\d+ %$": "green", r"-\d+ %$": "red"}
+"""Of a gain at the end of a cell; its sign is printed all the same."""
 
 PIPED_WIDTH = 160
 
@@ -79,12 +84,16 @@ def table(
     Columns are flush right but for those numbered in `left`.
     """
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for i, (heading, _) in enumerate(columns):
         grid.add_column(heading, justify="left" if i in left else "right", no_wrap=not wrap)
     for row in rows:
-        grid.add_row(*(printable(text(row)) for _, text in columns))
+        cells = [Text(printable(text(row))) for _, text in columns]
+        for cell, (pattern, colour) in product(cells, COLOURS.items()):
+            cell.highlight_regex(pattern, colour)
+        grid.add_row(*cells)
     return grid
 
 
@@ -104,6 +113,51 @@ def print_notes(out: Console, notes: Iterable[str]) -> None:
     for note in notes:
         lines = fill(note, out.width, initial_indent="- ", subsequent_indent="  ")
         out.print(lines, soft_wrap=True)
+
+
+# --- parts of an answer: the question, the verdict, the choices, what they rest on
+
+
+def question(title: str, piped_width: int) -> Console:
+    """Return a console on stdout that has printed the question."""
+    out = console(piped_width)
+    out.print(fill(title, out.width), style="bold", soft_wrap=True)
+    out.print()
+    return out
+
+
+def print_verdict(out: Console, sentences: Sequence[str], full: bool) -> None:
+    """Print all sentences, or those that the short answer has room for."""
+    from specsim.report.answer import short
+
+    if full:
+        print_sentences(out, sentences)
+    else:
+        out.print("\n".join(short(sentences, out.width)), soft_wrap=True)
+    out.print()
+
+
+def print_choices(
+    out: Console, cells: Columns[LoadChoice], loads: Sequence[LoadChoice], considered: int
+) -> None:
+    """Print the small table, and by what rule it is chosen."""
+    from specsim.report.answer import rule
+
+    out.print(table(cells, loads, left=(1,)))
+    out.print()
+    print_sentences(out, [f"{rule(loads, considered)}."])
+
+
+def print_grounds(out: Console, notes: Sequence[str], full: bool, more: str) -> None:
+    """Print the notes, or the head of each and what --full would print besides."""
+    from specsim.report.answer import assumptions
+
+    if full:
+        print_notes(out, notes)
+        return
+    heads = assumptions(notes)
+    rests = f"Rests on: {heads}. " if heads else ""
+    print_sentences(out, [f"{rests}--full {more}."])
 
 
 def remark(notes: Iterable[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, fields, replace
-from textwrap import fill
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
@@ -16,13 +15,18 @@ from specsim.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specsim.curve import Curve, Solver
+    from specsim.cli.output import Columns
+    from specsim.curve import Curve, CurvePoint, Solver
     from specsim.decide import Verdict
     from specsim.observations import Observation
     from specsim.profile import Profile
     from specsim.question import Question
+    from specsim.report import View
 
 WIDTH = 100
+
+WIDE = 76
+"""From here on the small table has room for the asked setting."""
 
 MOST_SIMULATED = {"concurrency": 20_000, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""
@@ -173,43 +177,42 @@ def _draw(
 def _show(curve: Curve, verdict: Verdict, how: Options) -> None:
     """Print the question, the verdict and a small table; with --full everything else too."""
     from specsim.report import View, curve_title
-    from specsim.report.answer import answer, assumptions, choice_cells, evidence_line, rule, short
+    from specsim.report.answer import answer, choice_cells, evidence_line
 
     view = View.of(curve, verdict, how.request_rate)
-    asked = [view.names[i] for i in view.having("asked")]
-    about = f"Is {asked[0]} worth a GPU hour? " if len(asked) == 1 else ""
-    out = output.console(WIDTH)
-    out.print(fill(f"{about}{curve_title(curve)}", out.width), style="bold", soft_wrap=True)
-    sentences = answer(curve, verdict, how.request_rate)
-    out.print()
+    asked = view.having("asked")
+    about = f"Is {view.names[asked[0]]} worth a GPU hour? " if len(asked) == 1 else ""
+    out = output.question(f"{about}{curve_title(curve)}", WIDTH)
     if not asked:
         out.print("No setting was asked about; ask with e.g. --topk 2 --steps 2.")
-    if how.full:
-        output.print_sentences(out, sentences)
-    else:
-        out.print("\n".join(short(sentences, out.width)), soft_wrap=True)
-    out.print()
-    out.print(output.table(choice_cells(verdict.loads, view, out.width), verdict.loads, left=(1,)))
-    out.print()
-    output.print_sentences(out, [f"{rule(verdict.loads, verdict.settings_considered)}."])
+    output.print_verdict(out, answer(view, verdict.free), how.full)
+    beside = view.series[asked[0]] if len(asked) == 1 and out.width >= WIDE else None
+    cells = choice_cells(view.loads, view.axis, beside)
+    output.print_choices(out, cells, view.loads, verdict.settings_considered)
     out.print(evidence_line(curve))
     if how.full:
-        _show_all(out, curve, verdict, how.request_rate)
-        output.print_notes(out, curve.notes)
-    else:
-        heads = assumptions(curve.notes)
-        rests = f"Rests on: {heads}. " if heads else ""
-        output.print_sentences(out, [f"{rests}--full says more, and shows every setting."])
+        _show_all(out, view)
+    output.print_grounds(out, curve.notes, how.full, "says more, and shows every setting")
 
 
-def _show_all(out: Console, curve: Curve, verdict: Verdict, request_rate: float | None) -> None:
+def _show_all(out: Console, view: View) -> None:
     """Print every setting at every load."""
-    from specsim.report.tables import batch_tables, throughput_tables
+    from specsim.decide import whole_percent
+    from specsim.report import amount, described, spread
 
-    out.print("\nOutput tokens/s (90 % interval) and gain over no speculation")
-    for table in throughput_tables(curve, verdict, out.width, request_rate):
-        out.print(table)
-    out.print("\nRunning requests, time per output token, and what limits")
-    for table in batch_tables(curve, out.width, request_rate):
-        out.print(table)
+    columns: Columns[tuple[int, CurvePoint]] = (
+        (view.axis.heading, lambda row: view.axis.number(row[0])),
+        (
+            "tok/s (90 %)",
+            lambda row: spread(row[1].output_tps, row[1].output_tps_low, row[1].output_tps_high),
+        ),
+        ("gain", lambda row: whole_percent(row[1].gain) if row[1].role != "baseline" else ""),
+        ("run", lambda row: f"{row[1].batch_size:.1f}"),
+        ("TPOT ms", lambda row: amount(1e3 * row[1].tpot_s)),
+        ("limit", lambda row: row[1].limit),
+    )
+    out.print("\nOutput tokens/s, gain over no speculation, running requests, what limits")
+    for i, series in enumerate(view.series):
+        output.print_sentences(out, ["", described(view, i)])
+        out.print(output.table(columns, enumerate(series.points), left=()))
     out.print()

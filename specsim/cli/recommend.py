@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from textwrap import fill, wrap
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
@@ -97,19 +96,13 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
 def _show(answer: Recommendation, full: bool) -> Console:
     """Print the question, the verdict, the small table, the flags; with --full what lies behind."""
-    from specsim.report.answer import assumptions, choice_cells, rule, short
+    from specsim.report import client_axis
+    from specsim.report.answer import choice_cells
 
-    out = output.console(WIDTH)
-    title = f"What to launch? {answer.profile}"
-    out.print(fill(title, out.width), style="bold", soft_wrap=True)
-    out.print()
-    sentences = _sentences(answer)
-    lines = [line for s in sentences for line in wrap(s, out.width)] if full else None
-    out.print("\n".join(lines or short(sentences, out.width)), soft_wrap=True)
-    out.print()
-    out.print(output.table(choice_cells(answer.loads), answer.loads, left=(1,)))
-    out.print()
-    output.print_sentences(out, [f"{rule(answer.loads, answer.settings_considered)}."])
+    out = output.question(f"What to launch? {answer.profile}", WIDTH)
+    output.print_verdict(out, _sentences(answer), full)
+    cells = choice_cells(answer.loads, client_axis([load.concurrency for load in answer.loads]))
+    output.print_choices(out, cells, answer.loads, answer.settings_considered)
     if full:
         out.print()
         out.print(output.table(_columns(out.width >= FULL_WIDTH), answer.loads, left=(1,)))
@@ -126,11 +119,7 @@ def _show(answer: Recommendation, full: bool) -> Console:
     if len(launches) < len(answer.launch):
         out.print(f"{len(answer.launch) - len(launches)} more with --full")
     out.print()
-    if full:
-        output.print_notes(out, answer.notes)
-    else:
-        rests = f"Rests on: {assumptions(answer.notes)}."
-        output.print_sentences(out, [f"{rests} --full says more."])
+    output.print_grounds(out, answer.notes, full, "says more")
     return out
 
 
@@ -163,8 +152,9 @@ def _columns(wide: bool) -> Columns[LoadChoice]:
 
 
 def _accepts(option: Option) -> str:
-    length = option.accept_length
-    return f"{length:.2f} ({option.accept_length_low:.2f}-{option.accept_length_high:.2f})"
+    from specsim.report import spread
+
+    return spread(option.accept_length, option.accept_length_low, option.accept_length_high)
 
 
 def _sentences(answer: Recommendation) -> list[str]:
@@ -175,7 +165,7 @@ def _sentences(answer: Recommendation) -> list[str]:
     good = [load for load in answer.loads if load.meets_targets is not False]
     every = len(good) == len(answer.loads)
     axis = client_axis([load.concurrency for load in good])
-    lines = best_by_load(good, axis, every=every) if good else []
+    lines = [best_by_load(good, axis, lambda o: o.plan.setting.brief, every)] if good else []
     if answer.mix is not None:
         mix = answer.mix
         lines.append(

@@ -104,6 +104,11 @@ class LoadChoice:
     meets_targets: bool | None  # whether the choice does; None without latency targets
     latency: Latency | None = None  # of the choice, where there are latency targets
 
+    @property
+    def keeps_today(self) -> bool:
+        """Whether the choice is what runs today."""
+        return self.current is not None and self.current.plan == self.choice.plan
+
 
 FreeKind = Literal["raise-cap", "overlap", "release"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ import numpy as np
 from specsim.acceptance import AcceptTable
 from specsim.analytic import solve
 from specsim.decide import Planned
-from specsim.decide.outlook import Grid
+from specsim.decide.outlook import Cells, Grid
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import Profile
@@ -30,6 +30,8 @@ from specsim.setting import SpecSetting
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
+    from specsim.case import Case
+    from specsim.cost.model import CostModel
 
 SCHEMA = "specsim.breakeven/1"
 
@@ -115,35 +117,104 @@ def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEven
     InputError
         If the plan does not speculate.
     """
-    setting = plan.setting
-    if not setting.speculates:
-        raise InputError(setting.label, "has no break-even", "ask about a setting that speculates")
+    if not plan.setting.speculates:
+        label = plan.setting.label
+        raise InputError(label, "has no break-even", "ask about a setting that speculates")
     question = replace(question, concurrency=tuple(sorted(set(question.concurrency))))
-    plain = profile.system().plan(SpecSetting.none(), engine_version=plan.version)
-    grid = Grid.of(profile, question, (plain, plan))
-    cells = grid.solve(profile, with_limit=True)
-    cost, cases = grid.only([1]).cases(profile)
-    table = cases[0].table
-    depth = min(setting.num_steps, setting.num_draft_tokens - 1)
-
-    def output_tps(tables: Sequence[AcceptTable]) -> Floats:
-        given = [replace(case, table=t) for case, t in zip(cases, tables, strict=True)]
-        return solve(cost, given, with_limit=False).output_tps
-
-    needed = _needed(output_tps, table, depth, cells.output_tps[0])
+    race = _Race.of(profile, plan, question)
+    needed, most, cells = race.needed(), 1.0 + race.depth, race.cells
     points = tuple(
         BreakEven(
-            load.concurrency,
+            concurrency,
             breakeven_accept_length=float(needed[j]),
-            expected_accept_length=table.accept_length,
-            most_accept_length=1.0 + depth,
-            reachable=bool(needed[j] <= 1.0 + depth),
+            expected_accept_length=race.table.accept_length,
+            most_accept_length=most,
+            reachable=bool(needed[j] <= most),
             gain=float(cells.output_tps[1, j] / cells.output_tps[0, j] - 1.0),
             limit=cells.limit(1, j),
         )
-        for j, load in enumerate(grid.loads)
+        for j, concurrency in enumerate(question.concurrency)
     )
     return BreakEvenCurve(plan, points, _crossovers(points))
+
+
+@dataclass(frozen=True, slots=True)
+class GainMap:
+    """Gain of a setting over no speculation, over accept length and load."""
+
+    name: str  # of the setting
+    concurrency: tuple[int, ...]  # columns
+    accept_length: Floats  # rows: what the drafter might yield
+    gain: Floats  # (rows, columns), fractions
+    expected: float  # the accept length of the profile
+
+
+def gain_map(profile: Profile, plan: RunPlan, question: Question, rows: int = 25) -> GainMap:
+    """Solve a plan at two loads or more, for `rows` drafters from useless to perfect.
+
+    Raises
+    ------
+    InputError
+        If there are less than two loads.
+    """
+    loads = question.concurrency
+    if len(loads) < 2:
+        what = f"concurrency of {len(loads)} loads"
+        raise InputError(what, "makes no map", "give two loads or more")
+    race = _Race.of(profile, plan, question)
+    tables = [race.blended(share) for share in np.linspace(-1.0, 1.0, rows).tolist()]
+    tps = np.stack([race.output_tps([table] * len(loads)) for table in tables])
+    lengths = np.array([table.accept_length for table in tables])
+    name = f"{plan.setting.label}, {plan.setting.scheduler}"
+    gains = tps / race.cells.output_tps[0] - 1.0
+    return GainMap(name, loads, lengths, gains, race.table.accept_length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Race:
+    """A setting beside no speculation over load, whatever would be accepted."""
+
+    grid: Grid  # of both, the setting last
+    cells: Cells
+    cost: CostModel
+    cases: Sequence[Case]  # of the setting
+
+    @classmethod
+    def of(cls, profile: Profile, plan: RunPlan, question: Question) -> _Race:
+        plain = profile.system().plan(SpecSetting.none(), engine_version=plan.version)
+        grid = Grid.of(profile, question, (plain, plan))
+        cost, cases = grid.only([1]).cases(profile)
+        return cls(grid, grid.solve(profile, with_limit=True), cost, cases)
+
+    @property
+    def table(self) -> AcceptTable:
+        """What is accepted by the profile."""
+        return self.cases[0].table
+
+    @property
+    def depth(self) -> int:
+        """Most drafts that can be accepted."""
+        return self.grid.plans[1].setting.most_accepted - 1
+
+    def blended(self, share: float) -> AcceptTable:
+        return blended(self.table, self.depth, share)
+
+    def output_tps(self, tables: Sequence[AcceptTable]) -> Floats:
+        """Return the throughput at each load under a table of its own."""
+        given = [replace(case, table=t) for case, t in zip(self.cases, tables, strict=True)]
+        return solve(self.cost, given, with_limit=False).output_tps
+
+    def needed(self) -> Floats:
+        """Bisect the share of `blended` at every load at once; infinite where out of reach."""
+        base = self.cells.output_tps[0]
+        low, high = np.full(base.shape, -1.0), np.full(base.shape, 1.0)
+        free, reach = (self.output_tps([self.blended(x)] * len(base)) for x in (-1.0, 1.0))
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            slower = self.output_tps([self.blended(float(m)) for m in middle]) < base
+            low, high = np.where(slower, middle, low), np.where(slower, high, middle)
+        length = np.array([self.blended(float(m)).accept_length for m in (low + high) / 2])
+        return np.where(reach < base, math.inf, np.where(free >= base, 1.0, length))
 
 
 def blended(table: AcceptTable, depth: int, share: float) -> AcceptTable:
@@ -162,25 +233,6 @@ def blended(table: AcceptTable, depth: int, share: float) -> AcceptTable:
     survival = table.survival + abs(share) * (end - table.survival)
     accept_length = 1.0 / float(np.mean(1.0 / survival.sum(axis=1)))
     return AcceptTable(survival, accept_length, table.draft_share)
-
-
-def _needed(
-    output_tps: Callable[[Sequence[AcceptTable]], Floats],
-    table: AcceptTable,
-    depth: int,
-    base: Floats,
-) -> Floats:
-    """Bisect the share of `blended` at every load at once; infinite where it is out of reach."""
-    low, high = np.full(base.shape, -1.0), np.full(base.shape, 1.0)
-    reach = output_tps([blended(table, depth, 1.0)] * len(base))
-    free = output_tps([blended(table, depth, -1.0)] * len(base))
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        tps = output_tps([blended(table, depth, float(m)) for m in middle])
-        low, high = np.where(tps < base, middle, low), np.where(tps < base, high, middle)
-    length = np.array([blended(table, depth, float(m)).accept_length for m in (low + high) / 2])
-    length = np.where(free >= base, 1.0, length)
-    return np.where(reach < base, math.inf, length)
 
 
 def _crossovers(points: Sequence[BreakEven]) -> tuple[Crossover, ...]:

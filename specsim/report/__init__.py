@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
 from specsim.curve import Curve, CurvePoint, Role, Series
-from specsim.decide import Option, Verdict
-from specsim.uncertainty import Outcome, outcome
+from specsim.decide import LoadChoice, Option, Verdict
+from specsim.uncertainty import Interval, Outcome, outcome
 
 Label = TypeVar("Label")
 
@@ -26,6 +26,15 @@ def amount(value: float) -> str:
     return (
         f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
     )
+
+
+def spread(value: float, low: float, high: float) -> str:
+    """Write a positive number with its interval.
+
+    >>> spread(759.3, 701.2, 820.0)
+    '759 (701-820)'
+    """
+    return f"{amount(value)} ({amount(low)}-{amount(high)})"
 
 
 def sure(probability: float) -> str:
@@ -169,12 +178,30 @@ class View:
     series: tuple[Series, ...]
     names: tuple[str, ...]
     axis: LoadAxis
-    verdict: Verdict
+    loads: tuple[LoadChoice, ...]  # with the curve's numbers where it shows the chosen setting
 
     @classmethod
     def of(cls, curve: Curve, verdict: Verdict, request_rate: float | None = None) -> View:
         """Return what is told; the curve does not carry the rate of an open loop, 1/s."""
-        return cls(curve.series, series_names(curve), load_axis(curve, request_rate), verdict)
+        axis = load_axis(curve, request_rate)
+        view = cls(curve.series, series_names(curve), axis, verdict.loads)
+        return replace(view, loads=tuple(map(view._drawn, range(len(verdict.loads)))))
+
+    def _drawn(self, j: int) -> LoadChoice:
+        """Return the choice at a load with the numbers of its series, if there is one."""
+        load = self.loads[j]
+        for i, series in enumerate(self.series):
+            if self.option(i, j).plan == load.choice.plan:
+                p = series.points[j]
+                tps = Interval(p.output_tps, p.output_tps_low, p.output_tps_high)
+                gain = Interval(self.gain(i, j), p.gain_low, p.gain_high)
+                return replace(load, choice=replace(load.choice, output_tps=tps, gain=gain))
+        return load
+
+    def name_of(self, option: Option) -> str:
+        """Name a setting as the curve does."""
+        shown = (i for i in range(len(self.series)) if self.option(i, 0).plan == option.plan)
+        return next((self.names[i] for i in shown), option.plan.setting.brief)
 
     def having(self, role: Role) -> list[int]:
         """Return the indices of the series of a role."""
@@ -192,7 +219,7 @@ class View:
 
     def option(self, i: int, j: int) -> Option:
         """Return what the decision says of a series at a load."""
-        load, role = self.verdict.loads[j], self.series[i].role
+        load, role = self.loads[j], self.series[i].role
         if role == "current" and load.current is not None:
             return load.current
         before = len(self.series) - len(load.asked)
@@ -217,3 +244,18 @@ class View:
         """Probability that the sign of a gain over no speculation is as predicted."""
         chance = self.option(i, j).probability_faster
         return chance if self.gain(i, j) >= 0 else 1.0 - chance
+
+
+ROLES = {"baseline": (), "current": ("runs today",), "asked": ("asked",)}
+"""What is said of a series for its role; of an alternative, its engine."""
+
+
+def described(view: View, i: int) -> str:
+    """Say what holds of a series at every load, its accept length with the 90 % interval."""
+    head, option = view.series[i].points[0], view.option(i, 0)
+    role = ROLES.get(head.role, (f"on {engine_of(head)}",))
+    words = [head.scheduler, *role, *(["what-if"] if head.what_if else [])]
+    if not head.setting.speculates:
+        return ", ".join([head.setting.title, *words])
+    accepts = spread(head.accept_length, option.accept_length_low, option.accept_length_high)
+    return ", ".join([f"{head.algorithm} {head.setting.label}", *words, f"accepts {accepts}"])

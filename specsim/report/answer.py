@@ -14,25 +14,15 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from specsim.curve import Curve, Series
-from specsim.decide import Latency, LoadChoice, Option, Verdict
+from specsim.decide import FreeFlag, Latency, LoadChoice, Option
 from specsim.decide import whole_percent as percent
-from specsim.report import (
-    LoadAxis,
-    View,
-    amount,
-    bands,
-    engine_of,
-    listed,
-    sentence,
-    sure,
-)
+from specsim.report import LoadAxis, View, amount, bands, engine_of, listed, sentence, spread, sure
 from specsim.uncertainty import SURE, Outcome, weakest
 
 WORTH_MEASURING = 0.08  # an even load whose interval reaches such a gain is a toss-up, not a tie
 LANDMARK = 0.03  # a gain between the ends of a range is named if it stands out by this much
 FULL_ANSWERS = 2  # with more asked settings than this, each gets its verdict only
 SHOWN_FLAGS = 2
-WIDE = 76  # characters in which the small table has room for the asked setting
 SHORT = 10  # lines of the short answer
 
 LIMITS = {
@@ -57,20 +47,21 @@ VERBS: dict[Outcome, tuple[str, str]] = {
 STILL: dict[Outcome, str] = {"faster": "gain", "slower": "loss", "even": "tie"}
 
 
-def answer(curve: Curve, verdict: Verdict, request_rate: float | None = None) -> tuple[str, ...]:
+def answer(view: View, free: Sequence[FreeFlag] = ()) -> tuple[str, ...]:
     """Answer the question of a curve in a few sentences, the most important first.
 
     Where each asked setting (without one: the current) wins and loses, by how much and how surely;
-    which launch flags would help; the best setting of each load; the same on the alternative
-    version and against what runs today; what binds.
+    which launch flags would help (`free`); the best setting of each load; the same on the
+    alternative version and against what runs today; what binds.
     """
-    view = View.of(curve, verdict, request_rate)
     if all(series.points[0].limit == "client" for series in view.series):
         return tuple(_keeping_up(view, i) for i in view.subjects)
     sentences = [_overload(view)] if any(s.points[0].saturated for s in view.series) else []
     sentences += [_verdict(view, i) for i in view.subjects]
-    sentences += [sentence(flag.text) for flag in verdict.free[:SHOWN_FLAGS]]
-    sentences += best_by_load(verdict.loads, view.axis, view)
+    sentences += [sentence(flag.text) for flag in free[:SHOWN_FLAGS]]
+    something_runs = any(not series.points[0].what_if for series in view.series[1:])
+    if something_runs or any(load.choice.plan.setting.speculates for load in view.loads):
+        sentences.append(best_by_load(view.loads, view.axis, view.name_of))
     if len(view.subjects) <= FULL_ANSWERS:
         for i in view.subjects:
             sentences += [*_alternatives(view, i), *_against_today(view, i), _binding(view, i)]
@@ -91,51 +82,34 @@ Cells = Sequence[tuple[str, Callable[[LoadChoice], str]]]
 """Of a table of choices: heading, and what a cell says of a load."""
 
 
-def choice_cells(loads: Sequence[LoadChoice], view: View | None = None, width: int = WIDE) -> Cells:
+def choice_cells(loads: Sequence[LoadChoice], axis: LoadAxis, asked: Series | None = None) -> Cells:
     """Return the small table: load, choice, tokens/s with interval, gain and how sure it is.
 
-    Beside a curve the numbers are the curve's, and two more columns have the tokens/s and the gain
-    of the setting that is asked about, if that is one and there is room.
+    Two more columns have the tokens/s and the gain of the series that is `asked` about.
     """
 
-    def column(load: LoadChoice) -> int | None:
-        return None if view is None else _series_of(view, load.choice)
-
-    def row(load: LoadChoice) -> int:
+    def place(load: LoadChoice) -> int:
         return loads.index(load)
 
-    def rate(load: LoadChoice) -> str:
-        i, tps = column(load), load.choice.output_tps
-        low, value, high = tps.low, tps.value, tps.high
-        if view is not None and i is not None:
-            point = view.series[i].points[row(load)]
-            low, value, high = point.output_tps_low, point.output_tps, point.output_tps_high
-        return f"{amount(value)} ({amount(low)}-{amount(high)})"
-
-    def gain(load: LoadChoice) -> str:
-        i = column(load)
-        if not load.choice.plan.setting.speculates:
-            return "-"
-        over = load.choice.gain.value if view is None or i is None else view.gain(i, row(load))
-        return percent(over)
+    def drafts(load: LoadChoice, text: str) -> str:
+        return text if load.choice.plan.setting.speculates else "-"
 
     def certain(load: LoadChoice) -> str:
-        if not load.choice.plan.setting.speculates:
-            return "-"
         return sure(load.choice.probability_faster).replace("over ", ">").removesuffix(" sure")
 
     def name(load: LoadChoice) -> str:
         if load.meets_targets is False:
             return "none meets it"
-        same = load.current is not None and load.current.plan == load.choice.plan
-        return load.choice.plan.setting.brief + (" *" if same else "")
+        return load.choice.plan.setting.brief + (" *" if load.keeps_today else "")
 
-    def place(load: LoadChoice) -> str:
-        return str(load.concurrency) if view is None else view.axis.number(row(load))
+    def rate(load: LoadChoice) -> str:
+        tps = load.choice.output_tps
+        return spread(tps.value, tps.low, tps.high)
 
-    heading = "clients" if view is None else view.axis.heading
-    cells = [(heading, place), ("choice", name), ("tok/s (90 %)", rate)]
-    cells += [("gain", gain), ("sure", certain)]
+    cells = [(axis.heading, lambda load: axis.number(place(load))), ("choice", name)]
+    cells += [("tok/s (90 %)", rate)]
+    cells += [("gain", lambda load: drafts(load, percent(load.choice.gain.value)))]
+    cells += [("sure", lambda load: drafts(load, certain(load)))]
     priced = any(load.choice.money_per_million is not None for load in loads)
     if any(load.latency is not None for load in loads):
         dropped = {"sure", "gain"} if priced else {"sure"}
@@ -148,11 +122,10 @@ def choice_cells(loads: Sequence[LoadChoice], view: View | None = None, width: i
         ]
     if priced:
         cells.append(("per Mtok", lambda load: f"{load.choice.money_per_million:.3g}"))
-    if view is not None and len(view.having("asked")) == 1 and width >= WIDE:
-        asked = view.having("asked")[0]
-        points = view.series[asked].points
-        cells.append(("asked", lambda load: amount(points[row(load)].output_tps)))
-        cells.append(("its gain", lambda load: percent(view.gain(asked, row(load)))))
+    if asked is not None:
+        points = asked.points
+        cells.append(("asked", lambda load: amount(points[place(load)].output_tps)))
+        cells.append(("its gain", lambda load: percent(points[place(load)].gain)))
     return cells
 
 
@@ -164,7 +137,7 @@ def _pair(seen: Latency | None, metric: str, scale: float) -> str:
 
 def rule(loads: Sequence[LoadChoice], considered: int) -> str:
     """Say what a choice is."""
-    today = any(c.current is not None and c.current.plan == c.choice.plan for c in loads)
+    today = any(c.keeps_today for c in loads)
     seen = any(c.latency is not None for c in loads)
     return (
         f"choice: the simplest of {considered} settings that none beats with "
@@ -178,14 +151,6 @@ def assumptions(notes: Sequence[str]) -> str:
     """Name what an answer rests on: the head of each note, but for those of a setting."""
     heads = dict.fromkeys(re.split(r"[:;,(]", note, maxsplit=1)[0].strip() for note in notes)
     return "; ".join(head for head in heads if not head.startswith("topk="))
-
-
-def _series_of(view: View, option: Option) -> int | None:
-    """Return the index of the series that shows a setting; None if it is not shown."""
-    for i in range(len(view.series)):
-        if view.option(i, 0).plan == option.plan:
-            return i
-    return None
 
 
 def evidence_line(curve: Curve) -> str:
@@ -342,43 +307,30 @@ def _binding(view: View, i: int) -> str:
 
 
 def best_by_load(
-    loads: Sequence[LoadChoice], axis: LoadAxis, view: View | None = None, every: bool = True
-) -> list[str]:
-    """Name the choice of each load; beside a curve with the curve's numbers.
-
-    `every`: whether these are all loads that are asked about.
-    """
-    nothing_runs = view is not None and all(s.points[0].what_if for s in view.series[1:])
-    if nothing_runs and not any(load.choice.plan.setting.speculates for load in loads):
-        return []
+    loads: Sequence[LoadChoice], axis: LoadAxis, name: Callable[[Option], str], every: bool = True
+) -> str:
+    """Name the choice of each load; `every`: whether these are all that are asked about."""
     ranges = bands([load.choice.plan for load in loads])
     if len(ranges) == 1:
         where = "at every load" if every and len(loads) > 1 else axis.span(0, len(loads) - 1)
-        return [f"Best {where}: {_praised(loads, view, 0, len(loads) - 1)}."]
-    parts = [_praised(loads, view, a, b, f" {axis.span(a, b)}") for _, a, b in ranges]
-    return [f"Best by load: {'; '.join(parts)}."]
+        return f"Best {where}: {_praised(loads, name)}."
+    parts = [_praised(loads[a : b + 1], name, f" {axis.span(a, b)}") for _, a, b in ranges]
+    return f"Best by load: {'; '.join(parts)}."
 
 
-def _praised(
-    loads: Sequence[LoadChoice], view: View | None, first: int, last: int, where: str = ""
-) -> str:
+def _praised(loads: Sequence[LoadChoice], name: Callable[[Option], str], where: str = "") -> str:
     """Name a choice, with its gain over no speculation and how sure that is."""
-    head, chosen = loads[first], [load.choice for load in loads[first : last + 1]]
-    setting = head.choice.plan.setting
+    chosen = [load.choice for load in loads]
+    setting = chosen[0].plan.setting
     if not setting.speculates:
         return setting.brief + where
-    today = head.current is not None and head.current.plan == head.choice.plan
-    note = (", what runs today" + "," * bool(where)) if today else ""
-    i = None if view is None else _series_of(view, head.choice)
+    note = (", what runs today" + "," * bool(where)) if loads[0].keeps_today else ""
     gains = [option.gain.value for option in chosen]
-    if view is not None and i is not None:
-        gains = [view.gain(i, j) for j in range(first, last + 1)]
     sures = [option.probability_faster for option in chosen]
     gain = " to ".join(dict.fromkeys([percent(min(gains)), percent(max(gains))]))
     low, high = sure(min(sures)), sure(max(sures))
     how = low if low == high else f"{low.removesuffix(' sure')} to {high}"
-    name = setting.brief if view is None or i is None else view.names[i]
-    return f"{name}{note}{where} ({gain}, {how})"
+    return f"{name(chosen[0])}{note}{where} ({gain}, {how})"
 
 
 def _overload(view: View) -> str:

@@ -69,17 +69,18 @@ def report_html(
         keep_trailing_newline=True,
     ).get_template("report.html.j2")
     view = View.of(curve, verdict)
+    asked = [view.series[i] for i in view.having("asked")]
     return page.render(
         title=curve_title(curve),
         server=server_line(profile.setup),
         date=date,
-        choices=choice_cells(verdict.loads, view),
-        loads=verdict.loads,
-        rule=rule(verdict.loads, verdict.settings_considered),
+        choices=choice_cells(view.loads, view.axis, asked[0] if len(asked) == 1 else None),
+        loads=view.loads,
+        rule=rule(view.loads, verdict.settings_considered),
         launches=launches,
-        answer=answer(curve, verdict),
+        answer=answer(view, verdict.free),
         evidence=evidence_line(curve),
-        axis=load_axis(curve),
+        axis=view.axis,
         names=series_labels(curve),
         curve=curve,
         trees=_trees(profile, curve),

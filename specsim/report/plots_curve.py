@@ -1,4 +1,4 @@
-"""Plots of a curve over load: throughput with intervals and measured cells, and the speed-up."""
+"""A curve over load: throughput with intervals, and measured cells."""
 
 from __future__ import annotations
 
@@ -52,24 +52,6 @@ def throughput_figure(
     where = axis.at(0) if len(axis.values) == 1 else axis.label
     fig.frame(axes, curve.profile, where, "output (tokens/s, all requests together)")
     return figure
-
-
-def plot_speedup(axes: Axes, curve: Curve, request_rate: float | None = None) -> Axes:
-    """Draw the gain over no speculation over load, per cent, with 90 % bands.
-
-    The curve's baseline is the zero line; `request_rate` is that of an open loop, 1/s.
-    """
-    axis = load_axis(curve, request_rate)
-    axes.axhline(0.0, color="black", linewidth=1.2)
-    for i, (label, series) in enumerate(zip(series_labels(curve), curve.series, strict=True)):
-        if series.role != "baseline":
-            rows = [(p.gain, p.gain_low, p.gain_high) for p in series.points]
-            gain, low, high = ([100 * x for x in column] for column in zip(*rows, strict=True))
-            fig.draw_line(axes, axis.values, gain, fig.Style.of(i), label, (low, high))
-    fig.frame(axes, curve.profile, axis.label, "tokens/s against no speculation (%)")
-    fig.load_ticks(axes, axis.values, logarithmic=len(axis.values) > 1)
-    fig.legend(axes)
-    return axes
 
 
 def measured_cells(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from specsim.acceptance import accept_table
 from specsim.analytic import Solution, solve
-from specsim.case import Case
+from specsim.decide.outlook import Grid
 from specsim.engine import RunPlan
 from specsim.profile import Profile
 from specsim.report import figure as fig
@@ -46,13 +45,9 @@ def rounds_at(
     profile: Profile, plans: Sequence[RunPlan], concurrency: int, workload: Workload | None = None
 ) -> Solution:
     """Solve plans at one load in closed form; a workload is taken instead of the profile's."""
-    system, acceptance = profile.system(), profile.acceptance()
     work = workload or profile.setup.workload
-    load = Load("closed_loop", concurrency)
-    cases = [
-        Case.of(system, plan, accept_table(acceptance, plan.setting), work, load) for plan in plans
-    ]
-    return solve(system.cost, cases, with_limit=False)
+    cost, cases = Grid(tuple(plans), (Load("closed_loop", concurrency),), work).cases(profile)
+    return solve(cost, cases, with_limit=False)
 
 
 def parts_of(solution: Solution) -> Floats:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import accept_table
-from specsim.case import Case
+from specsim.decide.outlook import Grid
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Records
@@ -164,15 +163,13 @@ def _simulated(
     """Simulate until there are enough rounds."""
     from specsim.simulate import simulate
 
-    system = profile.system()
-    table = accept_table(profile.acceptance(algorithm=plan.setting.algorithm), plan.setting)
-    case = Case.of(system, plan, table, workload, load)
-    lasting = max(1.0, table.mean_rounds(workload.output_len.mean - 1.0))
+    cost, (case,) = Grid((plan,), (load,), workload).cases(profile)
+    lasting = max(1.0, case.table.mean_rounds(workload.output_len.mean - 1.0))
     batch = min(load.concurrency, plan.max_running_requests)
     requests = batch + 8 + math.ceil(1.2 * rounds * batch / lasting)
     for _ in range(ENOUGH_TRIES):
         rng = np.random.default_rng(np.random.SeedSequence([seed, load.concurrency]))
-        result = simulate(system.cost, case, rng=rng, requests=requests)
+        result = simulate(cost, case, rng=rng, requests=requests)
         if len(result.rounds) >= rounds:
             return result
         requests *= 2
