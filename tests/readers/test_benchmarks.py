@@ -84,7 +84,7 @@ def test_trtllm_bench_that_contradicts_itself(old: str, new: str) -> None:
 
 
 def test_aiperf_in_the_console() -> None:
-    entry = parse_one("aiperf", samples.AIPERF)
+    entry = parse_one("table", samples.AIPERF)
     (row,) = entry.rows
     assert row.accept_length == 4.2  # over rounds; 3.90 is the mean over requests
     assert row.drafted_per_round == approx(5)
@@ -95,7 +95,7 @@ def test_aiperf_in_the_console() -> None:
 
 
 def test_aiperf_csv_and_json() -> None:
-    (row,) = parse_one("aiperf", samples.AIPERF_CSV).rows
+    (row,) = parse_one("table", samples.AIPERF_CSV).rows
     assert (row.output_tps, row.tpot_s) == (760.27, approx(0.01025))
     assert row.concurrency == approx(2.53 * 3.16525)  # Little's law: requests/s x seconds
     entry = parse_one("bench_json", json.dumps(samples.AIPERF_JSON, indent=1))
@@ -111,7 +111,7 @@ def test_aiperf_csv_and_json() -> None:
 
 
 def test_batched_bench() -> None:
-    entry = parse_one("llama_bench", samples.BATCHED)
+    entry = parse_one("table", samples.BATCHED)
     assert [(r.batch_size, r.round_time_s) for r in entry.rows] == [
         (1, approx(5 / 128)),
         (4, approx(0.075)),
@@ -119,17 +119,17 @@ def test_batched_bench() -> None:
     assert (entry.engine, entry.settings["algorithm"]) == ("llama.cpp", "none")
     assert entry.rows[0].extra["context_len"] == 1024 + 64
     assert [t.seconds for t in entry.timings] == [2, 8]
-    wrong = parse("llama_bench", samples.BATCHED.replace("53.33", "83.33"))
+    wrong = parse("table", samples.BATCHED.replace("53.33", "83.33"))
     assert [len(e.rows) for e in wrong] == [1]
 
 
 def test_sweep_bench_and_llama_bench() -> None:
-    entry = parse_one("llama_bench", samples.SWEEP)
+    entry = parse_one("table", samples.SWEEP)
     assert [(r.extra["context_len"], r.round_time_s) for r in entry.rows] == [
         (64, approx(1 / 32)),
         (4160, approx(1 / 16)),
     ]
-    llama, qwen = parse("llama_bench", samples.LLAMA_BENCH)
+    llama, qwen = parse("table", samples.LLAMA_BENCH)
     assert [r.output_tps for r in llama.rows] == [80, 64]
     assert (llama.timings[0].seconds, qwen.rows[0].output_tps) == (approx(0.16), 50)
 
@@ -220,15 +220,15 @@ def test_meta_info_without_histogram() -> None:
 
 
 def test_tables_of_people() -> None:
-    plain, eagle = parse("user_table", samples.PEOPLES_TABLE)
+    plain, eagle = parse("table", samples.PEOPLES_TABLE)
     assert plain.label == "Qwen3-32B on 4x H100, baseline"
     assert (plain.settings["algorithm"], eagle.settings["algorithm"]) == ("none", "EAGLE3")
     assert [(r.concurrency, r.output_tps) for r in eagle.rows] == [(1, 130.25), (8, 800.25)]
     assert (eagle.rows[1].accept_length, eagle.rows[1].tpot_s) == (2.85, approx(0.00965))
-    plain, eagle = parse("user_table", samples.BESIDE)
+    plain, eagle = parse("table", samples.BESIDE)
     assert [r.output_tps for r in plain.rows] == [60.25, 420.25]
     assert [r.output_tps for r in eagle.rows] == [130.25, 800.25]
-    (entry,) = parse("user_table", samples.SWEEP_CSV)
+    (entry,) = parse("table", samples.SWEEP_CSV)
     assert [(r.concurrency, r.output_tps) for r in entry.rows] == [(1, 66.25), (8, 400.25)]
     assert [r.tpot_s for r in entry.rows] == approx([0.01495, 0.01895])
     assert entry.engine is None
@@ -237,14 +237,14 @@ def test_tables_of_people() -> None:
 @pytest.mark.parametrize("speed", ["Total tok/s", "Prompt tok/s", "tok/s/GPU", "p50 tok/s", "qps"])
 def test_a_speed_that_is_not_the_output_of_all_is_not_read(speed: str) -> None:
     text = f"| Users | {speed} | TPOT (ms) |\n|--|--|--|\n| 8 | 90.5 | 9 |\n"
-    assert [r.output_tps for e in parse("user_table", text) for r in e.rows] == [None]
+    assert [r.output_tps for e in parse("table", text) for r in e.rows] == [None]
 
 
 def test_a_speed_of_each_client_is_told_from_that_of_all() -> None:
     text = "| Users | tok/s | TPOT (ms) |\n|--|--|--|\n| 8 | 100.5 | 10.0 |\n"
-    assert parse_one("user_table", text).unread == {"speed of one request or all": 1}
+    assert parse_one("table", text).unread == {"speed of one request or all": 1}
     text = "| Users | tok/s/user |\n|--|--|\n| 8 | 100.0 |\n"
-    (row,) = parse_one("user_table", text).rows
+    (row,) = parse_one("table", text).rows
     assert (row.output_tps, row.tpot_s) == (None, 0.01)
 
 
@@ -257,7 +257,7 @@ def test_specforge() -> None:
 
 
 def test_guidellm_csv() -> None:
-    (entry,) = parse("guidellm_csv", samples.GUIDELLM_CSV)
+    (entry,) = parse("table", samples.GUIDELLM_CSV)
     closed, opened = entry.rows
     assert (closed.concurrency, closed.output_tps, closed.tpot_s) == (8, 484.25, approx(0.01575))
     assert (opened.kind, opened.request_rate, opened.concurrency) == ("open_loop", 2.5, 10.25)
@@ -290,7 +290,7 @@ def test_tensorrt_llms_copy_of_the_serving_benchmark() -> None:
 
 
 def test_summary_of_a_vllm_sweep() -> None:
-    (entry,) = parse("user_table", samples.VLLM_SWEEP)
+    (entry,) = parse("table", samples.VLLM_SWEEP)
     assert (entry.settings["model"], entry.label) == ("org/m", "")
     assert [r.concurrency for r in entry.rows] == [1, 8]
 
@@ -309,7 +309,7 @@ def test_llama_cpps_benchmarks_in_json_and_csv() -> None:
         (64.25, 4160),
     ]
     assert entry.timings[0].seconds == approx(512 / 3200.5)
-    (row,) = parse_one("llama_bench", samples.LLAMA_BENCH_CSV).rows
+    (row,) = parse_one("table", samples.LLAMA_BENCH_CSV).rows
     assert row.output_tps == 80.25
 
 
@@ -333,14 +333,14 @@ def test_tables_of_people_in_other_words() -> None:
         "conc;GPUs;Gen. throughput (tokens/sec);TTFT;Mean ITL\n"
         "4;2 x H100;210.5;0.25 s;9.5\n8;2 x H100;400.5;350 ms;9.75\n4;4 x H100;310.5;0.15 s;6.5\n"
     )
-    two, four = parse("user_table", text)
+    two, four = parse("table", text)
     assert [r.output_tps for r in two.rows] == [210.5, 400.5]
     assert [r.ttft_s for r in two.rows] == approx([0.25, 0.35])
     assert (two.label, four.label, two.rows[0].itl_s) == ("2 x H100", "4 x H100", None)  # no unit
     text = (
         "| Users | TPS/user | Acceptance length | k |\n|---|---|---|---|\n| 8 | 62.5 | 2.5 | 3 |\n"
     )
-    entry = parse_one("user_table", text)
+    entry = parse_one("table", text)
     assert (entry.rows[0].accept_length, entry.settings["num_draft_tokens"]) == (2.5, 4)
 
 
@@ -350,7 +350,7 @@ def test_tables_of_people_in_other_words() -> None:
 )
 def test_rows_that_cannot_be_are_not_read(row: str) -> None:
     table = f"| Concurrency | tok/s | TPOT (ms) |\n|--|--|--|\n{row}\n"
-    entry = parse_one("user_table", table)
+    entry = parse_one("table", table)
     assert entry.usable is (row.startswith("| 8 | 1,200"))
     assert entry.unread_lines == (0 if entry.usable else 1)
 
@@ -362,6 +362,6 @@ def test_a_loaded_drafter_that_helps_nothing_is_no_speculation_that_is_off() -> 
 
 
 def test_evalscopes_table_of_loads() -> None:
-    entry = parse_one("user_table", samples.EVALSCOPE_RICH)
+    entry = parse_one("table", samples.EVALSCOPE_RICH)
     assert [(r.concurrency, r.output_tps) for r in entry.rows] == [(1, 60.25), (8, 430.25)]
     assert [r.num_requests for r in entry.rows] == [20, 80]

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from specsim.logs.json_values import number, table, whole
 from specsim.logs.source import Source
-from specsim.logs.unread import DAMAGED, TRUNCATED, check
+from specsim.logs.unread import DAMAGED, MISSING, TRUNCATED, check
 
 TEXTS = ("model", "quantisation", "kv_dtype", "version")
 _LABELLED = re.compile(r"([A-Za-z\[][^:\n]{1,60}?) *:\s+(\S[^\n]{0,99}?)[ \t]*\r?\n?")
@@ -48,20 +48,33 @@ def in_si(said: Mapping[str, float]) -> dict[str, float]:
     return scaled
 
 
-def at(record: Mapping[str, Any], path: str) -> Any:
-    """Return what a record has under keys joined by dots; None if it has none.
+def at(record: Any, path: str) -> Any:
+    """Return what a record has under keys joined by dots, ``*`` for the mean; None if it has none.
 
-    >>> at({"a": {"b": 2}}, "a.b"), at({"a": 1}, "a.b")
-    (2, None)
+    >>> at({"a": {"b": 2}}, "a.b"), at({"a": 1}, "a.b"), at({"a": [{"b": 1}, {"b": 2}]}, "a.*.b")
+    (2, None, 1.5)
     """
-    value: Any = record
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+    key, _, rest = path.partition(".")
+    if key == "*":
+        each = [figure(one, rest) for one in record] if type(record) is list else []
+        known = [value for value in each if value is not None]
+        return sum(known) / len(known) if known and len(known) == len(each) else None
+    value = record.get(key) if isinstance(record, dict) else None
+    return at(value, rest) if rest else value
+
+
+def figure(record: Any, path: str) -> float | None:
+    """Return the number that a record has under keys joined by dots; None if it has none."""
+    return number({path: at(record, path)}, path)
 
 
 Said = dict[str, float | str]
 """What one run has said: figures and texts by name."""
+
+
+def named(name: str | list[str], value: float | str) -> Said:
+    """Return what a key says, by its name; one may say several things."""
+    return dict.fromkeys([name] if isinstance(name, str) else name, value)
 
 
 def runs(
@@ -99,17 +112,29 @@ def runs(
     yield said
 
 
+def program_of(record: Mapping[str, Any]) -> str | None:
+    """Return the program whose figures a record of JSON has; None if none is known."""
+    for program, known in names("json").items():
+        if all(figure(record, path) is not None for path in known["needs"]):
+            return program
+    return None
+
+
 def of_record(record: Mapping[str, Any], program: str) -> Said:
-    """Return what a record of JSON says by the keys of a program: figures and texts by name."""
+    """Return what a record of JSON says by the keys of a program: figures and texts by name.
+
+    Raises :class:`Unread` if one that it needs is not above 0.
+    """
     known = names("json", program)
     said: Said = {}
-    for path, name in known.get("figures", names("metrics")).items():
-        value = at(record, path)
-        if isinstance(value, dict):
-            mean = number(value, "avg")
-            value = None if mean is None else scaled(name, mean, str(value.get("unit")))
-        if (figure := number({path: value}, path)) is not None:
-            said[name] = figure
+    for path, name in known.get("figures", names("metrics", "aiperf")).items():
+        of = at(record, path)
+        value = figure(record, path)
+        if isinstance(of, dict) and (mean := number(of, "avg")) is not None:
+            value = scaled(name, mean, str(of.get("unit")))
+        if value is not None:
+            check(value > 0 or path not in known["needs"] or name in SIZES, MISSING)
+            said |= named(name, value)
     for path, name in known.get("texts", {}).items():
         if isinstance(text := at(record, path), str):
             said[name] = text
@@ -149,3 +174,52 @@ def scaled(name: str, value: float, unit: str) -> float:
 def figures_of(said: Mapping[str, float | str]) -> dict[str, float]:
     """Return the figures of a run without its texts, SI units."""
     return in_si({name: value for name, value in said.items() if isinstance(value, float)})
+
+
+SIZES = (
+    *("tp", "pp", "ep", "max_running_requests"),
+    *("topk", "num_steps", "num_draft_tokens", "k"),
+)
+"""Figures that are settings of the server."""
+
+
+_OTHERS = re.compile(
+    r"input|prompt|prefill|total|median|p\d\d|max|min|std|peak|per|gpu|cached?|/?user|x|gain|uplift"
+    r"|speedup|predicted|expected|target|theoretical|goodput|error|delta"
+)
+"""Words before a speed that make it another figure, not that of a named server."""
+
+
+class Column(NamedTuple):
+    """What a column holds: a figure, of the server that its other words name."""
+
+    name: str
+    factor: float = 1.0
+    server: str = ""
+
+
+@cache
+def column_of(head: str) -> Column | None:
+    """Return what the head of a column names, None if it is not known; a time may lack its unit.
+
+    >>> column_of("Mean TPOT (ms)"), column_of("output_throughput"), column_of("p99_ttft_ms")
+    (Column(name='tpot_s', factor=0.001, server=''), Column(name='output_tps', ...), None)
+    """
+    text = re.sub(r"tok(?:en)?s? per sec(?:ond)?", "tok/s", head.lower().replace("_", " "))
+    known, units = names("words"), names("units")
+    words = [word.strip(".") for word in re.findall(r"[a-z0-9%/.+]+", text)]
+    words = [known.get(word, word) for word in words]
+    words = [word for word in words if word]
+    factor = units.get(words[-1]) if len(words) > 1 else None
+    bare = " ".join(words[:-1] if factor is not None else words)
+    for name, heads in names("columns").items():
+        if bare in heads and name.endswith("_s"):
+            return Column(name, factor or 0.0)
+        if bare in heads:
+            return Column(name)
+    for count in range(1, len(words)):
+        server, speed = words[:count], " ".join(words[count:])
+        if speed in names("columns")["output_tps"] and "/" in speed:
+            other = any(_OTHERS.fullmatch(word) for word in server)
+            return None if other else Column("output_tps", server=" ".join(server))
+    return None

@@ -19,6 +19,9 @@ _PLAIN = re.compile(
 _SPREAD = re.compile(r"\s*(?:±|\+/-)\s*\d{1,12}(?:\.\d{1,12})?%?\Z")
 MAX_COLUMNS = 512
 
+Wanted = Callable[[tuple[str, ...]], object]
+"""Whether a table with such a header is looked for."""
+
 
 @dataclass(slots=True)
 class Grid:
@@ -28,6 +31,7 @@ class Grid:
     label: str = ""  # the headings above
     rows: list[tuple[str, ...]] = field(default_factory=list)
     separator: str = "|"
+    ruled: bool = False  # whether a rule was its last line
 
     def records(self) -> Iterator[dict[str, str]]:
         """Yield the rows by column; a column whose name comes again counts once."""
@@ -35,13 +39,11 @@ class Grid:
             yield dict(reversed(list(zip(self.header, row, strict=True))))
 
 
-def grids(
-    lines: Iterable[bytes], wanted: Callable[[tuple[str, ...]], bool], unread: Counter[str]
-) -> Iterator[Grid]:
+def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Iterator[Grid]:
     """Yield the tables whose header is `wanted`; count rows that do not fit theirs.
 
     A row without a number begins another table; a blank line ends one, since rows below it may be
-    of another whose header is lost.
+    of another whose header is lost; below a label they are of what that names.
     """
     above, label = Headings(), ""
     grid: Grid | None = None
@@ -50,26 +52,28 @@ def grids(
         bare = text.strip()
         separator = _separator(bare, grid, wanted)
         if not separator:
-            if above.read(line):
-                label = ""
-            label = label_of(line) or label
-            if grid and not bare:
+            heading, named = above.read(line), label_of(line)
+            label = named or ("" if heading else label)
+            if grid and (not bare or heading or named):
                 yield grid
-                grid = None
+                title = ", ".join(filter(None, (above.label, label)))
+                grid = Grid(grid.header, title, separator=grid.separator) if bare else None
         elif _RULE.fullmatch(bare):
-            continue
+            if grid:
+                grid.ruled = len(bare) > 3
         elif not (bare.endswith("|") if separator == "|" else line.endswith((b"\n", b"\r"))):
             unread[TRUNCATED] += 1 if grid else 0
         else:
             cells = _cells(bare, separator)
-            named = all(value_of(cell) is None for cell in cells)
-            if wanted(cells) or (named and not _continues(grid, cells)):
+            numberless = all(value_of(cell) is None for cell in cells)
+            if wanted(cells) or (numberless and not _continues(grid, cells)):
                 if grid:
                     yield grid
-                heading = ", ".join(filter(None, (above.label, label)))
-                grid = Grid(cells, heading, separator=separator) if wanted(cells) else None
+                title = ", ".join(filter(None, (above.label, label)))
+                grid = Grid(cells, title, separator=separator) if wanted(cells) else None
             elif grid and len(cells) == len(grid.header):
                 grid.rows.append(cells)
+                grid.ruled = False
             elif grid:
                 unread[DAMAGED_ROW] += 1
     if grid:
@@ -88,7 +92,7 @@ def value_of(cell: str) -> float | None:
     return float(found[1].replace(",", "") + found[2] + (f"e{found[3]}" if found[3] else ""))
 
 
-def _separator(bare: str, grid: Grid | None, wanted: Callable[[tuple[str, ...]], bool]) -> str:
+def _separator(bare: str, grid: Grid | None, wanted: Wanted) -> str:
     """Return what stands between the cells of a line; empty if it is no row."""
     if bare.startswith(("|", "+")) or (bare and _RULE.fullmatch(bare)):
         return "|"

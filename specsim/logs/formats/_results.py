@@ -1,12 +1,11 @@
 """Stated results of benchmarks: figures by name -> a row, checked against each other, -> an entry.
 
-Every benchmark says some of the same figures under names of its own. Its module maps them to
-those of :func:`row_of`; what they mean together, and when they contradict each other, is here.
+Every benchmark says some of the same figures under names of its own. ``benchmarks.toml`` maps them
+to those of :func:`row_of`; what they mean together, and when they contradict each other, is here.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +15,10 @@ from typing import Any
 
 from specsim.logs.diagnose import Finding, partial_drafting, told, truncated
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
-from specsim.logs.formats._benchmarks import in_si, names
-from specsim.logs.formats.sglang.facts import settings_of_args
-from specsim.logs.json_values import MAX_WHOLE, number, table, text, whole
-from specsim.logs.settings import algorithm_name, chain_settings
-from specsim.logs.unread import CONTRADICTION, MISSING, OUT_OF_RANGE, Unread, check
+from specsim.logs.formats._benchmarks import SIZES, figures_of, names
+from specsim.logs.json_values import MAX_WHOLE
+from specsim.logs.settings import NO_SPECULATION, algorithm_name, chain_settings
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check
 
 SLACK = 0.01
 """Relative difference that rounding of a printed result explains."""
@@ -36,17 +34,16 @@ LEAST_ACCEPT, LONGEST_ACCEPT = 1.005, 129
 """Below the one nothing was accepted; nothing drafts further than the other."""
 LEAST_RATE = 0.1
 """Slower rates are printed with too few digits to be checked, 1/s."""
+UNLIMITED_RATE = 1e9
+"""Requests per second above which all were issued at once."""
+HELD = 0.95
+"""From this share of the largest batch on, on average in flight, clients kept it full."""
 ROUNDING = 0.02
 """Of an accept length beside the counts that it is made of."""
 
-RATES = "spec_decode_per_position_acceptance_rates"
-
 _COUNTS = ("num_requests", "input_tokens", "output_tokens", "drafts", "drafted", "accepted")
-_SGLANG_KEYS = {
-    *("accept_length", "total_throughput", "server_info", "total_input_text_tokens"),
-    *("total_output_tokens_retokenized", "concurrency", "max_itl_ms"),
-}
-_TEXTS = {"backend": "backend", "dataset_name": "dataset", "tag": "tag"}
+_NO_WHOLE = "a count is no whole number"
+_STRATEGY = re.compile(r"(?:(concurrent|constant|poisson)@(\d{1,7}(?:\.\d{1,9})?)|synchronous)")
 
 
 def agree(one: float | None, other: float | None, slack: float = SLACK) -> bool:
@@ -65,8 +62,10 @@ def row_of(
     ----------
     said
         Figures by name, SI units: fields of :class:`LogRow`, and `input_tokens`, `output_tokens`
-        (of all requests), `request_throughput` (1/s), `e2e_s` (mean of requests), `in_flight` (mean
-        number of requests), `drafts`, `drafted`, `accepted` (rounds, and tokens of all requests).
+        (of all requests), `request_throughput` (1/s), `total_tps` (tokens of prompts too), `e2e_s`
+        (mean of requests), `in_flight` (mean number of requests), `sent` (requests, of which
+        `num_requests` succeeded), `prefill_s` (of the duration, that the speed leaves out),
+        `drafts`, `drafted`, `accepted` (rounds, and tokens of all requests).
     survival
         Probability that at least 1, 2, ... drafts are accepted.
     more
@@ -79,14 +78,17 @@ def row_of(
     """
     known = {name: value for name, value in said.items() if value is not None}
     check(all(0 <= value <= MAX_WHOLE for value in known.values()), OUT_OF_RANGE)
-    check(all(known.get(name, 0.0) % 1 == 0 for name in _COUNTS), "a count is no whole number")
+    check(all(known.get(name, 0.0) % 1 == 0 for name in _COUNTS), _NO_WHOLE)
     get = {k: v for k, v in known.items() if v or k == "accepted"}.get  # no time, or rate, is 0
     n, seconds, tps, rate = map(get, ("num_requests", "duration_s", "output_tps", "request_rate"))
     out = get("output_len") or ratio(get("output_tokens"), n)
+    into = get("input_len") or ratio(get("input_tokens"), n)
     total = get("output_tokens") or (n * out if n and out else None)
-    check(
-        agree(tps, ratio(total, seconds), SLACK if get("output_tokens") else LOOSE), CONTRADICTION
-    )
+    slack = SLACK if get("output_tokens") else LOOSE
+    decode_s = seconds - (get("prefill_s") or 0.0) if seconds else None
+    check(agree(tps, ratio(total, decode_s), slack), CONTRADICTION)
+    if n and into and out:
+        check(agree(get("total_tps"), ratio(n * (into + out), seconds), LOOSE), CONTRADICTION)
     served = get("request_throughput")
     if served and served > LEAST_RATE:
         check(agree(served, ratio(n, seconds)), CONTRADICTION)
@@ -97,8 +99,9 @@ def row_of(
     each = get("drafted_per_round") or ratio(get("drafted"), get("drafts"))
     clients, in_flight = get("concurrency"), get("in_flight")
     check(not (n and in_flight) or (in_flight or 0.0) <= (n or 0.0) * (1 + SLACK), CONTRADICTION)
+    check(not n or n <= (get("sent") or n), CONTRADICTION)
     return LogRow(
-        kind=more.pop("kind", "open_loop" if rate and not clients else "closed_loop"),
+        kind=more.pop("kind", None) or ("open_loop" if rate and not clients else "closed_loop"),
         concurrency=clients or in_flight,
         batch_size=get("batch_size"),
         output_tps=tps,
@@ -112,7 +115,7 @@ def row_of(
         accept_rate=share,
         request_rate=rate,
         num_requests=int(n) if n else None,
-        input_len=get("input_len") or ratio(get("input_tokens"), n),
+        input_len=into,
         output_len=out,
         duration_s=seconds,
         **more,
@@ -163,102 +166,119 @@ def entry_of(
 
 
 def run_entry(
-    name: str,
-    said: dict[str, float],
-    settings: Mapping[str, object] = {},
-    engine: str | None = None,
-    version: str | None = None,
+    program: str, stated: Mapping[str, float | str], more: Mapping[str, object] = {}
 ) -> LogEntry:
-    """Return the entry of a run of which a client says its figures, SI units.
+    """Return the entry of a run of which a program says figures and texts; with `more` settings.
 
-    How many were in flight follows from the rate served and the mean time of a request; how deep
-    drafts were from the accept length and the share accepted, where all are of one depth.
+    What it does not say follows from what it does: speeds of all from those of one GPU or one
+    stream, requests in flight from the rate served and the mean time of a request, the depth of
+    drafts from the accept length and the share accepted where all are of one depth.
+
+    Raises
+    ------
+    Unread
+        If a figure is missing, cannot be, or contradicts another.
     """
-    served, accept, rate = map(said.get, ("request_throughput", "accept_length", "accept_rate"))
-    if "e2e_s" in said and (served or 0.0) > LEAST_RATE and not said.get("concurrency"):
-        said.setdefault("in_flight", (served or 0.0) * said["e2e_s"])  # Little's law
+    how = names("programs").get(program, {})
+    said = {**how.get("given", {}), **figures_of(stated)}
+    texts = {name: text for name, text in stated.items() if isinstance(text, str)}
+    said |= _strategy(texts.pop("strategy", ""))
+    engine = engine_of(texts.pop("engine", "")) or how.get("engine")
+    version = texts.pop("version", None)
+    check(all(said.get(name) for name in how.get("needs", ())), MISSING)
+    settings = {**_settings(said, texts), **more}
+    if settings.get("algorithm") == "none" and "algorithm" not in more:
+        said.setdefault("accept_length", 1.0)
+    kind = _speeds(said, settings, how)
+    _in_flight(said, settings.get("max_running_requests"))
+    accept, rate = said.get("accept_length"), said.get("accept_rate")
     if accept and rate and not said.get("drafted"):
         said["drafted_per_round"] = (accept - 1) / rate
-    row = row_of(said, accept_length_scope="run")
+    extra = {"e2e_s": said["e2e_s"]} if "e2e_s" in said else {}
+    row = row_of(said, kind=kind, accept_length_scope=how.get("scope", "run"), extra=extra)
     each = row.drafted_per_round or 0.0
     k = round(each)
     if k and abs(each - k) <= ROUNDING * k and "num_steps" not in settings:
         inferred = ["topk", "num_steps", "num_draft_tokens"]
-        settings = {**settings, **chain_settings(k), "inferred": inferred}
-    return entry_of(name, row, settings, engine, version)
+        settings |= {**chain_settings(k), "inferred": inferred}
+    return entry_of(program, row, settings, engine, version)
 
 
-def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
-    """Read a record of ``sglang.bench_serving`` or ``vllm bench serve``, by the keys of their JSON.
+def _settings(said: dict[str, float], texts: Mapping[str, str]) -> dict[str, object]:
+    """Take the settings out of what a program says."""
+    sizes = {name: said.pop(name) for name in SIZES if name in said}
+    check(all(size % 1 == 0 for size in sizes.values()), DAMAGED_ROW)
+    k = sizes.pop("k", sizes.get("num_steps"))
+    settings: dict[str, object] = {name: int(size) for name, size in sizes.items() if size}
+    if k and "num_steps" not in sizes:
+        settings = {**chain_settings(int(k)), **settings}
+    settings |= {name: text for name, text in texts.items() if text != "None"}
+    algorithm = str(settings.pop("algorithm", "")).lower()
+    if k == 0 or algorithm in ("none", "off"):
+        settings |= NO_SPECULATION
+    elif algorithm:
+        settings["algorithm"] = algorithm_name(algorithm)
+    return settings
 
-    `suffix` goes to the name of the format. Raises :class:`Unread` if it makes no measurement.
+
+def _strategy(text: str) -> dict[str, float]:
+    """Return the load that GuideLLM names.
+
+    >>> _strategy("concurrent@8"), _strategy("poisson@2.5"), _strategy("throughput")
+    ({'concurrency': 8.0}, {'request_rate': 2.5}, {})
     """
-    known = names("serving")
-    check(all(number(record, k) is not None for k in known if record.get(k) is not None), MISSING)
-    said = in_si({n: v for key, n in known.items() if (v := number(record, key)) is not None})
-    if whole(record, "completed") is None or not said.get("duration_s"):
-        raise Unread(MISSING)
-    check(said["num_requests"], "no request completed")
-    check(said.get("output_tps"), MISSING)
-    rates = record.get(RATES)
-    survival = rates if isinstance(rates, list) and rates else None
-    check(all(type(r) in (int, float) for r in survival or ()), "per-position rates are damaged")
-    info = table(record, "server_info")
-    settings = _settings(record, info, survival)
-    if settings.get("algorithm") == "none":
-        said.setdefault("accept_length", 1.0)
-    if rate := _request_rate(record):
-        said["request_rate"] = rate
-    elif "concurrency" not in said and "max_concurrency" in record:
-        said["concurrency"] = said["num_requests"]  # all were sent at once
-    vllm = _is_vllms(record)
-    # SGLang reports the mean since the server started, vLLM that of this run.
-    row = row_of(said, survival, accept_length_scope="run" if vllm else "pooled")
-    later = said.get("e2e_s", 0.0) - said.get("ttft_s", 0.0)
-    if not vllm and row.tpot_s is None and row.ttft_s and (row.output_len or 0) > 1 and later > 0:
-        row = replace(row, tpot_s=later / ((row.output_len or 0.0) - 1))
-    return entry_of(
-        ("vllm_bench_serve" if vllm else "sglang_bench_serving") + suffix,
-        row,
-        settings,
-        _engine(record, vllm),
-        text(info, "version"),
-        # SGLang's own client spreads the gap between two chunks over their tokens
-        chunks=text(record, "backend") != "sglang",
-        # that prints an accept length only where a drafter is loaded
-        drafts=not vllm and "accept_length" in record and settings.get("algorithm") != "none",
-    )
+    found = _STRATEGY.fullmatch(text)
+    closed = found and found[1] in (None, "concurrent")
+    return {"concurrency" if closed else "request_rate": float(found[2] or 1)} if found else {}
 
 
-def _is_vllms(record: Mapping[str, Any]) -> bool:
-    """Whether vLLM's client wrote it: SGLang's has keys of its own, whatever server it asks."""
-    ours = (text(record, "backend") or "").startswith("sglang")
-    return not ours and not _SGLANG_KEYS & record.keys()
+def _speeds(
+    said: dict[str, float], settings: Mapping[str, Any], how: Mapping[str, Any]
+) -> str | None:
+    """Add speeds and times that others make; return the kind of load, None if these don't tell."""
+    gpus = said.pop("gpus", None) or settings.get("tp", 0) * settings.get("pp", 1)
+    if gpus and (gpu_tps := said.pop("gpu_tps", None)):
+        check(agree(said.setdefault("output_tps", gpu_tps * gpus), gpu_tps * gpus), CONTRADICTION)
+    accept, batch, each = map(said.get, ("accept_length", "batch_size", "user_tps"))
+    check(all(n % 1 == 0 for n in (batch or 0.0, said.get("concurrency", 0.0))), _NO_WHOLE)
+    kind: str | None = how.get("kind")
+    if kind == "steady_decode" and accept and batch and each:
+        said["tpot_s"] = said["round_time_s"] / accept
+        said["output_tps"] = batch * each
+        check(agree(each, 1 / said["tpot_s"], LOOSE), CONTRADICTION)
+        check(accept <= settings["num_steps"] + 1 + LOOSE, CONTRADICTION)
+    elif each:
+        said.setdefault("tpot_s", 1 / each)
+    tps, seconds, out = map(said.get, ("output_tps", "duration_s", "output_len"))
+    decoding = how.get("decoding", False)
+    if batch and batch == said.get("num_requests") and tps:  # in one batch: all decode at once
+        if (into := said.get("input_tps")) and "input_len" in said:
+            said["ttft_s"] = batch * said["input_len"] / into
+        decode_s = (seconds or 0.0) - said.get("ttft_s", seconds or 0.0)
+        if out and decode_s > 0 and agree(batch * out / decode_s, tps, LOOSE):
+            said["prefill_s"], decoding, kind = said["ttft_s"], True, "steady_decode"
+        if decoding and accept:
+            said["round_time_s"] = accept * batch / tps
+    if batch and "in_flight" not in said:
+        said.setdefault("concurrency", batch)
+    return kind
 
 
-def _engine(record: Mapping[str, Any], vllm: bool) -> str | None:
-    """Return the engine that was asked: a backend may name an interface that others have too."""
-    own = "openai" if "user_throughput" in record else "vllm"  # TensorRT-LLM's copy of vLLM's
-    engine = engine_of(text(record, "backend") or own)
-    if vllm:
-        return engine or ("vllm" if any(key.startswith("spec_decode_") for key in record) else None)
-    return "sglang" if engine == "sglang" or "server_info" in record else None
-
-
-def positive(record: Mapping[str, Any], key: str) -> float:
-    """Return a number above 0; raises :class:`Unread` if there is none."""
-    value = number(record, key)
-    if value is None or value <= 0:
-        raise Unread(MISSING)
-    return value
-
-
-def count(record: Mapping[str, Any], key: str) -> int:
-    """Return a count above 0; raises :class:`Unread` if there is none."""
-    value = whole(record, key)
-    if not value:
-        raise Unread(MISSING)
-    return value
+def _in_flight(said: dict[str, float], cap: object) -> None:
+    """Add the requests in flight; a server that holds no more than `cap` of them runs them all."""
+    served, n, seconds = map(said.get, ("request_throughput", "num_requests", "duration_s"))
+    if said.get("request_rate", 0.0) > UNLIMITED_RATE:
+        del said["request_rate"]
+    flight, e2e_s = said.get("in_flight"), said.get("e2e_s")
+    if flight and isinstance(cap, int) and flight <= cap:
+        said["batch_size"] = flight  # none waits for a place
+        if flight >= HELD * cap and "request_rate" not in said:
+            said["concurrency"] = float(cap)
+    if e2e_s is not None:  # Little's law
+        if n and seconds:
+            check(agree(flight, n * e2e_s / seconds, LOOSE), CONTRADICTION)
+        if (served or 0.0) > LEAST_RATE and not said.get("concurrency"):
+            said.setdefault("in_flight", (served or 0.0) * e2e_s)
 
 
 def engine_of(name: str) -> str | None:
@@ -269,13 +289,6 @@ def engine_of(name: str) -> str | None:
     """
     known = names("engines")
     return next((known[word] for word in re.split(r"\W", name.lower()) if word in known), None)
-
-
-def accept_length(record: Mapping[str, Any], *keys: str) -> float | None:
-    """Return the first accept length that a record has; raises :class:`Unread` if it can't be."""
-    value = next((v for key in keys if (v := number(record, key)) is not None), None)
-    check(value is None or 1 <= value <= LONGEST_ACCEPT, "accept length out of range")
-    return value
 
 
 def joined(results: Iterable[LogEntry], path: str) -> list[LogEntry]:
@@ -320,33 +333,9 @@ def with_unread(
     return [*entries, replace(last, unread=dict(total), diagnoses=(*last.diagnoses, *cut))]
 
 
-def _request_rate(record: Mapping[str, Any]) -> float | None:
-    """Return requests per second; None where all were sent at once."""
-    value = record.get("request_rate")
-    try:
-        rate = None if isinstance(value, bool) else float(value or 0)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return rate if rate and 0 < rate < math.inf else None
-
-
 def ratio(of: float | None, to: float | None) -> float | None:
     """Return a quotient; None where a part is not known."""
     return of / to if of is not None and to else None
-
-
-def _settings(
-    record: Mapping[str, Any], info: Mapping[str, Any], survival: Sequence[float] | None
-) -> dict[str, object]:
-    settings = settings_of_args(info) if info else {}
-    if survival:
-        settings.update(chain_settings(len(survival)))
-    if model := text(record, "model_id"):
-        settings.setdefault("model", model)
-    settings |= {name: value for key, name in _TEXTS.items() if (value := text(record, key))}
-    if algorithm := text(record, "speculative_algorithm"):
-        settings["algorithm"] = algorithm_name(algorithm)
-    return settings
 
 
 def _per_chunk(row: LogRow) -> str:

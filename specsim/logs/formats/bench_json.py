@@ -1,35 +1,23 @@
-"""Benchmark results in JSON: serving, one-batch, offline, bench_speculative, server info."""
+"""Results in JSON: of benchmarks that ``benchmarks.toml`` names, answers of servers, histograms."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.format import Format
-from specsim.logs.formats import llama_bench, trtllm_bench
-from specsim.logs.formats._benchmarks import Said, at, figures_of, names, of_record
-from specsim.logs.formats._results import (
-    LOOSE,
-    accept_length,
-    agree,
-    count,
-    engine_of,
-    joined,
-    positive,
-    ratio,
-    run_entry,
-    serving,
-    with_unread,
-)
+from specsim.logs.formats import _llama_bench as llama_bench
+from specsim.logs.formats._benchmarks import of_record, program_of
+from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_entry, with_unread
+from specsim.logs.formats._serving import serving
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import json_values, number, table, text, whole
-from specsim.logs.settings import NO_SPECULATION, algorithm_name
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, MISSING, OUT_OF_RANGE, Unread, check, counted
+from specsim.logs.unread import CONTRADICTION, MISSING, Unread, check, counted
 
 _DETAILS = re.compile(
     rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
@@ -39,7 +27,7 @@ _DETAILS = re.compile(
 HISTOGRAMS = ("spec_accept_histogram", "spec_correct_drafts_histogram", "acceptance_histogram")
 """SGLang 0.5.9 to 0.5.20, SGLang from 0.5.12, vLLM front ends; entry i counts the rounds that
 accepted i drafts: the best source of survival by depth."""
-_SPECFORGE = {"batch_size", "steps", "topk", "num_draft_tokens", "metrics"}
+_SERVING = {"output_throughput", "duration", "completed"}
 _MAX_DEPTH = 128
 _MAX_NODES = 100_000
 
@@ -72,122 +60,38 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
 
 
 def _records(source: Source) -> Iterator[Any]:
-    each = [of["each"] for of in names("json").values() if "each" in of]
+    """Yield the records of a file: its values, or what is in a list that one is or has."""
     for value in json_values(source.lines(), _DETAILS):
-        inner = value
-        if isinstance(value, dict):
-            inner = next((value[key] for key in each if value.get(key)), None)
-            inner = inner or [of for of in _objects(value) if of.keys() >= _SPECFORGE][::-1]
-            inner = inner or value
-        if isinstance(inner, list):
-            yield from (v for v in inner if isinstance(v, dict))
-        else:
-            yield value
+        lists = [value]
+        if isinstance(value, dict) and not _program(value):
+            inner = [of for of in value.values() if isinstance(of, list)]
+            lists = [of for of in inner if any(isinstance(v, dict) and _program(v) for v in of)]
+        for of in lists or [value]:
+            if isinstance(of, list):
+                yield from (v for v in of if isinstance(v, dict))
+            else:
+                yield of
+
+
+def _program(record: Mapping[str, Any]) -> str | None:
+    """Return what wrote a record, as far as it shows."""
+    if record.keys() >= _SERVING:
+        return "serving"
+    if "internal_states" in record:
+        return "server_info"
+    return llama_bench.NAME if llama_bench.is_json(record) else program_of(record)
 
 
 def _result(record: Any) -> LogEntry:
     if isinstance(record, Unread):
         raise record
-    for keys, read in _KINDS:
-        if record.keys() >= keys:
-            return read(record)
-    for program, known in names("json").items():
-        if at(record, known["needs"]) is not None:
-            said = of_record(record, program)
-            return trtllm_bench.report(said) if program == "trtllm_bench" else _named(program, said)
-    raise Unread("not a result that is known")
-
-
-def _named(program: str, stated: Said) -> LogEntry:
-    """Return the entry of a result whose keys ``benchmarks.toml`` names."""
-    said = figures_of(stated)
-    texts = {name: text for name, text in stated.items() if isinstance(text, str)}
-    tp, ep, gpus, each = (said.pop(name, None) for name in ("tp", "ep", "gpus", "gpu_tps"))
-    if each is not None and (on := gpus or tp):
-        said["output_tps"] = each * on
-    check(said.get("output_tps"), MISSING)
-    settings: dict[str, object] = {k: int(n) for k, n in (("tp", tp), ("ep", ep)) if n}
-    engine = engine_of(texts.pop("engine", ""))
-    algorithm = texts.pop("algorithm", "").lower()
-    if algorithm in ("none", "off"):
-        settings |= NO_SPECULATION
-        said["accept_length"] = 1.0
-    elif algorithm:
-        settings["algorithm"] = algorithm_name(algorithm)
-    return run_entry(program, said, settings | texts, engine)
-
-
-def _speculative(record: Mapping[str, Any]) -> LogEntry:
-    """SGLang's bench_speculative: speed = acc_length / step_time, per request."""
-    keys = ("batch_size", "topk", "steps", "num_draft_tokens")
-    batch, topk, steps, n = (whole(record, key) for key in keys)
-    if not batch or steps is None or topk is None or n is None:
-        raise Unread("a count is missing or damaged")
-    accept, step_s, speed = (
-        number(record, key) or 0.0 for key in ("acc_length", "step_time", "speed")
+    program = _program(record)
+    if program is None:
+        raise Unread("not a result that is known")
+    own = {"serving": serving, "server_info": _server_info, llama_bench.NAME: llama_bench.of_json}
+    return (
+        own[program](record) if program in own else run_entry(program, of_record(record, program))
     )
-    check(accept >= 1 and step_s > 0 and speed > 0, OUT_OF_RANGE)
-    check(agree(accept / step_s, speed, LOOSE) and accept <= steps + 1 + LOOSE, CONTRADICTION)
-    row = LogRow(
-        batch_size=batch,
-        concurrency=batch,
-        output_tps=batch * speed,
-        accept_length=accept,
-        round_time_s=step_s,
-        tpot_s=step_s / accept,
-    )
-    chain: dict[str, object] = {"topk": topk, "num_steps": steps, "num_draft_tokens": n}
-    settings = chain if steps else dict(NO_SPECULATION)
-    return LogEntry("", "sglang_bench_speculative", "sglang", settings=settings, rows=(row,))
-
-
-def _one_batch(record: Mapping[str, Any]) -> LogEntry:
-    """SGLang's bench_one_batch_server: one batch, prefill apart from decoding."""
-    batch = count(record, "batch_size")
-    into, out = whole(record, "input_len"), whole(record, "output_len")
-    latency, tps = positive(record, "latency"), positive(record, "output_throughput")
-    ttft, accept = number(record, "last_ttft"), accept_length(record, "acc_length")
-    decode_s = latency - ttft if ttft is not None and latency > ttft else None
-    decoding = False
-    if out:
-        tokens = batch * out
-        decoding = decode_s is not None and agree(tokens / decode_s, tps, LOOSE)
-        check(decoding or agree(tokens / latency, tps, LOOSE), CONTRADICTION)
-        if into is not None and (total := number(record, "overall_throughput")):
-            check(agree(batch * (into + out) / latency, total, LOOSE), CONTRADICTION)
-    row = LogRow(
-        kind="steady_decode" if decoding else "closed_loop",
-        batch_size=batch,
-        concurrency=batch,
-        output_tps=tps,
-        accept_length=accept,
-        accept_length_scope="pooled",
-        round_time_s=accept * batch / tps if accept and decoding else None,
-        ttft_s=ttft if ttft and ttft > 0 else None,
-        num_requests=batch,
-        input_len=into,
-        output_len=out,
-        duration_s=latency,
-    )
-    return LogEntry("", "sglang_bench_one_batch_server", "sglang", rows=(row,))
-
-
-def _offline(record: Mapping[str, Any]) -> LogEntry:
-    """SGLang's bench_offline_throughput: all requests at once."""
-    latency, tps = positive(record, "total_latency"), positive(record, "output_throughput")
-    done = count(record, "successful_requests")
-    into, out = number(record, "total_input_tokens"), number(record, "total_output_tokens")
-    check(agree(ratio(out, latency), tps), CONTRADICTION)
-    row = LogRow(
-        kind="closed_loop",
-        concurrency=done,
-        output_tps=tps,
-        num_requests=done,
-        input_len=ratio(into, done),
-        output_len=ratio(out, done),
-        duration_s=latency,
-    )
-    return LogEntry("", "sglang_bench_offline", "sglang", rows=(row,))
 
 
 def _server_info(record: Mapping[str, Any]) -> LogEntry:
@@ -198,7 +102,7 @@ def _server_info(record: Mapping[str, Any]) -> LogEntry:
         raise Unread(MISSING)
     settings = settings_of_args(record)
     plain = settings.get("algorithm") == "none"
-    accept = 1.0 if plain else accept_length(state, "avg_spec_accept_length")
+    accept = 1.0 if plain else _accept_length(state, "avg_spec_accept_length")
     if cap := whole(state, "effective_max_running_requests_per_dp"):
         settings["max_running_requests"] = cap
     rows = [
@@ -226,36 +130,6 @@ def _step_times(times: Mapping[str, Any]) -> Iterator[tuple[int, float, int]]:
             good = sorted(v for v in values if isinstance(v, float) and 0 < v < 1e4)
             if good:
                 yield int(key), good[len(good) // 5], len(good)
-
-
-def _specforge(record: Mapping[str, Any]) -> LogEntry:
-    """SpecForge: a setting, and its runs on a dataset."""
-    setting = [whole(record, key) for key in ("steps", "topk", "num_draft_tokens")]
-    batch, runs = count(record, "batch_size"), record["metrics"]
-    check(None not in setting and isinstance(runs, list) and runs, MISSING)
-    check(all(isinstance(run, dict) for run in runs), MISSING)
-    steps, topk, n = setting
-    settings = {"topk": topk, "num_steps": steps, "num_draft_tokens": n}
-    said = {
-        "concurrency": float(batch),
-        "output_tps": sum(positive(run, "output_throughput") for run in runs) / len(runs),
-        "accept_length": sum(positive(run, "accept_length") for run in runs) / len(runs),
-    }
-    check(said["accept_length"] <= (steps or 0) + 1 + LOOSE, CONTRADICTION)
-    return run_entry("specforge", said, settings if steps else dict(NO_SPECULATION), "sglang")
-
-
-_KINDS: tuple[tuple[set[str], Callable[[Mapping[str, Any]], LogEntry]], ...] = (
-    ({"output_throughput", "duration", "completed"}, serving),
-    ({"steps", "topk", "acc_length", "step_time"}, _speculative),
-    ({"batch_size", "latency", "output_throughput"}, _one_batch),
-    (_SPECFORGE, _specforge),
-    ({"total_latency", "output_throughput"}, _offline),
-    ({"internal_states"}, _server_info),
-    ({"pl", "tg", "t_tg", "speed_tg"}, llama_bench.of_json),
-    ({"n_prompt", "n_gen", "avg_ts"}, llama_bench.of_json),
-)
-"""Keys that a record has, and what reads it."""
 
 
 def _histograms(value: Any) -> Iterator[list[int]]:
@@ -297,7 +171,7 @@ def _answers(value: Any) -> Iterator[Answer]:
     """Yield llama.cpp's `timings`, SGLang's `meta_info`, and the sum of llama.cpp's mtp-bench."""
     for node in _objects(value):
         if "predicted_n" in node:
-            tokens, ms = count(node, "predicted_n"), positive(node, "predicted_ms")
+            tokens, ms = _count(node, "predicted_n"), _positive(node, "predicted_ms")
             check(agree(tokens / ms * 1e3, number(node, "predicted_per_second")), CONTRADICTION)
             drafted, accepted = whole(node, "draft_n"), whole(node, "draft_n_accepted")
             check(("draft_n" in node, "draft_n_accepted" in node) in ((0, 0), (1, 1)), MISSING)
@@ -306,15 +180,15 @@ def _answers(value: Any) -> Iterator[Answer]:
             yield Answer("llama.cpp", tokens, tokens - (accepted or 0), None if plain else drafted,
                           seconds=ms / 1e3, slot=slot)  # fmt: skip
         elif "total_draft_accepted" in node:
-            tokens, drafted = count(node, "total_predicted"), count(node, "total_draft")
+            tokens, drafted = _count(node, "total_predicted"), _count(node, "total_draft")
             accepted = whole(node, "total_draft_accepted")
             share = number(node, "aggregate_accept_rate")
             check(accepted is not None and agree(share, accepted / drafted), CONTRADICTION)
-            many = count(node, "n_requests")
+            many = _count(node, "n_requests")
             yield Answer("llama.cpp", tokens, tokens - (accepted or 0), drafted, many)
         elif "spec_verify_ct" in node:
-            tokens, rounds = count(node, "completion_tokens"), count(node, "spec_verify_ct")
-            said = accept_length(node, "spec_accept_length")
+            tokens, rounds = _count(node, "completion_tokens"), _count(node, "spec_verify_ct")
+            said = _accept_length(node, "spec_accept_length")
             check(agree(said, tokens / rounds), CONTRADICTION)
             drafted = whole(node, "spec_num_proposed_drafts") or whole(node, "spec_draft_token_num")
             yield Answer("sglang", tokens, rounds, drafted)
@@ -343,6 +217,25 @@ def answer_entry(answers: Sequence[Answer], path: str) -> LogEntry:
     )
     of = WindowCount(len(answers), len(answers))
     return LogEntry(path, "answers", answers[0].engine, rows=(row,), windows=of)
+
+
+def _positive(record: Mapping[str, Any], key: str) -> float:
+    value = number(record, key)
+    if value is None or value <= 0:
+        raise Unread(MISSING)
+    return value
+
+
+def _count(record: Mapping[str, Any], key: str) -> int:
+    value = _positive(record, key)
+    check(value % 1 == 0, MISSING)
+    return int(value)
+
+
+def _accept_length(record: Mapping[str, Any], key: str) -> float | None:
+    value = number(record, key)
+    check(value is None or 1 <= value <= LONGEST_ACCEPT, "accept length out of range")
+    return value
 
 
 def _is_histogram(value: Any) -> bool:

@@ -1,199 +1,277 @@
-"""Printed results: serving tables, send_one and one-batch grids, evalscope's summary."""
+"""Printed results: tables of benchmark programs and of people, markdown, CSV or drawn.
+
+A table of a program is known by the names of its columns or of its metrics (``benchmarks.toml``).
+Any other is one of people, if it has a column of clients and one of speeds, whatever their names: a
+row is read only as far as the names of its columns are known and say their unit. Columns of text
+tell servers apart, and so do words before a speed (``EAGLE3 tok/s``).
+"""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from functools import lru_cache
+from itertools import chain, islice
 
+from specsim.errors import UnknownNameError
 from specsim.logs.diagnose import told
-from specsim.logs.entry import LogEntry, LogRow
+from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
-from specsim.logs.formats._benchmarks import names
-from specsim.logs.formats._results import (
-    LOOSE,
-    RATES,
-    accept_length,
-    agree,
-    count,
-    joined,
-    positive,
-    serving,
-    with_unread,
-)
-from specsim.logs.json_values import number
-from specsim.logs.paste import Headings, label_of
+from specsim.logs.formats import _llama_bench as llama_bench
+from specsim.logs.formats._benchmarks import Column, Said, column_of, named, names, scaled
+from specsim.logs.formats._grids import Grid, grids, value_of
+from specsim.logs.formats._results import joined, run_entry, with_unread
+from specsim.logs.formats._serving import ServingTables
+from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, TRUNCATED, check, counted
+from specsim.logs.unread import (
+    CONTRADICTION,
+    DAMAGED_ROW,
+    MISSING,
+    TWO_IN_ONE,
+    Unread,
+    check,
+    counted,
+)
+from specsim.setting import parse_algorithm
 
-_TITLE = re.compile(r"(?:Serving|Offline Throughput) Benchmark Result")
-_LINE = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*")
-_POSITION = re.compile(r"[ \t]*Position (\d{1,2}):[ \t]+(\d{1,3}\.\d{1,4})[ \t]*")
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
-_MEASURE = re.compile(r"(?:Mean|Median|P9\d|Output|Total|Request|Accept|Benchmark)\b")
-_RULE = re.compile(r"[+|][-=+|]{3,}")
-
-_Read = Callable[[Mapping[str, Any]], LogEntry]
+_LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
+_SETTINGS = {"num_steps", "topk", "num_draft_tokens", "k", "tp"}
+PEOPLES = "user_table"
+_METRICS = {"Metric": "aiperf", "Statistic": "aiperf", "Key": "evalscope"}
+"""First head of a table with a metric in each row."""
+_METRIC = re.compile(r"([A-Za-z0-9 _./-]{1,64}?)(?: *\(([^()]{1,32})\))?")
+_CLIENTS = re.compile(rb"(?:--concurrency[ =]|[Cc]oncurrency: *)(\d{1,6})(?![\d.])")
+_PLAIN = {
+    *("baseline", "base", "none", "no", "vanilla", "off", "without", "no spec", "autoregressive")
+}
+_UNIT = re.compile(r"\s*(?:tok(?:en)?s?/s(?:ec)?|t/s|tps)\Z", re.IGNORECASE)
+_AMOUNT = re.compile(r"[~+<>=-]?\s*\d[\d.,]*\s*(?:%|[a-z%/]{1,8})?", re.IGNORECASE)
+"""A cell that holds an amount."""
+_GPUS = re.compile(r"(?<!/)\bgpus?\b")
+_TIMED = re.compile(r"(.*\d)\s*(ms|s|us)")
+CLIENT_SLACK = 1.1
+"""So much faster than one token per TPOT of every client nothing is: requests differ."""
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
-    """Read printed results, one entry per table."""
-    tables = _Tables()
-    for line in source.lines():
-        tables.read(line)
-    tables.close(ended=False)
-    entries = joined(tables.results, source.path)
-    return with_unread(entries, tables.unread, source.path, FORMAT.name)
+    """Read printed results, one entry per server that headings, text and settings tell apart."""
+    unread: Counter[str] = Counter()
+    results: list[LogEntry] = []
+    serving, metrics = ServingTables(results, unread), _Metrics(results, unread)
+    lines = serving.others(metrics.noting_flags(_one_header(source.lines())))
+    for grid in grids(lines, _kind, unread):
+        kind = _kind(grid.header)
+        if kind in _METRICS.values():
+            metrics.take(grid, kind)
+            continue
+        metrics.end()
+        results += _peoples(grid, unread) if kind == PEOPLES else _rows(grid, kind, unread)
+    metrics.end()
+    entries = joined(_by_server(results), source.path)
+    return with_unread(entries, unread, source.path, FORMAT.name)
+
+
+def _by_server(results: Sequence[LogEntry]) -> Iterator[LogEntry]:
+    """Yield results, those of people's tables by the servers that text tells apart."""
+    found: dict[object, list[LogEntry]] = {}
+    for at, result in enumerate(results):
+        server = (result.label, *sorted(result.settings.items(), key=str))
+        found.setdefault(server if result.format == PEOPLES else at, []).append(result)
+    return chain.from_iterable(found.values())
+
+
+def _one_header(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Join the three lines of headings of GuideLLM's CSV to one; other texts stay as they are."""
+    first = next(lines, b"")
+    if b",Server Throughput," in first:
+        texts = [line.decode("utf-8", "replace") for line in (first, *islice(lines, 2))]
+        heads = zip(*csv.reader(texts), strict=False)
+        first = ",".join(" | ".join(filter(None, head)) for head in heads).encode() + b"\n"
+    yield first
+    yield from lines
+
+
+@lru_cache(1024)
+def _kind(header: tuple[str, ...]) -> str:
+    """Return whose table has such a header: a program's, or people's; empty if it is no one's.
+
+    >>> _kind(("Key", "Value")), _kind(("conc", "tok/s")), _kind(("conc", "p99"))
+    ('evalscope', 'user_table', '')
+    """
+    heads = {head.lower() for head in header}
+    for program, of in names("grids").items():
+        if heads.issuperset(of["needs"]):
+            return program
+    if header and header[0] in _METRICS and {"avg", "Value"} & set(header):
+        return _METRICS[header[0]]
+    if llama_bench.wanted(header):
+        return llama_bench.NAME
+    found = {column.name for head in header if (column := column_of(head))}
+    return PEOPLES if found & _LOADS and found & (_SPEEDS | {"tpot_s"}) else ""
+
+
+def _rows(grid: Grid, program: str, unread: Counter[str]) -> Iterator[LogEntry]:
+    """Yield the runs of a program that are the rows of a table."""
+    for record in grid.records():
+        with counted(unread):
+            if program == llama_bench.NAME:
+                yield llama_bench.entry(grid.label, record)
+            else:
+                result = run_entry(program, _stated(record, program))
+                yield replace(result, label=grid.label)
+
+
+def _stated(record: Mapping[str, str], program: str) -> Said:
+    known, said = names("grids", program), Said()
+    cells = {head.lower(): cell for head, cell in record.items()}
+    for head, name in known["heads"].items():
+        cell = cells.get(head, "")
+        value: float | str | None = cell if name == "strategy" else value_of(cell)
+        check(value is not None or not re.search(r"\d", cell), DAMAGED_ROW)
+        said |= named(name, value) if value is not None else {}
+        check(value or head not in known["needs"], MISSING)
+    return said
 
 
 @dataclass(slots=True)
-class _Tables:
-    """Collects the rows of the table that is open."""
+class _Metrics:
+    """Tables with a metric in each row: a metric that comes again begins another run."""
 
-    results: list[LogEntry] = field(default_factory=list)
-    unread: Counter[str] = field(default_factory=Counter)
-    serving: dict[str, object] | None = None  # the record of an open serving table
-    before: dict[str, object] = field(default_factory=dict)  # labelled lines above one
-    positions: dict[int, float] = field(default_factory=dict)
-    header: list[str] = field(default_factory=list)  # keys of the columns of a grid
-    summary: dict[str, object] | None = None  # evalscope's, while it is open
-    complete: bool = False  # whether a rule ends it
-    above: Headings = field(default_factory=Headings)
+    results: list[LogEntry]  # where the runs go
+    unread: Counter[str]
+    program: str = ""
+    said: dict[str, float] = field(default_factory=dict)
     label: str = ""
+    cut: str = ""
+    clients: float | None = None  # as a command says
 
-    def read(self, line: bytes) -> None:
-        """Read one line."""
-        text = line.decode("utf-8", "replace").strip("\r\n")
-        bare = text.strip()
-        if _TITLE.search(text):
-            self.close(ended=False)
-            self.serving, self.positions = dict(self.before), {}
-        elif self.serving is not None and re.fullmatch(r"={20,}", bare):
-            self.close(ended=True)
-        elif bare.startswith("|") and not bare.endswith("|"):
-            self.unread[TRUNCATED] += 1
-        elif bare.startswith("|"):
-            self._cells([cell.strip() for cell in bare.strip("|").split("|")])
-        elif bare.startswith("+") and self.summary is not None:
-            self.complete = bool(_RULE.fullmatch(bare))
-        else:
-            self._labelled(line, text)
+    def noting_flags(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield lines, and note the clients that a command among them asks for."""
+        for line in lines:
+            for clients in _CLIENTS.findall(line):
+                self.clients = float(clients)
+            yield line
 
-    def _labelled(self, line: bytes, text: str) -> None:
-        found, position = _LINE.fullmatch(text), _POSITION.fullmatch(text)
-        if position and self.serving is not None:
-            self.positions[int(position[1])] = float(position[2]) / 100
-        elif self.serving is None and self.above.read(line):
-            self.label = ""
-        elif not found:
-            self.label = label_of(line) or self.label
-            if self.serving is not None and _MEASURE.match(text):
-                self.unread[TRUNCATED] += 1
-        elif key := names("lines", "serving").get(found[1]):
-            self._stated(key, found[2], whole_line=line.endswith((b"\n", b"\r")))
+    def take(self, grid: Grid, program: str) -> None:
+        """Take the means in a table."""
+        found = self._means(grid, program)
+        if program != self.program or found.keys() & self.said.keys():
+            self.end()
+        self.program, self.label, self.said = program, grid.label, self.said | found
+        if self.clients is not None:
+            self.said.setdefault("concurrency", self.clients)
+        if program == "evalscope" and not grid.ruled:
+            self.cut = "the grid is cut: its last rows are missing"
 
-    def _stated(self, key: str, value: str, whole_line: bool) -> None:
-        """Take a figure of a serving table, or one printed above it."""
-        target = self.before if self.serving is None else self.serving
-        if not whole_line:
-            self.unread[TRUNCATED] += 1
-        elif target is self.serving and key in target and key not in self.before:
-            self.unread["two tables written into one"] += 1
-            self.serving = None
-        elif value not in ("None", "not"):  # "not set"
-            target[key] = _value(value)
-
-    def _cells(self, cells: list[str]) -> None:
-        if cells == ["Key", "Value"]:
-            self.close(ended=False)
-            self.summary, self.complete = {}, False
-        elif self.summary is not None and len(cells) == 2:
-            self.summary[names("lines", "evalscope").get(cells[0], "")] = _value(cells[1])
-        elif any(cell.lower() in names("lines", "sglang_grid") for cell in cells):
-            self.header = [names("lines", "sglang_grid").get(cell.lower(), "") for cell in cells]
-        elif self.header and not all(set(cell) <= set("-: ") for cell in cells):
-            if len(cells) != len(self.header):
+    def _means(self, grid: Grid, program: str) -> dict[str, float]:
+        """Return the means in a table, SI units."""
+        column = grid.header.index("avg" if "avg" in grid.header else "Value")
+        known = names("metrics", program)
+        said: dict[str, float] = {}
+        for row in grid.rows:
+            metric, value = _METRIC.fullmatch(row[0]), value_of(row[column])
+            name = known.get(re.sub(r"[ -]+", "_", metric[1].strip().lower())) if metric else None
+            if metric and name and value is not None:
+                with counted(self.unread):
+                    value = scaled(name, value, metric[2] or "")
+                    check(said.setdefault(name, value) == value, TWO_IN_ONE)
+            elif name and row[column] != "N/A":
                 self.unread[DAMAGED_ROW] += 1
-                return
-            record = dict(zip(self.header, map(_value, cells), strict=True))
-            self._keep(_grid_row, record)
+        return said
 
-    def close(self, ended: bool) -> None:
-        """End the table that is open."""
-        if self.serving is not None:
-            record = dict(self.serving)
-            if self.positions and sorted(self.positions) == list(range(len(self.positions))):
-                record[RATES] = [self.positions[i] for i in sorted(self.positions)]
-            cut = "" if ended else "the table has no end: its last lines are missing"
-            self._keep(partial(serving, suffix="_table"), record, cut)
-            self.before = {}
-        if self.summary is not None:
-            cut = "" if self.complete else "the grid is cut: its last rows are missing"
-            self._keep(_evalscope, self.summary, cut)
-        self.serving, self.summary, self.complete = None, None, False
-
-    def _keep(self, read: _Read, record: Mapping[str, Any], cut: str = "") -> None:
+    def end(self) -> None:
+        """Keep the run, if it measured anything of decoding."""
         with counted(self.unread):
-            result = read(record)
-            diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
-            label = ", ".join(filter(None, (self.above.label, self.label)))
-            self.results.append(replace(result, label=label, diagnoses=diagnoses))
+            if self.said.keys() - {"concurrency"}:
+                entry = run_entry(self.program, self.said)
+                diagnoses = (*entry.diagnoses, *told([("truncated", self.cut)]))
+                self.results.append(replace(entry, label=self.label, diagnoses=diagnoses))
+        self.said, self.cut = {}, ""
 
 
-def _value(text: str) -> float | str:
-    return float(text) if _NUMBER.fullmatch(text) else text
+def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
+    columns = [column_of(head) for head in grid.header]
+    speeds = [c.server for c in columns if c and c.name in _SPEEDS]
+    several = len(set(speeds)) > 1
+    texts = _text_columns(grid, columns)
+    labels = [i for i, name in texts.items() if not name]
+    for server in dict.fromkeys(speeds or [""]):
+        for row in grid.rows:
+            with counted(unread):
+                said = _figures(row, columns, server, several)
+                stated = {name: row[i] for i, name in texts.items() if name not in ("", "none")}
+                yield _peoples_row(said, stated, [grid.label, *(row[i] for i in labels), server])
 
 
-def _grid_row(record: Mapping[str, Any]) -> LogEntry:
-    """Read a row of SGLang's send_one (a single stream), or of its bench_one_batch_server."""
-    single = "speed" in record
-    accept, latency = accept_length(record, "acc_length"), positive(record, "latency")
-    tps = positive(record, "speed" if single else "output_throughput")
-    batch = 1 if single else count(record, "batch_size")
-    out = number(record, "tokens" if single else "output_len") or None
-    if single:
-        check(accept is not None and out, MISSING)
-        check(agree((out or 0.0) / latency, tps), CONTRADICTION)
-    row = LogRow(
-        kind="closed_loop",
-        batch_size=batch,
-        concurrency=batch,
-        output_tps=tps,
-        accept_length=accept,
-        accept_length_scope="run" if single else "pooled",
-        round_time_s=accept * batch / tps if accept else None,
-        num_requests=batch,
-        input_len=number(record, "input_len"),
-        output_len=out,
-        duration_s=latency,
-    )
-    name = "sglang_send_one" if single else "sglang_bench_one_batch_table"
-    return LogEntry("", name, "sglang", rows=(row,))
+def _text_columns(grid: Grid, columns: Sequence[Column | None]) -> dict[int, str]:
+    """Columns that are not known and in no row a number: settings by name, or without one.
+
+    The latter tell servers apart.
+    """
+    known = {head: name for name, heads in names("texts").items() for head in heads}
+    found = {}
+    for i, (head, column) in enumerate(zip(grid.header, columns, strict=True)):
+        name = head.lower().replace("_", " ")
+        cells = [row[i].strip("*`_ ") for row in grid.rows]
+        amounts = any(map(_AMOUNT.fullmatch, cells)) and not _GPUS.search(name)
+        if column is None and not amounts and any(re.search(r"\w", cell) for cell in cells):
+            found[i] = known.get(name, "")
+    return found
 
 
-def _evalscope(record: Mapping[str, Any]) -> LogEntry:
-    clients, total = number(record, "concurrency"), number(record, "total")
-    duration, done = positive(record, "duration"), positive(record, "completed")
-    counts = (clients or 0, total or 0, done)
-    check(all(n % 1 == 0 for n in counts), "a count is no whole number")
-    tps, out = number(record, "output_throughput"), number(record, "output_len")
-    check(not tps or not out or agree(out * done / duration, tps, LOOSE), CONTRADICTION)
-    check(done <= (total or done), CONTRADICTION)
-    row = LogRow(
-        kind="closed_loop",
-        concurrency=clients,
-        output_tps=tps,
-        ttft_s=number(record, "ttft"),
-        tpot_s=number(record, "tpot"),
-        num_requests=int(done),
-        input_len=number(record, "input_len"),
-        output_len=out,
-        duration_s=duration,
-    )
-    return LogEntry("", "evalscope", rows=(row,))
+def _figures(
+    row: Sequence[str], columns: Sequence[Column | None], server: str, several: bool
+) -> dict[str, float]:
+    """Return the figures of a row; of several servers in it only their speeds are."""
+    said: dict[str, float] = {}
+    for column, cell in zip(columns, row, strict=True):
+        if column is None or (column.name in _SPEEDS and column.server != server):
+            continue
+        if several and column.name not in _LOADS | _SPEEDS | {"input_len", "output_len", "tp"}:
+            continue
+        timed = None if column.factor else _TIMED.fullmatch(cell)
+        factor = names("units")[timed[2]] if timed else column.factor
+        value = value_of(timed[1] if timed else _UNIT.sub("", cell))
+        if not factor:
+            continue  # a time without its unit
+        if value is not None:
+            said.setdefault(column.name, value * factor)
+        elif re.search(r"\d", cell):
+            raise Unread(DAMAGED_ROW)
+    check(said.keys() & _LOADS and said.keys() - _LOADS - _SETTINGS, DAMAGED_ROW)
+    return said
+
+
+def _peoples_row(
+    said: dict[str, float], stated: Mapping[str, object], texts: Sequence[str]
+) -> LogEntry:
+    clients = said.setdefault("concurrency", said.get("batch_size", 0.0))
+    check(clients >= 1 and clients % 1 == 0, DAMAGED_ROW)
+    tps, tpot_s = said.get("output_tps"), said.get("tpot_s")
+    if tpot_s is None and (each := said.get("user_tps")):
+        tpot_s = 1 / each
+    if tps and tpot_s:
+        check(tps <= CLIENT_SLACK * clients / tpot_s, CONTRADICTION)
+        check(clients == 1 or not 0.9 < tps * tpot_s < CLIENT_SLACK, "speed of one request or all")
+    settings = dict(stated)
+    for text in texts:
+        settings |= _algorithm(text)
+    entry = run_entry(PEOPLES, said, settings)
+    return replace(entry, label=", ".join(text for text in texts if text))
+
+
+def _algorithm(text: str) -> dict[str, object]:
+    """Return the setting that a text states, if it is nothing but one."""
+    if text.strip(" *`").lower() in _PLAIN:
+        return dict(NO_SPECULATION)
+    try:
+        return {"algorithm": parse_algorithm(text.strip(" *`"))}
+    except UnknownNameError:
+        return {}
 
 
 FORMAT = Format(
@@ -202,6 +280,15 @@ FORMAT = Format(
     mark=re.compile(
         rb"Serving Benchmark Result|\| Acc Length +\|| Speed \(token/s\) +\||\| Key +\| Value +\|"
         rb"|\| *batch size *\|"
+        rb"|NVIDIA (?:AIPerf|GenAI-Perf) [|]|^Metric,avg,|^ ?(?:[|]|\xe2\x94[\x82\x83]) *"
+        rb"(?:Output Token Throughput|Token-Weighted Acceptance Length)\b"
+        rb"|^(?=[^\n]*,Server Throughput,)(?=[^\n]*,Token (?:Throughput|Metrics),)"
+        rb"|\| *S_TG t/s \||\| +test \| +t/s \||,\"?n_gen\"?,.*\"?avg_ts\"?,"
+        rb"|^(?=[^\n:]*(?:[|,;\t]|\xe2\x94[\x82\x83]))"
+        rb"(?=[^\n:]*(?:(?i:conc|clients?\b|users?\b|streams\b|batch|\bbs\b|parallel|\bc\b)))"
+        rb"(?=[^\n:]*(?i:tok(?:en)?s?/s|tps\b|t/s|throughput|tput|gen/s|per[ _]sec|tpot))[^\n:]*$",
+        re.MULTILINE,
     ),
     parse=parse,
+    remedy="give a whole result, or a table with a column of clients and one of tokens per second",
 )

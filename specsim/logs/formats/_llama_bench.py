@@ -6,18 +6,16 @@ Steps of plain decoding by batch, which is what verifying as many tokens costs t
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.logs.entry import LogEntry, LogRow, Timing
-from specsim.logs.format import Format
-from specsim.logs.formats._grids import grids, value_of
-from specsim.logs.formats._results import agree, joined, row_of, with_unread
+from specsim.logs.formats._grids import value_of
+from specsim.logs.formats._results import agree, row_of
 from specsim.logs.settings import NO_SPECULATION
-from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, Unread, check, counted
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, Unread, check
 
+NAME = "llama_bench"
 _BATCHED = {"PP", "TG", "N_KV", "T_TG s", "S_TG t/s"}
 _OF_BATCHES = {"T s", "S t/s", "t", "speed"}
 _BENCH = {"model", "test", "t/s"}
@@ -37,28 +35,24 @@ _DIGITS = 0.006
 """Half of the last printed digit of seconds (three) and speeds (two), and what floats add."""
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
-    """Read tables of llama.cpp's benchmarks, one entry per model."""
-    unread: Counter[str] = Counter()
-    results = []
-    for grid in grids(source.lines(), _wanted, unread):
-        for record in grid.records():
-            with counted(unread):
-                results.append(_entry(grid.label, record))
-    return with_unread(joined(results, source.path), unread, source.path, FORMAT.name)
-
-
-def _wanted(cells: tuple[str, ...]) -> bool:
+def wanted(cells: tuple[str, ...]) -> bool:
+    """Whether the columns of a table are those of one of the benchmarks."""
     return any(set(cells) >= of for of in (_BATCHED, _BENCH, _FIELDS))
+
+
+def is_json(record: Mapping[str, object]) -> bool:
+    """Whether a record is of ``llama-bench`` or ``llama-batched-bench``."""
+    return any(record.keys() >= of for of in (_FIELDS, {"pl", "tg", "t_tg", "speed_tg"}))
 
 
 def of_json(record: Mapping[str, object]) -> LogEntry:
     """Read a record of ``llama-bench -o json`` or ``llama-batched-bench --output-format jsonl``."""
     cells = {_JSON.get(key, key): str(value) for key, value in record.items()}
-    return _entry("", cells)
+    return entry("", cells)
 
 
-def _entry(label: str, record: Mapping[str, str]) -> LogEntry:
+def entry(label: str, record: Mapping[str, str]) -> LogEntry:
+    """Read a row, by the columns of the table."""
     if record.keys() >= _FIELDS:  # as CSV and JSON of llama-bench have them
         n, made, depth = (record.get(key, "0") for key in ("n_prompt", "n_gen", "n_depth"))
         test = f"pp{n}+tg{made}" if "0" not in (n, made) else f"tg{made}" if n == "0" else f"pp{n}"
@@ -68,7 +62,7 @@ def _entry(label: str, record: Mapping[str, str]) -> LogEntry:
     model = record.get("model") or record.get("model_type")
     return LogEntry(
         "",
-        FORMAT.name,
+        NAME,
         "llama.cpp",
         settings={**NO_SPECULATION, **({"model": model} if model else {})},
         rows=(row,) if row else (),
@@ -131,10 +125,3 @@ def _tells(tokens: float, seconds: float, tps: float) -> bool:
         return tokens == 0
     error = (0.0006 / seconds + _DIGITS / max(tps, _DIGITS)) + 1e-4
     return agree(tokens / seconds, tps, error)
-
-
-FORMAT = Format(
-    name="llama_bench",
-    mark=re.compile(rb"\| *S_TG t/s \||\| +test \| +t/s \||,\"?n_gen\"?,.*\"?avg_ts\"?,"),
-    parse=parse,
-)
