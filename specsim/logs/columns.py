@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,3 +68,17 @@ def runs_back(stamp: bytes, before: bytes, by_s: float) -> bool:
         return False
     now, then = seconds([stamp, before])
     return bool(then - now > by_s)
+
+
+def in_order(stamps: Sequence[bytes], by_s: float) -> Iterator[slice]:
+    """Yield parts of successive lines in none of which time runs back.
+
+    >>> list(in_order([b"2026-01-01 01:00:00", b"2026-01-01 00:00:00"], 60))
+    [slice(0, 1, None), slice(1, 2, None)]
+    """
+    begun = 0
+    for at, (before, now) in enumerate(pairwise(stamps), 1):
+        if now < before and runs_back(now, before, by_s):
+            yield slice(begun, at)
+            begun = at
+    yield slice(begun, len(stamps))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from specsim.logs.diagnose import Finding, of_load, told, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats.sglang.lines import GENERATIONS, Layout, generation
-from specsim.logs.formats.sglang.server import Server
+from specsim.logs.formats.sglang.reader import Server
 from specsim.logs.levels import level_rows
 from specsim.logs.settings import NO_SPECULATION
 
@@ -29,7 +29,7 @@ def server_entry(server: Server, path: str) -> LogEntry:
         rows=rows,
         windows=windows,
         diagnoses=_diagnoses(server, rows, settings),
-        unread=dict(server.unread),
+        unread=dict(+server.unread),
         accept_length=server.windows.accept_length,
         label=server.label,
         samples=tuple(server.windows.samples),

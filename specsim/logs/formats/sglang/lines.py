@@ -8,7 +8,7 @@ guessed at: it is reported as unread, with a reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -157,19 +157,7 @@ RESEMBLANCE = 0.75
 Rank = int | None
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeLine:
-    """One decode line that was read, and the layout that further lines may share."""
-
-    printed: Printed
-    layout: Layout
-
-    def text(self, column: str) -> bytes:
-        """Return what the line says."""
-        return self.printed[column][0]
-
-
-def parse_decode_line(line: bytes) -> DecodeLine:
+def parse_decode_line(line: bytes) -> tuple[Printed, Layout]:
     """Read one line that contains ``Decode batch``.
 
     Parameters
@@ -177,6 +165,11 @@ def parse_decode_line(line: bytes) -> DecodeLine:
     line
         The line with its end. A line without one may have been cut: its last number is not
         trusted.
+
+    Returns
+    -------
+    tuple
+        What it says, and the layout that further lines may share.
 
     Raises
     ------
@@ -197,7 +190,7 @@ def parse_decode_line(line: bytes) -> DecodeLine:
     printed = layout.read([text + b"\n"])
     if printed is None:
         raise Unread(DAMAGED)
-    return DecodeLine(printed if ended or trailing else {**printed, "queue": (b"",)}, layout)
+    return (printed if ended or trailing else {**printed, "queue": (b"",)}), layout
 
 
 def _bare(line: bytes) -> tuple[bytes, bool]:
@@ -279,16 +272,6 @@ def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
     stamps, ranks = _STAMP.findall(prefix), _RANK.findall(prefix)
     stamp = b" ".join(stamps[-1]) if stamps else b""
     return stamp, b"".join(b" " + kind + number + b"]" for kind, number in ranks)
-
-
-def parse_prefixes(prefixes: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what `parse_prefix` returns of each; the usual form without a call."""
-    for prefix in prefixes:
-        start = prefix.rfind(b"[20")
-        if start >= 0 and prefix[start + 20 : start + 21] == b" ":
-            yield prefix[start + 1 : start + 20], prefix[start + 20 :]
-        else:
-            yield parse_prefix(prefix)
 
 
 def parse_ranks(text: bytes) -> tuple[Rank, tuple[Rank, ...]]:

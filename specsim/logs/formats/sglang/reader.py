@@ -1,31 +1,47 @@
-"""Hands the lines of an SGLang log to servers: where one server ends and another begins."""
+"""SGLang's servers: which lines are of which, and these as columns of windows."""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING
 
-from specsim.logs.columns import runs_back
-from specsim.logs.entry import LogEntry
-from specsim.logs.formats.sglang.entry import server_entry
-from specsim.logs.formats.sglang.facts import ANY_FACT
+import numpy as np
+
+from specsim.logs.columns import floats, in_order, runs_back, seconds
+from specsim.logs.formats.sglang.accept_rate import AcceptRate
+from specsim.logs.formats.sglang.facts import ANY_FACT, Facts
 from specsim.logs.formats.sglang.lines import (
+    COLUMNS,
     MARK,
-    DecodeLine,
     Layout,
     Printed,
     parse_decode_line,
-    parse_prefixes,
+    parse_prefill_line,
+    parse_prefix,
+    parse_ranks,
+    prefill_versions,
 )
-from specsim.logs.formats.sglang.server import UNLIKE, Server
 from specsim.logs.paste import Above
 from specsim.logs.source import Source
 from specsim.logs.unread import TRUNCATED, Unread
+from specsim.logs.windows import Windows
 
-BATCH = 512
-"""Decode lines that are read at once."""
+if TYPE_CHECKING:
+    from specsim.arrays import Flags, Floats
+
+LINES_AT_ONCE, COLUMNS_AT_ONCE = 512, 4096
+"""Decode lines that are read at once, and turned into columns."""
 BACKWARDS_S = 60.0
 """Time that jumps back by more than this begins another run."""
+UNLIKE = "unlike its neighbours"
+"""Why a well-formed line with other fields than the lines around it is not read."""
+MAX_LINE = 4096
+"""No more of a damaged line is looked at."""
+PASTE_GAP_S = 30.0
+"""In a paste, a label and a gap like this begin another run."""
 
 _THRESHOLD = re.compile(
     rb"speculative_(?!accept)\w{0,32}(?:threshold|batch_size|max_bs)\w{0,16}['\"]?[=:] ?[1-9]"
@@ -33,76 +49,184 @@ _THRESHOLD = re.compile(
 """Forks stop drafting from some batch on."""
 
 
-def read_log(source: Source, samples: int) -> list[LogEntry]:
-    """Read the log of one or more SGLang servers.
+class Server:
+    """The lines of one server."""
+
+    def __init__(self, samples: int = 0) -> None:
+        self.layout: Layout | None = None  # of the first decode line
+        self.facts = Facts()
+        self.windows = Windows(parse_ranks, max_samples=samples)
+        self.rate = AcceptRate()
+        self.unread: Counter[str] = Counter()
+        self.label = ""
+        self.launched = False  # a command that started it is known
+        self.stamp = b""  # time of the last decode line
+        self.has_threshold = False  # of the batch, beyond which nothing is drafted
+        self.prefills = 0  # prefill lines
+        self.prompt = np.zeros(3)  # their sums of sequences, new and cached tokens
+        self.version_hint = ""  # versions that print them
+        self._lines: dict[str, list[bytes]] = {name: [] for name in ("rank", "stamp", *COLUMNS)}
+        self._prefilled: list[bool] = []
+        self._last_tokens = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether batches of this server were seen."""
+        return bool(self._prefilled or self.windows.read or self.prefills)
+
+    @property
+    def drafts_nothing(self) -> bool:
+        """Whether no fact tells of speculation."""
+        return self.facts.settings.get("algorithm") in (None, "none")
+
+    def take_launch(self, settings: Mapping[str, object]) -> None:
+        """Take in what a command says of the server; its own words come first."""
+        self.launched |= bool(settings)
+        self.facts.settings = {**settings, **self.facts.settings}
+
+    def add(self, lines: Printed, prefilled: Sequence[bool]) -> None:
+        """Add decode lines, with `stamp` and `rank`; before some of them a prefill ran."""
+        for name, texts in self._lines.items():
+            texts.extend(lines[name])
+        self._prefilled.extend(prefilled)
+        self.stamp = lines["stamp"][-1] or self.stamp
+        self._last_tokens = lines["tokens"][-1]
+        if len(self._prefilled) >= COLUMNS_AT_ONCE:
+            self.flush(final=False)
+
+    def prefill(self, line: bytes) -> None:
+        """Count a prefill line."""
+        found = parse_prefill_line(line)
+        if found is None:
+            self.unread["damaged prefill line"] += 1
+        else:
+            self.prompt += found
+            self.version_hint = self.version_hint or prefill_versions(line)
+        self.prefills += 1
+
+    def not_read(self, line: bytes, reason: str) -> None:
+        """Count a decode line that could not be read; the ranks that it names are known."""
+        self.unread[reason] += 1
+        for piece in line[:MAX_LINE].split(b"[20")[1:]:
+            self.windows.ranks.see(piece[17 : piece.find(b"] ") + 2])
+
+    def forget_single_line(self) -> None:
+        """Take back a decode line if nothing else is known: the lines after it are unlike it."""
+        if len(self._prefilled) == 1 and not self.windows.read and not self.facts.started:
+            self._take_lines()
+            self.unread[UNLIKE] += 1
+
+    def jumps_back(self, printed: Printed) -> bool:
+        """Whether a line after a label in a paste is of another run."""
+        stamp, _ = parse_prefix(printed["prefix"][0])
+        now, before = seconds([stamp, self.stamp])
+        tokens, last_tokens = floats([printed["tokens"][0], self._last_tokens])
+        return bool(now - before > PASTE_GAP_S or now < before or tokens < last_tokens)
+
+    def flush(self, final: bool) -> None:
+        """Turn the collected lines into windows."""
+        lines, prefilled = self._take_lines()
+        printed = {name: floats(lines[name]) for name in COLUMNS}
+        if self.layout and not self.layout.prints("accept") and self.drafts_nothing:
+            printed["accept"][:] = 1.0
+            self.windows.accept_quantum = 0.0
+        good = self._plausible(printed)
+        self.rate.see(printed["accept"][good], printed["rate"][good])
+        drafted = np.isfinite(printed["accept"])
+        columns = {
+            "time_s": seconds(lines["stamp"]),
+            "running": printed["running"],
+            "queue": printed["queue"],
+            "usage": printed["usage"],
+            "output_tps": printed["tps"],
+            "emitted": np.where(drafted, printed["running"] * printed["accept"], 0.0),
+            "rounds": np.where(drafted, printed["running"], 0.0),  # equally many in each window
+            "graph": printed["graph"],
+            "prefill": np.array(prefilled, dtype=np.float64),
+        }
+        self.windows.started = self.facts.started
+        read = {name: column[good] for name, column in columns.items()}
+        self.unread["no rank"] += self.windows.add(read, list(compress(lines["rank"], good)), final)
+
+    def _take_lines(self) -> tuple[dict[str, list[bytes]], list[bool]]:
+        taken = self._lines, self._prefilled
+        self._lines, self._prefilled = {name: [] for name in self._lines}, []
+        return taken
+
+    def _plausible(self, printed: dict[str, Floats]) -> Flags:
+        """Numbers that no server prints make the line unread."""
+        steps = self.facts.settings.get("num_steps")
+        most = steps + 1.005 if isinstance(steps, int) and not self.drafts_nothing else np.inf
+        faults = {
+            "accept length below 1": printed["accept"] < 1,
+            "accept length above num_steps + 1": printed["accept"] > most,
+            "accept rate above 1": printed["rate"] > 1,
+            "token usage above 1": printed["usage"] > 1.01,
+        }
+        good = np.ones(len(printed["accept"]), dtype=bool)
+        for reason, where in faults.items():
+            self.unread[reason] += int((where & good).sum())
+            good &= ~where
+        return good
+
+
+class Reader:
+    """Hands lines to servers, and decides where another server begins.
 
     A start-up line, a change of the line's layout, time that runs backwards or a label in a paste
-    begins a new entry.
+    begins another.
     """
-    reader = _Reader(samples)
-    for line in source.lines():
-        if MARK in line:
-            reader.decode(line)
-        elif b"Prefill batch" in line:
-            reader.prefill(line)
-        elif b"HTTP/1." not in line:
-            reader.other(line)
-    return [server_entry(server, source.path) for server in reader.end()]
-
-
-class _Reader:
-    """Hands lines to servers, and decides where another server begins."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
         self.server = Server(samples)
         self.done: list[Server] = []
         self.layout: Layout | None = None  # of the last line that was read
-        self.odd: tuple[DecodeLine, bool] | None = None  # a line unlike those before it
+        # A line unlike those before it, its layout, and whether a prefill ran before it.
+        self.odd: tuple[Printed, Layout, bool] | None = None
         self.above = Above("sglang")  # what the text of a paste says
         self.lines: list[bytes] = []  # decode lines that wait to be read
         self.prefilled: list[bool] = []  # whether a prefill ran before each of them
         self.prefill_ran = False  # and since
         self.prefills: list[bytes] = []
 
-    def decode(self, line: bytes) -> None:
-        """Take in a decode line."""
-        self.lines.append(line)
-        self.prefilled.append(self.prefill_ran)
-        self.prefill_ran = False
-        if len(self.lines) >= BATCH:
-            self.drain()
-
-    def prefill(self, line: bytes) -> None:
-        """Take in a prefill line: the decode lines around it tell whose it is."""
-        self.prefill_ran = True
-        self.prefills.append(line)
-        if len(self.prefills) >= BATCH:
-            self.drain()
-
-    def other(self, line: bytes) -> None:
-        """Read a line of another kind: a fact, or what may separate two runs in a paste."""
-        if ANY_FACT.search(line):
-            if b"server_args=" in line:
-                self.drain()
-                if self.server.is_open:
-                    self._drop_odd()
-                    self._start()
-            self.server.facts.learn(line)
-            self.server.has_threshold |= _THRESHOLD.search(line) is not None
-            return
-        self.above.read(line, self.drain)
-
-    def end(self) -> list[Server]:
-        """Return all servers."""
-        self.drain()
+    def read(self, source: Source) -> list[Server]:
+        """Return the servers of a log."""
+        for line in source.lines():
+            if MARK in line:
+                self.lines.append(line)
+                self.prefilled.append(self.prefill_ran)
+                self.prefill_ran = False
+                if len(self.lines) >= LINES_AT_ONCE:
+                    self._drain()
+            elif b"Prefill batch" in line:  # the decode lines around it tell whose it is
+                self.prefill_ran = True
+                self.prefills.append(line)
+                if len(self.prefills) >= LINES_AT_ONCE:
+                    self._drain()
+            elif b"HTTP/1." not in line:
+                self._other(line)
+        self._drain()
         self._drop_odd()
         self._start()
         if len(self.done) == 1 and not self.done[0].launched:
             self.done[0].take_launch(self.above.left())
         return self.done
 
-    def drain(self) -> None:
+    def _other(self, line: bytes) -> None:
+        """Read a line of another kind: a fact, or what may separate two runs in a paste."""
+        if not ANY_FACT.search(line):
+            self.above.read(line, self._drain)
+            return
+        if b"server_args=" in line:
+            self._drain()
+            if self.server.is_open:
+                self._drop_odd()
+                self._start()
+        self.server.facts.learn(line)
+        self.server.has_threshold |= _THRESHOLD.search(line) is not None
+
+    def _drain(self) -> None:
         """Read the lines that wait: all at once if they are all of the present layout."""
         lines, prefilled, prefills = self.lines, self.prefilled, self.prefills
         self.lines, self.prefilled, self.prefills = [], [], []
@@ -124,76 +248,65 @@ class _Reader:
 
     def _read_strictly(self, line: bytes, prefilled: bool) -> None:
         try:
-            parsed = parse_decode_line(line)
+            printed, layout = parse_decode_line(line)
         except Unread as unread:
             self.server.not_read(line, unread.reason)
             return
-        if self._place(parsed, prefilled):
-            self.layout = parsed.layout
-
-    def _place(self, line: DecodeLine, prefilled: bool) -> bool:
-        """Put a line in its server; hold it back if it is unlike the lines before it."""
         odd, self.odd = self.odd, None
-        if odd is not None and line.layout.like(odd[0].layout):
+        if odd is not None and layout.like(odd[1]):
             self.server.forget_single_line()  # it was itself the odd one
             self._start()
             self._take(*odd)
         elif odd is not None:
-            self._not_read(odd[0])
+            self._not_read(*odd)
         mine, boundary = self.server.layout, self.above.pending
-        label, launch = self.above.label, self.above.launch() if boundary else {}
-        if mine is not None and boundary and (launch or label != self.server.label):
-            self._start()
-        elif mine is not None and not mine.like(line.layout):
-            if not boundary:
-                self.odd = (line, prefilled)
-                return False
-            self._start()
-        elif mine is not None and boundary:
-            other_version = mine.trailing_comma != line.layout.trailing_comma
-            if other_version or self.server.jumps_back(line):
+        launch = self.above.launch() if boundary else {}
+        alike = mine is None or mine.like(layout)
+        if not alike and not boundary:
+            self.odd = printed, layout, prefilled
+            return
+        if mine is not None and boundary:
+            named = launch or self.above.label != self.server.label
+            other_version = not alike or mine.trailing_comma != layout.trailing_comma
+            if named or other_version or self.server.jumps_back(printed):
                 self._start()
         self.server.take_launch(launch)
-        self.server.label = self.server.label or label
-        self._take(line, prefilled)
-        return True
+        self.server.label = self.server.label or self.above.label
+        self._take(printed, layout, prefilled)
+        self.layout = layout
 
-    def _take(self, line: DecodeLine, prefilled: bool) -> None:
-        server, printed = self.server, line.printed
-        server.layout = server.layout or line.layout
-        if server.layout.trailing_comma != line.layout.trailing_comma:
+    def _take(self, printed: Printed, layout: Layout, prefilled: bool) -> None:
+        server = self.server
+        server.layout = server.layout or layout
+        if server.layout.trailing_comma != layout.trailing_comma:
             printed = {**printed, "queue": (b"",)}  # the last number of the line may be cut
         self._add(printed, [prefilled])
 
     def _add(self, printed: Printed, prefilled: list[bool]) -> None:
-        """Give lines to the server; where time runs backwards, another one begins."""
-        stamps, ranks = zip(*parse_prefixes(printed["prefix"]), strict=True)
+        """Give lines to the server; where time runs backwards, another one like it begins."""
+        stamps, ranks = zip(*map(parse_prefix, printed["prefix"]), strict=True)
         lines = {**printed, "stamp": stamps, "rank": ranks}
-        begun = 0
-        for at, (before, now) in enumerate(pairwise((self.server.stamp, *stamps))):
-            if now < before and runs_back(now, before, BACKWARDS_S):
-                self.server.add(_part(lines, begun, at), prefilled[begun:at])
-                self._start(self.server.restarted())
-                begun = at
-        self.server.add(_part(lines, begun, len(stamps)), prefilled[begun:])
+        for part in in_order(stamps, BACKWARDS_S):
+            if runs_back(stamps[part.start], self.server.stamp, BACKWARDS_S):
+                other = Server(self.samples)
+                other.layout, other.label = self.server.layout, self.server.label
+                other.facts.settings = dict(self.server.facts.settings)
+                self._start(other)
+            self.server.add({name: texts[part] for name, texts in lines.items()}, prefilled[part])
 
     def _drop_odd(self) -> None:
         """Give up the line that was held back."""
         if self.odd is not None:
-            self._not_read(self.odd[0])
+            self._not_read(*self.odd)
             self.odd = None
 
-    def _not_read(self, line: DecodeLine) -> None:
+    def _not_read(self, printed: Printed, layout: Layout, _: bool) -> None:
         """Count a line that is unlike those around it, perhaps because its end is missing."""
-        reason = UNLIKE if line.layout.prints("queue") else TRUNCATED
-        self.server.not_read(line.text("prefix"), reason)
+        reason = UNLIKE if layout.prints("queue") else TRUNCATED
+        self.server.not_read(printed["prefix"][0], reason)
 
     def _start(self, other: Server | None = None) -> None:
         """Close the server and begin another."""
         self.server.flush(final=True)
         self.done.append(self.server)
         self.server = other or Server(self.samples)
-
-
-def _part(lines: Printed, start: int, stop: int) -> Printed:
-    return {name: texts[start:stop] for name, texts in lines.items()}

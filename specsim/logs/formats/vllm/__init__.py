@@ -15,9 +15,10 @@ from specsim.logs.source import Source
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
     """Read a log; the reader is imported when a log is vLLM's."""
-    from specsim.logs.formats.vllm.reader import read_log
+    from specsim.logs.formats.vllm.entry import server_entry
+    from specsim.logs.formats.vllm.reader import Reader
 
-    return read_log(source, samples)
+    return [server_entry(server, source.path) for server in Reader(samples).read(source)]
 
 
 FORMAT = Format(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.logs.formats.vllm.lines import RATE_TOLERANCE
+from specsim.logs.formats.vllm.lines import RATE_TOLERANCE, V0Line
 
 if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats
+    from specsim.arrays import Flags, Floats, Ints
 
 MAX_POSITIONS = 64
 PERCENT_SLACK = 0.06
@@ -29,7 +29,10 @@ class Judged:
 
     rounds: Floats  # request-rounds; 0 where they cannot be known
     emitted: Floats  # tokens of these rounds, bonus included
-    corrected: Flags  # where the printed length lacked the bonus token
+    sums: Floats  # a row per line: `_SUMS`, then by position; zeros where nothing is known
+    positions: Ints  # rates of a line by position
+    good: Flags  # lines that count
+    corrected: Flags  # of them, those whose printed length lacked the bonus token
     faulty: Flags  # where the numbers contradict each other
     empty: Flags  # where nothing was drafted
 
@@ -42,7 +45,8 @@ def survival_matrix(texts: Sequence[bytes]) -> Floats:
     return np.array(padded, dtype=np.float64).reshape(len(parts), width)
 
 
-def judge(printed: Mapping[str, Floats], rates: Floats) -> Judged:
+@np.errstate(invalid="ignore", divide="ignore")
+def judge(printed: Mapping[str, Floats], rates: Floats, looks_up: bool) -> Judged:
     """Check the numbers of drafting lines: they are redundant, so damage shows.
 
     The per-position rates sum to the accepted drafts per round, which tells both how many rounds
@@ -51,74 +55,56 @@ def judge(printed: Mapping[str, Floats], rates: Floats) -> Judged:
     Parameters
     ----------
     printed
-        Columns `length`, `accepted`, `drafted`, `rate` (in percent); NaN where a line does not say.
+        The columns of throughput and drafting lines; NaN where a line does not say.
     rates
         Per-position rates, one row per line.
+    looks_up
+        Whether the drafter may find nothing: the engine leaves these rounds out.
     """
     length, accepted = printed["length"], printed["accepted"]
     drafted, rate = printed["drafted"], printed["rate"]
     k, mean = np.isfinite(rates).sum(axis=1), np.nansum(rates, axis=1)
     slack = RATE_TOLERANCE * k + 0.0051
-    with np.errstate(invalid="ignore", divide="ignore"):
-        empty = drafted == 0
-        faulty = (accepted > drafted) | (np.abs(100 * accepted / drafted - rate) > PERCENT_SLACK)
-        faulty |= (np.diff(rates, axis=1) > 2e-9).any(axis=1)
-        faulty |= (k > 0) & (accepted == 0) & (mean > slack)
-        by_rates = np.where((mean > 0) & (accepted > 0), accepted / mean, drafted / k)
-        by_length = np.where((length > 1) & (accepted > 0), accepted / (length - 1), np.nan)
-        rounds = np.where(k > 0, by_rates, by_length)
-        most = k * 1.05 + drafted * slack / np.maximum(accepted, 1)
-        faulty |= (k > 0) & (drafted / rounds > most)
-        with_bonus = np.abs(length - 1 - mean) <= slack
-        without = ~with_bonus & (np.abs(length - mean) <= slack)
-        faulty |= (k > 0) & np.isfinite(length) & ~with_bonus & ~without
-    corrected = (k > 0) & without
-    by_positions = np.where(np.isfinite(length), length + corrected, 1 + mean)
+    empty = drafted == 0
+    faulty = (accepted > drafted) | (np.abs(100 * accepted / drafted - rate) > PERCENT_SLACK)
+    faulty |= (np.diff(rates, axis=1) > 2e-9).any(axis=1)
+    faulty |= (k > 0) & (accepted == 0) & (mean > slack)
+    by_rates = np.where((mean > 0) & (accepted > 0), accepted / mean, drafted / k)
+    by_length = np.where((length > 1) & (accepted > 0), accepted / (length - 1), np.nan)
+    rounds = np.where(k > 0, by_rates, by_length)
+    most = k * 1.05 + drafted * slack / np.maximum(accepted, 1)
+    faulty |= (k > 0) & (drafted / rounds > most)
+    with_bonus = np.abs(length - 1 - mean) <= slack
+    without = (k > 0) & ~with_bonus & (np.abs(length - mean) <= slack)
+    faulty |= (k > 0) & np.isfinite(length) & ~with_bonus & ~without
+    by_positions = np.where(np.isfinite(length), length + without, 1 + mean)
     emitted = rounds * np.where(k > 0, by_positions, length)
     good = np.isfinite(drafted) & ~faulty & ~empty
     nothing = good & (accepted == 0)  # each round gave its one token: how many does not matter
     rounds = np.where(nothing & ~np.isfinite(rounds), drafted, rounds)
     emitted = np.where(nothing, rounds, emitted)
     known = good & np.isfinite(emitted)
+    rounds, emitted = np.where(known, rounds, 0.0), np.where(known, emitted, 0.0)
+    if looks_up:  # an interval's tokens, less accepted drafts, are one per request and round
+        seconds = accepted / printed["speed"]
+        tokens = printed["tps"] * np.where(np.isfinite(seconds), seconds, INTERVAL_S)
+        more = (rounds > 0) & (tokens - accepted > rounds)
+        rounds, emitted = np.where(more, tokens - accepted, rounds), np.where(more, tokens, emitted)
+    counts = (rounds, drafted, accepted, emitted, np.where(k > 0, rounds, 0.0))
+    drafting = np.where(mean > 0, accepted / mean, rounds)  # rounds with a draft
+    survived = np.minimum(drafting, rounds)[:, None] * rates
+    sums = np.zeros((len(good), len(_SUMS) + MAX_POSITIONS))
+    sums[:, : len(_SUMS) + rates.shape[1]] = np.nan_to_num(np.column_stack((*counts, survived)))
     return Judged(
-        rounds=np.where(known, rounds, 0.0),
-        emitted=np.where(known, emitted, 0.0),
-        corrected=corrected & good,
+        rounds=rounds,
+        emitted=emitted,
+        sums=sums * good[:, None],
+        positions=k,
+        good=good,
+        corrected=good & without,
         faulty=np.isfinite(drafted) & faulty & ~empty,
         empty=empty,
     )
-
-
-def with_plain_rounds(judged: Judged, printed: Mapping[str, Floats]) -> Judged:
-    """Count the rounds in which a lookup found nothing: the engine leaves them out.
-
-    An interval's tokens, less those of accepted drafts, are one per request and round.
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        seconds = printed["accepted"] / printed["speed"]
-        tokens = printed["tps"] * np.where(np.isfinite(seconds), seconds, INTERVAL_S)
-        rounds = tokens - printed["accepted"]
-        more = (judged.rounds > 0) & (rounds > judged.rounds)
-    return replace(
-        judged,
-        rounds=np.where(more, rounds, judged.rounds),
-        emitted=np.where(more, tokens, judged.emitted),
-    )
-
-
-def sums_of(judged: Judged, printed: Mapping[str, Floats], rates: Floats) -> Floats:
-    """Return a row of sums per line: `_SUMS`, then by position; zeros where nothing is known."""
-    good = np.isfinite(printed["drafted"]) & ~judged.faulty & ~judged.empty
-    k, mean = np.isfinite(rates).sum(axis=1), np.nansum(rates, axis=1)
-    table = np.zeros((len(good), len(_SUMS) + MAX_POSITIONS))
-    positioned = np.where(k > 0, judged.rounds, 0.0)
-    counts = (judged.rounds, printed["drafted"], printed["accepted"], judged.emitted, positioned)
-    table[:, : len(_SUMS)] = np.nan_to_num(np.stack(counts, axis=1))
-    with np.errstate(invalid="ignore", divide="ignore"):  # rounds that drafted: accepted / mean
-        drafting = np.where(mean > 0, printed["accepted"] / mean, judged.rounds)
-    survived = np.minimum(drafting, judged.rounds)[:, None] * np.nan_to_num(rates)
-    table[:, len(_SUMS) : len(_SUMS) + rates.shape[1]] = np.nan_to_num(survived)
-    return table * good[:, None]
 
 
 @dataclass(slots=True)
@@ -131,19 +117,20 @@ class Drafting:
     corrected: int = 0  # lines whose printed length lacked the bonus token
     total: Floats = field(default_factory=lambda: np.zeros(len(_SUMS) + MAX_POSITIONS))
 
-    def add(
-        self, judged: Judged, printed: Mapping[str, Floats], rates: Floats, sums: Floats
-    ) -> None:
-        """Count lines with these columns; `running` is NaN where there is no throughput line."""
-        good = np.isfinite(printed["drafted"]) & ~judged.faulty & ~judged.empty
-        if not good.any():
+    def add(self, lines: Judged, running: Floats) -> None:
+        """Count lines; `running` is NaN where there is no throughput line."""
+        if not lines.good.any():
             return
-        running, k = np.nan_to_num(printed["running"]), np.isfinite(rates).sum(axis=1)
-        self.lines += int(good.sum())
-        self.alone += int((good & (running == 0)).sum())
-        self.corrected += int(judged.corrected.sum())
-        self.positions = max(self.positions, int(k[good].max()))
-        self.total += sums.sum(axis=0)
+        self.lines += int(lines.good.sum())
+        self.alone += int((lines.good & ~(running > 0)).sum())
+        self.corrected += int(lines.corrected.sum())
+        self.positions = max(self.positions, int(lines.positions[lines.good].max()))
+        self.total += lines.sums.sum(axis=0)
+
+    def add_counters(self, line: V0Line) -> None:
+        """Count what a V0 engine says of all its life as one line."""
+        self.lines, self.alone, self.positions = 1, 1, line.num_steps
+        self.total[: len(_SUMS)] = (line.rounds, line.drafted, line.accepted, line.emitted, 0.0)
 
     def accept_length(self) -> float | None:
         """Tokens per request and round over all lines, bonus included."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specsim.logs.diagnose import Finding, of_load, partial_drafting, told, truncated
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
-from specsim.logs.formats.vllm.server import Server
+from specsim.logs.entry import Diagnosis, LogEntry, LogRow
+from specsim.logs.formats.vllm.drafting import Drafting
+from specsim.logs.formats.vllm.reader import Server
 from specsim.logs.levels import level_rows
 from specsim.logs.settings import NO_SPECULATION, chain_settings
 
@@ -21,7 +22,7 @@ SILENT_WINDOWS = 2
 
 def server_entry(server: Server, path: str) -> LogEntry:
     """Return what is known of a server."""
-    drafting, v0 = server.drafting, server.v0
+    drafting = server.drafting
     settings = _settings(server)
     plain = settings.get("algorithm") == "none"
     if plain:
@@ -30,8 +31,6 @@ def server_entry(server: Server, path: str) -> LogEntry:
         server.windows, lambda row, sums: _with_drafting(row, server, plain, sums)
     )
     rows = rows or _drafting_alone(server)
-    alone = drafting.alone or int(v0 is not None)
-    accept = v0.accept_length if v0 and not drafting.lines else drafting.accept_length()
     return LogEntry(
         path=path,
         format="vllm_log",
@@ -39,10 +38,12 @@ def server_entry(server: Server, path: str) -> LogEntry:
         engine_version=server.facts.version,
         settings=settings,
         rows=rows,
-        windows=WindowCount(windows.read + alone, windows.used + alone, windows.dropped),
+        windows=replace(
+            windows, read=windows.read + drafting.alone, used=windows.used + drafting.alone
+        ),
         diagnoses=_diagnoses(server, rows, settings),
-        unread=dict(server.unread),
-        accept_length=1.0 if plain else accept,
+        unread=dict(+server.unread),
+        accept_length=1.0 if plain else drafting.accept_length(),
         survival=drafting.survival(),
         label=server.label,
         samples=tuple(server.windows.samples),
@@ -51,9 +52,8 @@ def server_entry(server: Server, path: str) -> LogEntry:
 
 def _settings(server: Server) -> dict[str, object]:
     settings = dict(server.facts.settings)
-    drafts = server.drafting.lines or server.v0 or server.mentions_drafting
-    k = server.v0.num_steps if server.v0 else server.drafting.positions
-    if k:
+    drafts = server.drafting.lines or server.mentions_drafting
+    if k := server.drafting.positions:
         settings = {**chain_settings(k), **settings}
     silent = server.windows.read >= SILENT_WINDOWS or server.label
     if not drafts and silent and server.other_lines and "algorithm" not in settings:
@@ -76,26 +76,16 @@ def _with_drafting(row: LogRow, server: Server, plain: bool, sums: Floats) -> Lo
 
 def _drafting_alone(server: Server) -> tuple[LogRow, ...]:
     """Return a row of drafting alone, for a log without usable throughput lines."""
-    drafting, v0 = server.drafting, server.v0
-    if v0:
-        row = LogRow(
-            accept_length=v0.accept_length,
-            accept_length_scope="pooled",
-            drafted_per_round=float(v0.num_steps),
-            accept_rate=v0.rate,
-        )
-        return (row,)
-    if not drafting.lines:
-        return ()
+    drafting = server.drafting
     row = LogRow(
         windows=drafting.lines,
         accept_length=drafting.accept_length(),
         survival=drafting.survival(),
         drafted_per_round=drafting.drafted_per_round(),
         accept_rate=drafting.accept_rate(),
-        accept_length_scope="run",
+        accept_length_scope="pooled" if server.v0 else "run",
     )
-    return (row,)
+    return (row,) if drafting.lines else ()
 
 
 def _diagnoses(
@@ -123,48 +113,39 @@ def _diagnoses(
 def _of_drafting(server: Server, steps: object) -> list[Diagnosis]:
     """Return what is wrong with the drafting, and what the numbers mean."""
     drafting = server.drafting
+    length, rate = drafting.accept_length(), drafting.accept_rate() or 0.0
     bonus = (
         f"the printed mean acceptance length leaves out the bonus token (vLLM 0.8.5) "
         f"in {drafting.corrected} lines: 1 was added"
     )
-    findings: list[Finding] = [
-        ("bonus_excluded", bonus if drafting.corrected else ""),
-        ("accept_rate_definition", _v0_rate(server)),
-        ("zero_acceptance", _unused_positions(server)),
-    ]
-    partial = (
-        partial_drafting(drafting.drafted_per_round(), steps) if isinstance(steps, int) else []
+    overstated = (
+        f"draft acceptance rate {rate:.3f} of vLLM V0 also counts drafts after the first "
+        f"rejected one: 1 + k x rate would overstate the accept length "
+        f"({1 + drafting.positions * rate:.2f} instead of {length or 0.0:.2f})"
     )
     underivable = (
-        f"this version prints {100 * (drafting.accept_rate() or 0.0):.0f} % accepted over drafted "
+        f"this version prints {100 * rate:.0f} % accepted over drafted "
         "tokens but no accept length: without num_speculative_tokens it cannot be derived"
     )
-    rate_alone = drafting.lines and drafting.accept_length() is None and drafting.positions == 0
+    rate_alone = drafting.lines and length is None and drafting.positions == 0
+    findings: list[Finding] = [
+        ("bonus_excluded", bonus if drafting.corrected else ""),
+        ("accept_rate_definition", overstated if server.v0 else ""),
+        ("zero_acceptance", _unused_positions(drafting)),
+    ]
+    depth = steps if isinstance(steps, int) else None
     return [
         *told(findings),
-        *partial,
+        *partial_drafting(drafting.drafted_per_round(), depth),
         *told([("accept_rate_definition", underivable if rate_alone else "")]),
     ]
 
 
-def _v0_rate(server: Server) -> str:
-    v0 = server.v0
-    if v0 is None:
-        return ""
-    return (
-        f"draft acceptance rate {v0.rate:.3f} of vLLM V0 also counts drafts after the first "
-        f"rejected one: 1 + k x rate would overstate the accept length "
-        f"({1 + v0.num_steps * v0.rate:.2f} instead of {v0.accept_length:.2f})"
-    )
-
-
-def _unused_positions(server: Server) -> str:
+def _unused_positions(drafting: Drafting) -> str:
     """Tell of drafts that are never accepted: all of them, or the last ones."""
-    v0, drafting = server.v0, server.drafting
-    length = v0.accept_length if v0 else drafting.accept_length()
-    if v0.accepted == 0 if v0 else drafting.lines and drafting.accept_rate() == 0:
+    if drafting.lines and drafting.accept_rate() == 0:
         return "no draft was ever accepted: the drafter does not fit the model, or it is broken"
-    survival = drafting.survival()
+    length, survival = drafting.accept_length(), drafting.survival()
     useful = sum(s > 0 for s in survival or ())
     if not survival or length is None or useful == len(survival):
         return ""

@@ -1,53 +1,153 @@
-"""Hands the lines of a vLLM log to servers: where one server ends and another begins."""
+"""vLLM's servers: which lines are of which, and these as columns, drafting joined to throughput."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
-from specsim.logs.columns import runs_back
-from specsim.logs.entry import LogEntry
-from specsim.logs.formats.vllm.entry import server_entry
-from specsim.logs.formats.vllm.facts import ANY_FACT
+import numpy as np
+
+from specsim.logs.columns import floats, in_order, runs_back, seconds
+from specsim.logs.formats.vllm.drafting import Drafting, judge, survival_matrix
+from specsim.logs.formats.vllm.facts import ANY_FACT, Facts
 from specsim.logs.formats.vllm.lines import (
+    DRAFTING,
+    ENGINE,
     ENGINE_MARK,
+    NO_DRAFTS,
     OLD_SPEC_MARK,
     SPEC_MARK,
+    EngineLine,
     V0Line,
+    Values,
     parse_engine_line,
     parse_prefix,
     parse_regular,
     parse_spec_line,
+    with_year,
 )
-from specsim.logs.formats.vllm.server import Server
 from specsim.logs.paste import Above
 from specsim.logs.source import Source
-from specsim.logs.unread import Unread
+from specsim.logs.unread import CONTRADICTION, Unread
+from specsim.logs.windows import Windows
 
-BATCH = 512
-"""Lines that are read at once."""
+LINES_AT_ONCE, INTERVALS_AT_ONCE = 512, 1024
+"""Lines that are read at once, and intervals that are turned into windows."""
 BACKWARDS_S = 120.0
 """Time that jumps back by more than this begins another run."""
+LOOKUPS = ("NGRAM", "NGRAM_GPU", "SUFFIX")
+"""They draft where they find something: the lines tell of these rounds only."""
+PREFILL_LEAST = 0.05
+"""Prompt tokens per round of a request: fewer hold up nothing, since a prompt token takes no more
+than a request's round. The decode node of a disaggregated server computes one per prompt."""
+
+_HEAD = ("stamp", "name", *ENGINE)
+"""Values of a row before those of the drafting line."""
+_NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(ENGINE)), (b"",) * len(DRAFTING)
 
 
-def read_log(source: Source, samples: int) -> list[LogEntry]:
-    """Read the log of one or more vLLM servers.
+class Server:
+    """The lines of one server."""
 
-    Another process id, a start-up line, time that runs backwards or a label in a paste begins a
-    new entry.
-    """
-    reader = _Reader(samples)
-    for line in source.lines():
-        if ENGINE_MARK in line or SPEC_MARK in line or OLD_SPEC_MARK in line:
-            reader.metrics(line)
-        elif b"HTTP/1." in line:
-            reader.access()
+    def __init__(self, samples: int = 0) -> None:
+        self.facts = Facts()
+        self.windows = Windows(_rank_of, equal_time=True, tps_quantum=0.1, max_samples=samples)
+        self.drafting = Drafting()
+        self.unread: Counter[str] = Counter()
+        self.label = ""
+        self.launched = False  # a command that started it is known
+        self.stamp = b""  # time of the last line
+        # Whether lines of other kinds follow: a log that was filtered for throughput lines says
+        # nothing of speculation by not mentioning it.
+        self.other_lines = False
+        self.mentions_drafting = False  # in any line, read or not
+        self.v0: V0Line | None = None  # the last counters of a V0 engine
+        self.preemptions = 0  # that throughput lines tell of
+        self.prompts_elsewhere = False  # another node computes them
+        self.engines = 1  # the most that one line is the sum of
+        self._rows: list[Values] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether measurements of this server were seen."""
+        return bool(self._rows or self.windows.read or self.drafting.lines or self.v0)
+
+    def take_launch(self, settings: Mapping[str, object]) -> None:
+        """Take in what a command says of the server; its own words come first."""
+        self.launched |= bool(settings)
+        self.facts.settings = {**settings, **self.facts.settings}
+
+    def add(self, rows: Sequence[Values]) -> None:
+        """Add intervals: time, name of the engine, values of `ENGINE` and `DRAFTING`."""
+        self._rows.extend(rows)
+        self.mentions_drafting |= any(row[-1] for row in rows)
+        self.stamp = rows[-1][0] or self.stamp
+        if len(self._rows) >= INTERVALS_AT_ONCE:
+            self.flush(final=False)
+
+    def add_engine(self, line: EngineLine, stamp: bytes) -> None:
+        """Add a throughput line."""
+        self.engines = max(self.engines, line.engines)
+        self.preemptions += line.preemptions
+        self.add([(stamp, *line.values, *_NO_DRAFTING)])
+
+    def add_spec(self, values: Values, stamp: bytes) -> None:
+        """Add a drafting line: it belongs to the throughput line above it."""
+        last = self._rows[-1] if self._rows else None
+        if last and last[len(_HEAD) :] == _NO_DRAFTING and stamp in (b"", last[0]):
+            self._rows[-1] = (*last[: len(_HEAD)], *values)
         else:
-            reader.other(line)
-    return [server_entry(server, source.path) for server in reader.end()]
+            self._rows.append((stamp, *_NO_ENGINE, *values))
+        self.stamp = stamp or self.stamp
+
+    def flush(self, final: bool) -> None:
+        """Turn the collected lines into windows; the last one may still get its drafting line."""
+        cut = len(self._rows) - (0 if final else 1)
+        rows, self._rows = self._rows[:cut], self._rows[cut:]
+        if final and self.v0 and not self.drafting.lines:
+            self.drafting.add_counters(self.v0)
+        if not rows:
+            return
+        said = dict(zip((*_HEAD, *DRAFTING), zip(*rows, strict=True), strict=True))
+        stamps, names, rates = (said.pop(name) for name in ("stamp", "name", "positions"))
+        printed = {name: floats(column) for name, column in said.items()}
+        looks_up = self.facts.settings.get("algorithm") in LOOKUPS
+        drafted = judge(printed, survival_matrix(rates), looks_up)
+        self.unread[CONTRADICTION] += int(drafted.faulty.sum())
+        self.unread[NO_DRAFTS] += int(drafted.empty.sum())
+        self.drafting.add(drafted, printed["running"])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            length = np.where(drafted.rounds > 0, drafted.emitted / drafted.rounds, 1.0)
+            prefill = printed["prompt"] > PREFILL_LEAST * printed["tps"] / length
+        lines = {
+            "time_s": seconds(stamps),
+            "running": printed["running"],
+            "queue": printed["waiting"],
+            "usage": printed["usage"] / 100,
+            "output_tps": printed["tps"],
+            "emitted": drafted.emitted,
+            "rounds": drafted.rounds,
+            "graph": np.full(len(rows), np.nan),
+            "prefill": (prefill & (not self.prompts_elsewhere)).astype(np.float64),
+            "drafting": drafted.sums,
+        }
+        self.windows.started = self.facts.started
+        measured = np.flatnonzero(np.isfinite(printed["tps"]))
+        self.unread["no engine number"] += self.windows.add(
+            {name: column[measured] for name, column in lines.items()},
+            [names[i] for i in measured],
+            final,
+        )
 
 
-class _Reader:
-    """Hands lines to servers; those of a file are told apart by process id."""
+class Reader:
+    """Hands lines to servers.
+
+    Another process id, a start-up line, time that runs backwards or a label in a paste begins
+    another.
+    """
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -55,23 +155,30 @@ class _Reader:
         self.servers = [self.server]
         self.by_pid: dict[bytes, Server] = {}
         self.above = Above("vllm")  # what the text of a paste says
-        self.last: tuple[bytes, bytes, Server | None] = (b"", b"", None)
         self.lines: list[bytes] = []  # metrics that wait to be read
 
-    def metrics(self, line: bytes) -> None:
-        """Take in a throughput or drafting line."""
-        self.lines.append(line)
-        whole = SPEC_MARK in line  # no drafting line follows that belongs to this one
-        if len(self.lines) >= (BATCH if whole else 2 * BATCH):
-            self.drain()
+    def read(self, source: Source) -> list[Server]:
+        """Return the servers of a log."""
+        for line in source.lines():
+            if ENGINE_MARK in line or SPEC_MARK in line or OLD_SPEC_MARK in line:
+                self.lines.append(line)
+                whole = SPEC_MARK in line  # no drafting line follows that belongs to this one
+                if len(self.lines) >= (LINES_AT_ONCE if whole else 2 * LINES_AT_ONCE):
+                    self._drain()
+            elif b"HTTP/1." in line:  # tells of a request
+                self.server.other_lines |= self.server.is_open or bool(self.lines)
+            else:
+                self._other(line)
+        self._drain()
+        if len(self.servers) == 1 and not self.server.launched:
+            self.server.take_launch(self.above.left())
+        for server in self.servers:
+            server.flush(final=True)
+        return self.servers
 
-    def access(self) -> None:
-        """Pass over a line that tells of a request."""
-        self.server.other_lines |= self.server.is_open or bool(self.lines)
-
-    def other(self, line: bytes) -> None:
+    def _other(self, line: bytes) -> None:
         """Read a line of another kind."""
-        self.drain()
+        self._drain()
         if ANY_FACT.search(line):
             starts = b"vLLM API server version" in line or b"with config: " in line
             if starts and self.server.is_open:
@@ -83,23 +190,16 @@ class _Reader:
         self.server.mentions_drafting |= b"metrics.py" in line or b"Per-position" in line
         self.server.prompts_elsewhere |= b"kv_consumer" in line
 
-    def end(self) -> list[Server]:
-        """Return all servers."""
-        self.drain()
-        if len(self.servers) == 1 and not self.server.launched:
-            self.server.take_launch(self.above.left())
-        for server in self.servers:
-            server.flush(final=True)
-        return self.servers
-
-    def drain(self) -> None:
+    def _drain(self) -> None:
         """Read the lines that wait."""
         lines, self.lines = self.lines, []
         regular = parse_regular(lines)
         if regular is not None:
-            for prefix, *values in regular:
-                stamp = self._place(prefix)
-                self.server.add((stamp, *values))
+            for pid, found in groupby(regular, itemgetter(1)):
+                rows = [(with_year(stamp), *values) for _, _, stamp, *values in found]
+                for part in in_order([row[0] for row in rows], BACKWARDS_S):
+                    self._place(rows[part.start][0], pid)
+                    self.server.add(rows[part])
             return
         for line in lines:
             try:
@@ -108,14 +208,15 @@ class _Reader:
                 self.server.unread[unread.reason] += 1
 
     def _read_one(self, line: bytes) -> None:
+        prefix = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
         if ENGINE_MARK in line:
             engine = parse_engine_line(line)
-            stamp = self._place(_prefix(line))
+            stamp = self._place(*parse_prefix(prefix))
             self.server.add_engine(engine, stamp)
             return
         self.server.mentions_drafting = True
         spec = parse_spec_line(line)
-        stamp = self._place(_prefix(line))
+        stamp = self._place(*parse_prefix(prefix))
         if isinstance(spec, V0Line):
             self._cumulative(spec)
         else:
@@ -128,32 +229,26 @@ class _Reader:
             self._start()
         self.server.v0 = line
 
-    def _place(self, prefix: bytes) -> bytes:
-        """Find the server of a line by what stands before its message; return its time."""
-        same_prefix, stamp, home = self.last
-        if prefix == same_prefix and self.server is home and not self.above.pending:
-            return stamp
-        stamp, pid = parse_prefix(prefix)
+    def _place(self, stamp: bytes, pid: bytes) -> bytes:
+        """Find the server of a line by its process, and by what stands above it; return its time.
+
+        Another one begins where a label or a command stands above, and where time runs backwards.
+        """
         if pid in self.by_pid:
             self.server = self.by_pid[pid]
         elif pid and self.server in self.by_pid.values():
             self._start()
         if self.above.pending:
-            self._heed(self.above.launch())
+            launch, label = self.above.launch(), self.above.label
+            if self.server.is_open and (launch or label != self.server.label):
+                self._start()
+            self.server.label = self.server.label or label
+            self.server.take_launch(launch)
         if runs_back(stamp, self.server.stamp, BACKWARDS_S):
             self._start()
         if pid:
             self.by_pid[pid] = self.server
-        self.last = (prefix, stamp, self.server)
         return stamp
-
-    def _heed(self, launch: Mapping[str, object]) -> None:
-        """Begin another server where a label or a command stands above its lines."""
-        label = self.above.label
-        if self.server.is_open and (launch or label != self.server.label):
-            self._start()
-        self.server.label = self.server.label or label
-        self.server.take_launch(launch)
 
     def _start(self) -> None:
         """Begin another server."""
@@ -163,6 +258,5 @@ class _Reader:
         self.servers.append(self.server)
 
 
-def _prefix(line: bytes) -> bytes:
-    """Return what stands before the message of a line."""
-    return line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
+def _rank_of(name: bytes) -> tuple[int | None, tuple[int | None, ...]]:
+    return (int(name) if name else None), ()
