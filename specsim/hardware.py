@@ -63,7 +63,7 @@ _GPU: Mapping[str, Kind] = {
     **dict.fromkeys(("id", "name", "link"), str),
     "is_cpu": bool,
     "aliases": list,
-    **dict.fromkeys(_QUANTITIES, float),
+    **dict.fromkeys((*_QUANTITIES, "compute_capability"), float),
 }
 _LINK: Mapping[str, Kind] = {
     **dict.fromkeys(("id", "name"), str),
@@ -103,6 +103,7 @@ class Gpu:
     l2_bytes: float | None = None  # last-level cache
     is_cpu: bool = False  # as llama.cpp runs on
     link: str = USUAL_LINK  # id of what usually joins several
+    compute_capability: float | None = None  # NVIDIA's generation, e.g. 12.0
     sources: tuple[Sourced, ...] = ()  # evidence and source of each number
 
     def __post_init__(self) -> None:
@@ -150,6 +151,7 @@ class Gpu:
     def table(self) -> dict[str, object]:
         """Return the table that :func:`gpu_from_table` reads back to the same GPU."""
         usual = {"id": OWN_ID, "name": self.id, "link": USUAL_LINK, "is_cpu": False}
+        usual["compute_capability"] = None
         said = {key: getattr(self, key) for key in usual}
         table: dict[str, object] = {k: v for k, v in said.items() if v != usual[k]}
         for of in self.sources:

@@ -53,6 +53,7 @@ class Facts:
     attention_backend: str = ""
     has_experts: bool = False
     has_draft: bool = False
+    copies_state: bool = False  # whether it keeps a recurrent state for each slot of llama.cpp
     pool_logged: bool = False  # whether the start-up log's KV tokens are known
     standalone: bool = False  # whether a model of its own drafts
     depths_measured: bool = False  # whether accept probabilities by depth are
@@ -251,6 +252,22 @@ COST: dict[str, Row] = {
         resets="gpu engine",
         source="public servers with and without speculation [@public-servers]",
         of_software=True,
+    ),
+    # on a speculating round of several requests. A recurrent state cannot drop its last tokens as a
+    # KV cache does, and no baseline shows what that takes of slots that accept different lengths:
+    # two of two public servers pay 2.7 times what one slot does
+    "several_slots": Row(
+        lambda s: (2.0, 0.6) if s.copies_state else None,
+        resets="gpu model engine draft",
+        source="Strix Halo and two RTX 5060 Ti [@public-servers]",
+        pinned_by="a speculating cell of two clients",
+    ),
+    # on the prompts' steps of a server that drafts: the drafter's forward over them, its features
+    "prefill_drafting": Row(
+        lambda s: (1.0, 0.2) if s.has_draft else None,
+        resets="gpu model engine draft",
+        source="assumed",
+        pinned_by="a TTFT with and without speculation",
     ),
     # on draft steps, tree building and draft extend (--set draft=NAME is the drafter)
     "draft": Row(

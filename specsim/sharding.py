@@ -94,6 +94,17 @@ class ShardedModel:
                 flops += share.index_flops_per_token * context_len
         return size, flops
 
+    def head_cache_bytes(self, context_len: Any, least: Callable[[Any, Any], Any] = min) -> Any:
+        """Bytes of one head's cache of one sequence that attention reads, all layers."""
+        return sum(
+            group.layers
+            * group.numbers
+            * self.kv_dtype_bytes
+            / group.cache_heads
+            * group.entries(context_len, least)
+            for group in (share.group for share in self.attention)
+        )
+
     def kv_read_bytes(self, context_len: float) -> float:
         """Bytes that one query row's attention moves on one GPU at that context."""
         return float(self.attention_work(context_len)[0])

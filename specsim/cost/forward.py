@@ -26,6 +26,12 @@ CPU_ATTENTION_EFFICIENCY = 0.07
 """Assumed: the same on a CPU, whose kernel takes one row and one cell at a time: 38 ns per head and
 cell of 64 dimensions (llama-batched-bench of SmolLM2-135M on two cores)."""
 
+BLOCK_READ_BPS = 31e9
+"""Bytes/s at which one thread block walks over the KV cache of its sequence and head. A
+verification of Qwen3.5-397B on four RTX PRO 6000 takes 23.5 ns more per token of context and layer
+(1 kB) at any batch to 16, one of Llama-3.1-8B on an A100 21 ns (512 B): 41 and 24 GB/s, 17 bytes
+per clock on both; without speculation neither grows so [@attention-kernels]."""
+
 PER_REQUEST_S = 15e-6
 """Assumed: sampling and metadata on the GPU per running request and round."""
 
@@ -55,6 +61,13 @@ to 4.4 ms (SGLang to 0.5.9, vLLM to 0.17; geometric mean), those that run ahead 
 0.20): a factor of three either way."""
 
 
+HOST_PLAN_S = 1.2e-3
+"""What a forward of a speculating round costs where the CPU lays it out: it reads the lengths back
+and the GPU waits [@attention-kernels]. On an A100 the 8-bit KV cache, which takes FlashInfer, makes
+a round of EAGLE-3 with five steps 8.4 to 9.0 ms longer at 1, 8, 32 and 64 clients alike, a step
+without speculation 0.7 ms; of these 1.8 are the waiting that `OVERHEAD_S` has."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetTime:
     """Parts of one target forward, seconds."""
@@ -81,6 +94,10 @@ def attention_s(
     T = bytes * reads * hypot(1, fill / rows) / bandwidth, against FLOPs on the roofline, with
     reads = 1 + (n - 1) kv_reads per request and rows = batch * reads: an attention kernel whose
     query rows are virtual sequences reads the cache n times, and few rows cannot fill the GPU.
+    Where a verification is not split over the GPU, hypot(1, fill / rows) becomes the time that a
+    thread block takes for one sequence,
+
+        T = hypot(bytes * reads / bandwidth, verify_fill bytes of one head / block rate)      (WALK)
     """
     p, target = cost.parameters, cost.target
     b, n = np.asarray(batch, np.float64), np.asarray(width, np.float64)
@@ -91,6 +108,10 @@ def attention_s(
     rows_to_fill = p["attention_fill"] * np.where(n > 1, p["verify_fill"], 1.0)
     fill = np.hypot(1.0, rows_to_fill / np.maximum(b * reads, 1.0))
     memory = b * per_request * reads * fill * p["attention"] / cost.bandwidth
+    if cost.verify_walks:
+        walk = p["verify_fill"] * target.head_cache_bytes(context, np.minimum) / BLOCK_READ_BPS
+        whole = b * per_request * reads * p["attention"] / cost.bandwidth
+        memory = np.where(n > 1, np.hypot(whole, walk), memory)
     share = CPU_ATTENTION_EFFICIENCY if cost.gpu.is_cpu else ATTENTION_EFFICIENCY
     rate = cost.flops("bf16") * share
     own = cost.operation_s(memory, flops * b * n / rate)
@@ -228,10 +249,15 @@ def depth_s(cost: CostModel, batch: Floats, depths: Floats) -> Floats:
     return total
 
 
-def overhead_s(cost: CostModel, batch: ArrayLike, run_ahead: ArrayLike) -> Floats:
-    """Return what a drafter costs each round whatever it drafts, seconds       (OVERHEAD)."""
+def overhead_s(
+    cost: CostModel, batch: ArrayLike, run_ahead: ArrayLike, forwards: ArrayLike
+) -> Floats:
+    """Return what a round of `forwards` costs whatever it drafts, seconds          (OVERHEAD)."""
     p = cost.parameters
-    once = np.where(run_ahead, RUN_AHEAD_OVERHEAD_S, OVERHEAD_S) * p["round_overhead"]
+    waits = np.where(run_ahead, RUN_AHEAD_OVERHEAD_S, OVERHEAD_S)
+    if cost.host_plans:
+        waits = OVERHEAD_S + HOST_PLAN_S * np.asarray(forwards, np.float64)
+    once = waits * p["round_overhead"]
     each = DRAFTING_PER_REQUEST_S * p["drafting_per_request"]
     return once + each * np.asarray(batch, np.float64)  # a CPU samples and waits as well
 
@@ -270,5 +296,6 @@ def draft_time(
         extended > 0, draft_forward_s(cost, extended, context_tokens, b, extend=True), 0.0
     )
     tree = np.where(n > 1, (TREE_S + TREE_PER_TOKEN_S * b * n) * cost.launch_share, 0.0)
-    overhead = np.where(speculates, overhead_s(cost, b, run_ahead), 0.0)
+    every = forwards + (extended > 0) + 1.0  # with the extend and the verification
+    overhead = np.where(speculates, overhead_s(cost, b, run_ahead, every), 0.0)
     return steps * scale, tree * scale, overhead, extend * scale

@@ -149,6 +149,8 @@ class CostModel:
     parameters: CostParameters = field(default_factory=cost_values)
     draft_eager: bool = False  # the drafter's kernels are launched one by one, not as a graph
     kv_unified: bool = False  # every row walks over one cache of all sequences; matters on a CPU
+    verify_walks: bool = False  # a verification reads each sequence's cache block by block
+    host_plans: bool = False  # the CPU lays out every forward of a speculating round
 
     def stacked(
         self, parameters: Sequence[Parameter], coordinates: Floats, points: int

@@ -118,7 +118,8 @@ def round_time(
         np.asarray(timeline) == RUN_AHEAD,
     )
     correction = correction_factor(cost.parameters, SPECULATING_KNOT, np.multiply(batch, width))
-    factor = np.where(np.asarray(width) > 1, correction, 1.0)
+    slots = np.power(cost.parameters["several_slots"], more_than_one(batch))
+    factor = np.where(np.asarray(width) > 1, correction * slots, 1.0)
     return RoundTime(
         target.dense_s * factor,
         target.experts_s * factor,
@@ -214,5 +215,6 @@ def prefill_s(
     if not mixed:
         seconds = seconds + cost.layers_s + host_s(cost, 1.0)
     extend = draft_forward_s(cost, t, 0.0, 1.0, extend=True)
-    total = np.where(t > 0, seconds + np.where(speculates, extend, 0.0), 0.0)
+    drafting = (seconds + extend) * cost.parameters["prefill_drafting"]
+    total = np.where(t > 0, np.where(speculates, drafting, seconds), 0.0)
     return total * cost.parameters["prefill"]

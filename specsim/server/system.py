@@ -10,12 +10,13 @@ from specsim.architecture import load_draft, load_model
 from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.cost.model import CostModel, CostParameters, cost_values
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
+from specsim.engine.attention import AttentionKernel, attention_kernel
 from specsim.errors import InputError
 from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
 from specsim.parameters import Facts
 from specsim.server import HardwareSpec, Setup
 from specsim.setting import SpecSetting
-from specsim.sharding import shard, shard_draft
+from specsim.sharding import ShardedModel, shard, shard_draft
 from specsim.uncertainty import Evidence
 
 CUSTOM_PCIE_BYTES = 56 * 1024
@@ -58,9 +59,12 @@ class System:
             bandwidth_measured=self.gpu.bandwidth_evidence == "measured",
             allreduce=None if single else rests_on,
             latent_attention=self.cost.target.model.attention == "mla",
-            attention_backend=self.engine.backend,
+            attention_backend=kernel_of(self.engine, self.gpu, self.cost.target).name,
             has_experts=self.cost.target.experts > 0,
             has_draft=self.cost.draft is not None,
+            copies_state=(
+                self.engine.name == "llama.cpp" and self.cost.target.state_bytes_per_request > 0
+            ),
             pool_logged=self.engine.kv_tokens is not None,
         )
 
@@ -178,6 +182,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
             kv_dtype,
             setup.draft.quantisation,
         )
+    kernel = kernel_of(engine, gpu, target)
     cost = CostModel(
         gpu,
         target,
@@ -187,8 +192,18 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         draft is not None
         and engine_named(engine.name).drafts_eager(engine.parsed_version, draft.kind),
         engine.kv_unified,
+        kernel.walks,
+        kernel.planned,
     )
     return System(setup, gpu, link, cost)
+
+
+def kernel_of(engine: EngineSpec, gpu: Gpu, target: ShardedModel) -> AttentionKernel:
+    """Return what reads the KV cache; nothing is known of what an indexer picks from."""
+    if any(share.group.indexers for share in target.attention):
+        return AttentionKernel(engine.backend)
+    latent = target.model.attention == "mla"
+    return attention_kernel(engine, gpu.compute_capability, latent, target.kv_dtype_bytes < 2)
 
 
 def allreduce_of(hardware: HardwareSpec, link: Link, gpus: int) -> AllReduce:

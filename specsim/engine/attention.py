@@ -1,0 +1,92 @@
+"""Attention kernels: which one an engine takes where none is stated, and how it verifies.
+
+The rows were read in the wheels: vLLM 0.24.0 ``platforms/cuda.py:84`` (priorities) and
+``v1/attention/backends`` (what each takes), SGLang 0.5.9 ``server_args.py:1772``
+[@attention-kernels].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specsim.engine.rules import EngineSpec
+
+HOPPER, BLACKWELL = 9, 10
+"""Compute capabilities, whole part, with kernels of their own."""
+
+# engine, latent attention, compute capability (None: any other), 8-bit KV cache (None: whether or
+# not) -> backend; the first row that fits
+_DEFAULTS: tuple[tuple[str, bool, int | None, bool | None, str], ...] = (
+    ("vllm", False, BLACKWELL, None, "flashinfer"),
+    ("vllm", False, HOPPER, None, "flash_attn"),
+    ("vllm", False, None, True, "flashinfer"),
+    ("vllm", False, None, False, "flash_attn"),
+    ("vllm", True, BLACKWELL, None, "flashinfer_mla"),
+    ("vllm", True, HOPPER, None, "flash_attn_mla"),
+    ("vllm", True, None, None, "triton_mla"),
+    ("sglang", False, HOPPER, None, "fa3"),
+    ("sglang", False, BLACKWELL, None, "trtllm_mha"),
+    ("sglang", False, None, None, "flashinfer"),
+    ("sglang", True, HOPPER, None, "fa3"),
+    ("sglang", True, BLACKWELL, None, "trtllm_mla"),
+    ("sglang", True, None, None, "triton"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKernel:
+    """What reads the KV cache."""
+
+    name: str = ""  # as on the command line, lower case; fa2 is FlashAttention 2; empty if unknown
+    # In a verification one thread block walks over the whole cache of a sequence: FlashAttention 2
+    # and Triton's kernels split it over the GPU only where a request has one query
+    walks: bool = False
+    # The CPU reads the lengths back and lays out every forward of a speculating round: FlashInfer's
+    # own kernels in vLLM, not TensorRT-LLM's, which it calls through it on capability 10. SGLang
+    # plans too, but trees on its FlashInfer take no longer than chains on FlashAttention 3
+    planned: bool = False
+
+
+def attention_kernel(
+    engine: EngineSpec, compute_capability: float | None, latent: bool, small_kv: bool
+) -> AttentionKernel:
+    """Return the kernel that is stated, or else taken by default on NVIDIA's GPUs.
+
+    Parameters
+    ----------
+    engine
+        Its name and what it was told.
+    compute_capability
+        None where the GPU is none of NVIDIA's, or nobody says.
+    latent
+        Whether the cache is one of latent attention.
+    small_kv
+        Whether it has 8 bits or fewer per number.
+
+    Examples
+    --------
+    >>> attention_kernel(EngineSpec("vllm", "0.24.0"), 12.0, False, False)
+    AttentionKernel(name='fa2', walks=True, planned=False)
+    >>> attention_kernel(EngineSpec("vllm", "0.24.0"), 8.0, False, True)
+    AttentionKernel(name='flashinfer', walks=False, planned=True)
+    """
+    major = None if compute_capability is None else int(compute_capability)
+    name = engine.backend
+    if not name and major is not None:
+        name = next(
+            (
+                backend
+                for of, mla, generation, eight, backend in _DEFAULTS
+                if (of, mla) == (engine.name, latent)
+                and generation in (None, major)
+                and eight in (None, small_kv)
+            ),
+            "",
+        )
+    if name == "flash_attn" and major not in (None, HOPPER, BLACKWELL):
+        name = "fa2"
+    return AttentionKernel(
+        name,
+        walks=name == "fa2" or ("triton" in name and not latent),
+        planned=engine.name == "vllm" and name == "flashinfer" and major != BLACKWELL,
+    )
