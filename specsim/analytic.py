@@ -10,7 +10,13 @@ F counts that prompts which arrive in the same round share a step: completions p
 Poisson with mean B / (R + lag), K of them at once cost one step of K prompts; a request that ends
 up in a step finds the size-biased mean, one more than K's, in it. J is the rounds that a prompt
 sits in while its chunks join the decode steps of the others (mixed prefill), 0 where prefill comes
-first; the decoding batch is smaller by that share. In open loop (CLOSED) with the batch at its cap
+first; the decoding batch is smaller by that share. A step of at most Q tokens holds the n tokens of
+each that decodes and the prompts' chunks, so that no more decode than
+
+    D = Q / (I / (R + lag) + n),   J >= (R + lag) (B / D - 1)                         (BUDGET)
+
+with I the tokens of a prompt: beyond that requests queue for their prompts, and neither a faster
+round nor a longer accept length helps much. In open loop (CLOSED) with the batch at its cap
 is the capacity: arrivals beyond it saturate the server, arrivals below it are followed by
 :mod:`specsim.queueing`. A run of a known number of requests also fills and drains
 (:mod:`specsim.drain`). In steady decode there is no prefill and
@@ -25,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.case import Case, Points, points_of
+from specsim.case import Case, Points, most_decoding, points_of
 from specsim.cost.model import CostModel
 from specsim.cost.rounds import RoundTime, compose_s, prefill_s, read_once, round_time
 from specsim.curve import Limit
@@ -264,10 +270,16 @@ def _per_round(points: Points, batch: Floats) -> Floats:
 
 
 def _prompt_rounds(points: Points, batch: Floats) -> Floats:
-    """Count the rounds of a prompt in mixed prefill, alone and with those that it shares with."""
-    alone = np.ceil(points.input_new / points.chunk)
-    shared = (1.0 + _per_round(points, batch)) * points.input_new / points.chunk
-    return np.maximum(1.0, np.maximum(alone, shared))
+    """Count the rounds of a prompt in mixed prefill: alone, with others, in the queue (BUDGET)."""
+    decoding = np.maximum(points.rounds + points.lag, 1e-9)
+    most = most_decoding(points.chunk, points.input_new, decoding, points.width)
+    running = np.minimum(batch, most)
+    room = np.maximum(points.chunk - running * points.width, 1.0)
+    alone = np.ceil(points.input_new / room)
+    shared = (1.0 + _per_round(points, running)) * points.input_new / room
+    queued = decoding * (batch / running - 1.0)
+    prompts: Floats = np.maximum(np.maximum(1.0, alone), np.maximum(shared, queued))
+    return prompts
 
 
 def _decoding_share(points: Points, batch: Floats) -> Floats:
@@ -355,9 +367,12 @@ def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> 
 
 def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTime) -> Floats:
     """Prefill of the prompts that share a step with a request, and the rounds it joins."""
-    together = 1.0 + np.maximum(batch - 1.0, 0.0) * _ends(points)
+    decoding = batch * _decoding_share(points, batch)
+    together = 1.0 + np.maximum(decoding - 1.0, 0.0) * _ends(points)
     step_s = _prefill_step_s(cost, points, batch, together)
-    return step_s + _joined_rounds(points, batch) * time.round_s
+    joined = _joined_rounds(points, batch)
+    steps = np.maximum(1.0, joined / np.maximum(_steps(points, together), 1.0))
+    return step_s * steps + joined * time.round_s
 
 
 def _limits(

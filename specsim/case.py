@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,10 +63,33 @@ class Case:
         fit = max(1, int(self.pool_tokens / max(self.request_kv_tokens, 1.0)))
         return min(self.plan.running_cap, fit)
 
+    @property
+    def decoding(self) -> int:
+        """Most requests that decode while prompts join them, see :func:`most_decoding`."""
+        plan, work = self.plan, self.workload
+        if plan.prefill != "mixed":
+            return plan.running_cap
+        new = max(work.input_len.mean - work.input_cached, 1.0)
+        rounds = _mean_rounds(self) + plan.finish_lag_rounds
+        most = most_decoding(plan.chunked_prefill_size, new, rounds, plan.verified_per_request)
+        return min(plan.running_cap, max(int(most), 1))
+
     def at(self, load: Load) -> Case:
         """Return the same case under another load of the same kind and context."""
         need, pool = self.request_kv_tokens, self.pool_tokens
         return Case(self.plan, self.table, self.workload, load, need, pool)
+
+
+def most_decoding(budget: Any, prompt: Any, rounds: Any, width: Any) -> Any:
+    """D: requests that decode where every step's `budget` of tokens is full (BUDGET).
+
+    A round then holds `width` tokens of each and the prompts, of `prompt` tokens, of those that
+    take the place of the D / `rounds` that end.
+
+    >>> most_decoding(8192, 2048, 64, 1)
+    248.24242424242425
+    """
+    return budget / (prompt / np.maximum(rounds, 1e-9) + width)
 
 
 ENDLESS = 1e9

@@ -146,7 +146,7 @@ class _Run:
         """Clients whose first requests are in progress."""
         clients = self.case.load.concurrency
         server = self._server(clients, completions)
-        first = server.begin_with(min(clients, self.case.plan.running_cap))
+        first = server.begin_with(min(clients, self.case.decoding))
         forever = repeat(None)
         for answer in [*first, *[None] * (clients - len(first))]:
             server.env.process(client(server.env, server.submit, forever, answer))

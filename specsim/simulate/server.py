@@ -155,10 +155,13 @@ class Server:
     def _take_prompts(self) -> Pieces:
         """Fill a step with prompt tokens: chunked prompts first, then the queue in order."""
         room = self.plan.chunked_prefill_size
+        if self.plan.prefill == "mixed":  # the tokens of those that decode come first
+            room = max(room - int(len(self.batch) * self.plan.verified_per_request), 0)
         pieces: Pieces = []
         for prompt in self.prompts:
-            pieces.append((prompt, min(prompt.left, room)))
-            room -= min(prompt.left, room)
+            if room > 0:
+                pieces.append((prompt, min(prompt.left, room)))
+                room -= min(prompt.left, room)
         while room > 0 and self.queue and self._fits(self.queue[0]):
             prompt = self._admit(self.queue.popleft())
             pieces.append((prompt, min(prompt.left, room)))
