@@ -103,7 +103,7 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
         0.0,
         np.maximum(points.clients - batch, 0.0) * cycle / np.maximum(batch, 1e-12),
     )
-    first = _first_token_s(cost, points, batch, time)
+    first = _first_token_s(cost, points, batch, time, prefill)
     ttft = np.where(points.steady, np.nan, queue_s + first)
     decode = cycle - first - points.lag * time.round_s
     tokens = np.maximum(points.output - 1.0, 1.0)
@@ -365,14 +365,19 @@ def _output(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> 
     return np.where(points.steady, batch * points.accept / round_s, closed)
 
 
-def _first_token_s(cost: CostModel, points: Points, batch: Floats, time: RoundTime) -> Floats:
-    """Prefill of the prompts that share a step with a request, and the rounds it joins."""
+def _first_token_s(
+    cost: CostModel, points: Points, batch: Floats, time: RoundTime, prefill: Floats
+) -> Floats:
+    """Prefill of the prompts that share a step with a request, and the rounds it joins or awaits.
+
+    Each of these rounds holds the prompts that take the place of those that ended.
+    """
     decoding = batch * _decoding_share(points, batch)
     together = 1.0 + np.maximum(decoding - 1.0, 0.0) * _ends(points)
     step_s = _prefill_step_s(cost, points, batch, together)
     joined = _joined_rounds(points, batch)
-    steps = np.maximum(1.0, joined / np.maximum(_steps(points, together), 1.0))
-    return step_s * steps + joined * time.round_s
+    stalls = joined * decoding * _ends(points) * prefill
+    return np.maximum(step_s, stalls) + joined * time.round_s
 
 
 def _limits(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import kimi, llama
+from servers import kimi, llama, setup_of
 
 from specsim.acceptance import Acceptance, accept_table
 from specsim.analytic import Solution, solve
@@ -366,3 +366,29 @@ def test_halving_what_binds_gains_most(changes: dict[str, float], setting: SpecS
     server = kimi().with_parameters(cost_values(**changes))
     label = one(server.cost, case(server, setting, closed(1))).limit[0]
     assert label == max(halves, key=lambda name: tps(halves[name]))
+
+
+@pytest.mark.parametrize("clients", [16, 64, 200])
+@pytest.mark.parametrize("setting", [NONE, CHAIN], ids=["none", "chain"])
+def test_prompts_that_fill_every_step_queue(clients: int, setting: SpecSetting) -> None:
+    """(BUDGET): no more decode than D, and both solvers agree on what the others wait.
+
+    Tolerances: 2 % of throughput and 5 % of times; the run is of three waves of clients.
+    """
+    own = setup_of("llama-3.1-8b", "h100-sxm", draft="eagle3", name="vllm", version="0.24.0")
+    system = with_engine(assemble(own), chunked_prefill_size=512)
+    workload = Workload(Lengths(2000), Lengths(100))
+    plan = system.plan(setting, what_if=True)
+    point = Case.of(
+        system, plan, accept_table(Acceptance(), plan.setting), workload, closed(clients)
+    )
+    found = one(system.cost, point)
+    run = simulate(system.cost, point, rng=np.random.default_rng(3), requests=3 * clients)
+    assert found.output_tps[0] == pytest.approx(run.output_tps, rel=0.02)
+    assert found.tpot_s[0] == pytest.approx(run.tpot_s, rel=0.05)
+    rounds = point.table.mean_rounds(99.0) + plan.finish_lag_rounds
+    bound = 512 / (2000 / rounds + plan.verified_per_request)
+    assert point.decoding == int(bound)
+    if clients > 2 * bound:  # well beyond, nearly all wait
+        assert found.ttft_s[0] == pytest.approx(run.ttft_s, rel=0.05)
+        assert run.batch_size < bound + 2  # with the prompt that is computed

@@ -258,7 +258,7 @@ def test_mixed_chunks_join_the_rounds_of_others() -> None:
     trace = Trace.of([0.0, 0.05], [100, 1000], [200, 3])
     result = run(system, case_of(system, NONE), trace=trace)
     mixed = result.prefills[result.prefills["mixed"]]
-    assert mixed["tokens"].tolist() == [300, 300, 300, 100]
+    assert mixed["tokens"].tolist() == [299, 299, 299, 103]  # one token of the other decodes
     joined = result.rounds[result.rounds["prefill_s"] > 0]
     assert (joined["batch"] == 1).all()
     assert (joined["running"] == 2).all()

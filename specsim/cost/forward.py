@@ -250,7 +250,7 @@ def depth_s(cost: CostModel, batch: Floats, depths: Floats) -> Floats:
 
 
 def overhead_s(
-    cost: CostModel, batch: ArrayLike, run_ahead: ArrayLike, forwards: ArrayLike
+    cost: CostModel, batch: ArrayLike, run_ahead: ArrayLike, forwards: ArrayLike = 0
 ) -> Floats:
     """Return what a round of `forwards` costs whatever it drafts, seconds          (OVERHEAD)."""
     p = cost.parameters
