@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,6 @@ WARM_UPS = 3
 COVER_BYTES = 256e6
 """Written before each timed run: it clears the L2, and while it runs (60-100 us) the host gets
 ahead, so that the launch of a graph is not in its time."""
-
-
 BLOCK = 1 << 20  # random numbers that are drawn; larger tensors repeat them
 WEIGHT_SD = 0.02
 
@@ -64,11 +62,25 @@ class CudaTimer(Timer):
 
     def prepare(self, step: Step) -> Step:
         """Warm up on a side stream and capture; the step itself where that fails."""
-        ready, reason = captured(step, self._device)
-        if reason is not None:
+        torch, device = self._torch, self._device
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                step()
+        torch.cuda.current_stream(device).wait_stream(side)
+        torch.cuda.synchronize(device)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                step()
+        except RuntimeError as error:
+            torch.cuda.synchronize(device)
             self.graphs = False
-            self.notes.append(f"no CUDA graph: {reason}")
-        return ready
+            self.notes.append(f"no CUDA graph: {str(error).splitlines()[0][:120]}")
+            return step
+        replay: Step = graph.replay
+        return replay
 
     def times(self, steps: Sequence[Step], repeats: int) -> list[list[float]]:
         """Run the steps in turn, each after a write that clears the cache; seconds by step."""
@@ -86,24 +98,9 @@ class CudaTimer(Timer):
         return [[begin.elapsed_time(end) * 1e-3 for begin, end in pairs] for pairs in marks]
 
 
-def captured(step: Step, device: torch.device) -> tuple[Step, str | None]:
-    """Warm a step up and return the replay of its CUDA graph; the step and why not, if it fails."""
-    torch = import_torch()
-    side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UPS):
-            step()
-    torch.cuda.current_stream(device).wait_stream(side)
-    torch.cuda.synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            step()
-    except RuntimeError as error:
-        torch.cuda.synchronize(device)
-        return step, str(error).splitlines()[0][:120]
-    return graph.replay, None
+def timer_of(device: torch.device, cache_bytes: float) -> Timer:
+    """Return the stopwatch of a device with such a cache."""
+    return CudaTimer(device, cache_bytes) if device.type == "cuda" else Timer()
 
 
 class Filler:
@@ -142,11 +139,10 @@ class Bench:
         cls, device: torch.device, about: Device, dtype: Dtype, memory: float | None, seed: int
     ) -> Bench:
         """Set up a device; without a bound, most of the free memory may be taken."""
-        cache, free = about.cache_bytes, free_bytes(device)
-        timer = CudaTimer(device, cache) if device.type == "cuda" else Timer()
+        free, cache = free_bytes(device), about.cache_bytes
         fill = Filler(device, getattr(import_torch(), DTYPES[dtype]), seed)
         memory = free if memory is None else min(free, memory)
-        return cls(device, timer, fill, fill.dtype.itemsize, memory, cache)
+        return cls(device, timer_of(device, cache), fill, fill.dtype.itemsize, memory, cache)
 
 
 class Deadline:
@@ -170,6 +166,11 @@ class Deadline:
     def share(self, fraction: float) -> Deadline:
         """Return a deadline after this share of what is left."""
         return Deadline(fraction * self.left_s, self._clock)
+
+    def parts(self, count: int) -> Iterator[Deadline]:
+        """Yield deadlines for so many parts: what one does not use the next ones have."""
+        for left in range(count, 0, -1):
+            yield self.share(1.0 / left)
 
 
 @dataclass(frozen=True, slots=True)

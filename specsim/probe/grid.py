@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from specsim.errors import InputError
-from specsim.probe.bench import Sample
+from specsim.probe.bench import Bench, Sample
 from specsim.probe.document import StepPoint
 from specsim.probe.shapes import Layers, LayerShape, StackShape
 
@@ -84,6 +84,22 @@ def extend_points(tokens: Sequence[int] = TOKENS, context_len: int = CONTEXT) ->
     """Return draft extends: batch times verified tokens."""
     points = (Point(b, n, context_len) for b in BATCHES for n in (4, 1, 8))
     return tuple(point for point in points if point.tokens <= max(tokens))
+
+
+def fitting(
+    stack: StackShape, points: Sequence[Point], bench: Bench, most: int, base_context: int
+) -> tuple[list[Layers], tuple[Point, ...]]:
+    """Choose how many layers of each kind are built, and the points that fit beside them."""
+    size, memory = bench.number_bytes, bench.memory_bytes
+    chosen: list[Layers] = []
+    for kind in stack.groups:
+        around = 0 if chosen else stack.around_params * size
+        beside = around + activation_bytes(Point(1, 1, 1), stack, kind.shape, size)
+        layers = layers_that_fit(kind, beside, memory, bench.cache_bytes, size, most)
+        left = memory - around - layers.built * kind.shape.params * size
+        points = fitted_points(points, stack, layers, left, size, base_context)
+        chosen.append(layers)
+    return chosen, tuple(points)
 
 
 def layers_that_fit(
@@ -212,22 +228,18 @@ def joined_points(layers: Sequence[Layers], found: Sequence[dict[Point, Timed]])
         By kind of layer, the first with what is around.
     """
     joined = []
-    for point in sorted(found[0]):
-        if not all(point in one for one in found):
-            continue
+    for point in sorted(set(found[0]).intersection(*found[1:])):
         parts = [one[point] for one in found]
         first = parts[0]
         in_layers = [part.layer_s * kind.whole for part, kind in zip(parts, layers, strict=True)]
-        noises = [part.layer_error * s for part, s in zip(parts, in_layers, strict=True)]
+        noise = sum((p.layer_error * s) ** 2 for p, s in zip(parts, in_layers, strict=True))
         seconds = first.fixed_s + sum(in_layers)
-        error = sum(noise**2 for noise in noises) ** 0.5 / seconds
+        error = noise**0.5 / seconds
         if len(parts) == 1 and layers[0].built == layers[0].whole:
             seconds, error = first.sample.seconds, first.sample.error
         joined.append(
             StepPoint(
-                batch=point.batch,
-                width=point.width,
-                context_len=point.context_len,
+                **asdict(point),
                 seconds=seconds,
                 fixed_s=first.fixed_s,
                 layers_s=tuple(part.layer_s for part in parts),

@@ -71,6 +71,20 @@ def route(chosen: Ints, experts: int, device: torch.device) -> Routing:
     )
 
 
+def route_layers(
+    layers: Layers, tokens: int, device: torch.device, rng: np.random.Generator
+) -> tuple[list[Routing], float | None]:
+    """Draw the routing of each layer that is built; mean experts that are touched."""
+    experts, each = layers.shape.experts, layers.shape.experts_per_token
+    if not experts:
+        return [], None
+    found = [
+        route(draw_experts(tokens, experts, each, rng), experts, device)
+        for _ in range(layers.built)
+    ]
+    return found, sum(len(routing.bounds) for routing in found) / len(found)
+
+
 class Layer:
     """One decoder layer."""
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specsim.probe.bench import Bench, Deadline, Step, affordable, captured, sample
+from specsim.probe.bench import Bench, Deadline, Step, Timer, affordable, sample, timer_of
 from specsim.probe.device import import_torch
 from specsim.probe.document import AllReduce, AllReducePoint, Gemm, Rates
 from specsim.probe.shapes import StackShape
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 READ_BYTES = 2e9  # most that the bandwidth is measured on; a CPU takes ten times its cache
@@ -30,6 +28,7 @@ SIZES = tuple(1 << power for power in range(10, 27))
 """1 KiB .. 64 MiB: from one token's activations to a batch's logits."""
 IN_A_ROW = 20  # all-reduces in one timed stretch: launches and skew between ranks average out
 REPEATS = 9
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
 
 def measure_rates(
@@ -38,7 +37,12 @@ def measure_rates(
     """Measure bandwidth, launches, and products of so many rows with the matrices of `stack`."""
     launch, in_graph = _launches(bench, deadline.share(0.1).left_s)
     read, copy = _bandwidth(bench, deadline.share(0.25).left_s)
-    products = _products(bench, stack, tokens, deadline)
+    layer = stack.groups[0].shape
+    shapes = {"head": (stack.vocab, stack.hidden)}  # and the largest dense matrix of a layer
+    shapes |= {"gate_up": (2 * layer.ffn, layer.hidden)} if layer.ffn else {}
+    products: list[Gemm] = []
+    for (name, shape), part in zip(shapes.items(), deadline.parts(len(shapes)), strict=True):
+        products += _products(bench, name, *shape, sorted(tokens), part)
     streamed = [p.bytes_per_s for p in products if p.tokens <= FEW_TOKENS]
     return Rates(
         read_bytes_per_s=max([read, *streamed]),
@@ -73,36 +77,19 @@ def _launches(bench: Bench, seconds: float) -> tuple[float, float | None]:
         for _ in range(LAUNCHES):
             small.add_(1.0)
 
-    (done,) = sample(bench.timer, [many], min(seconds, 1.0))
-    once = done.seconds / LAUNCHES
-    if device.type != "cuda":
-        return once, None
-    torch.cuda.synchronize(device)
-    many()
-    torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    for _ in range(5):
+    def waited() -> None:
         many()
-    torch.cuda.synchronize(device)
-    return (time.perf_counter() - began) / (5 * LAUNCHES), once
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    by_host, *_ = sample(Timer(), [waited], min(seconds, 1.0))
+    if device.type != "cuda":
+        return by_host.seconds / LAUNCHES, None
+    in_graph, *_ = sample(bench.timer, [many], min(seconds, 1.0))
+    return by_host.seconds / LAUNCHES, in_graph.seconds / LAUNCHES
 
 
 def _products(
-    bench: Bench, stack: StackShape, tokens: Sequence[int], deadline: Deadline
-) -> list[Gemm]:
-    """Products with the largest dense matrix of a layer and with the head."""
-    layer = stack.groups[0].shape
-    shapes = [("head", stack.vocab, stack.hidden)]
-    if layer.ffn:
-        shapes.append(("gate_up", 2 * layer.ffn, layer.hidden))
-    found: list[Gemm] = []
-    for index, (name, rows, columns) in enumerate(shapes):
-        share = deadline.share(1.0 / (len(shapes) - index))
-        found += _products_of(bench, name, rows, columns, sorted(tokens), share)
-    return found
-
-
-def _products_of(
     bench: Bench, name: str, rows: int, columns: int, tokens: Sequence[int], deadline: Deadline
 ) -> Iterator[Gemm]:
     """Products with one matrix: as many copies in turn as the cache cannot hold."""
@@ -163,9 +150,10 @@ def measure_allreduce(
         files = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
         found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     points = slowest([dict(one["times"]) for one in found])
+    if not points:
+        return None
     graphs = all(one["graphs"] for one in found)
-    backend = _backend(kind)
-    return AllReduce(backend=backend, ranks=ranks, graphs=graphs, points=points) if points else None
+    return AllReduce(backend=BACKENDS[kind], ranks=ranks, graphs=graphs, points=points)
 
 
 def slowest(by_rank: Sequence[dict[int, float]]) -> tuple[AllReducePoint, ...]:
@@ -183,79 +171,42 @@ def slowest(by_rank: Sequence[dict[int, float]]) -> tuple[AllReducePoint, ...]:
     )
 
 
-def _backend(kind: str) -> str:
-    return "nccl" if kind == "cuda" else "gloo"
-
-
 def _rank(
     rank: int, kind: str, ranks: int, folder: str, seconds: float, sizes: tuple[int, ...]
 ) -> None:
     """Run one process: times of every size into FOLDER/RANK.json."""
     torch = import_torch()
-    dist = torch.distributed
-    device = torch.device("cuda", rank) if kind == "cuda" else torch.device("cpu")
-    if kind == "cuda":
+    dist, cuda = torch.distributed, kind == "cuda"
+    device = torch.device(kind, rank) if cuda else torch.device(kind)
+    if cuda:
         torch.cuda.set_device(device)
     dist.init_process_group(
-        _backend(kind),
+        BACKENDS[kind],
         init_method=f"file://{folder}/meeting",
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=max(60.0, 2 * seconds)),
-        device_id=device if kind == "cuda" else None,
+        device_id=device if cuda else None,
     )
-    end = time.monotonic() + seconds
+    timer, deadline = timer_of(device, 0.0), Deadline(seconds)
+    dtype = torch.bfloat16 if cuda else torch.float32
     times: list[tuple[int, float]] = []
-    graphs = kind == "cuda"
     for size in sizes:
-        go_on = torch.tensor([float(time.monotonic() < end)], device=device)
+        go_on = torch.tensor([float(deadline.left_s > 0)], device=device)
         dist.all_reduce(go_on, op=dist.ReduceOp.MIN)  # all ranks stop at the same size
         if not go_on.item():
             break
-        once, in_graph = _reduced(size, device)
-        graphs = graphs and in_graph
-        times.append((size, once))
-    told = json.dumps({"times": times, "graphs": graphs})
+        message = torch.zeros(max(1, size // dtype.itemsize), dtype=dtype, device=device)
+
+        def many(message: Tensor = message) -> None:
+            for _ in range(IN_A_ROW):
+                dist.all_reduce(message)
+
+        ready, found = timer.prepare(many), []
+        for _ in range(REPEATS):
+            dist.barrier()
+            found += timer.times([ready], 1)[0]
+        times.append((size, statistics.median(found) / IN_A_ROW))
+    told = json.dumps({"times": times, "graphs": timer.graphs})
     (Path(folder) / f"{rank}.json").write_text(told, encoding="utf-8")
     dist.destroy_process_group()
-
-
-def _reduced(size: int, device: torch.device) -> tuple[float, bool]:
-    """Median seconds of one all-reduce, and whether it ran in a CUDA graph."""
-    torch = import_torch()
-    dist = torch.distributed
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    message = torch.zeros(max(1, size // dtype.itemsize), dtype=dtype, device=device)
-
-    def many() -> None:
-        for _ in range(IN_A_ROW):
-            dist.all_reduce(message)
-
-    in_graph = False
-    run: Step = many
-    if device.type == "cuda":
-        run, reason = captured(many, device)
-        in_graph = reason is None
-    else:
-        many()
-    found = []
-    for _ in range(REPEATS):
-        dist.barrier()
-        found.append(_elapsed(run, device) / IN_A_ROW)
-    return statistics.median(found), in_graph
-
-
-def _elapsed(run: Step, device: torch.device) -> float:
-    """Seconds of one run, on the device's own clock where it has one."""
-    if device.type != "cuda":
-        began = time.perf_counter()
-        run()
-        return time.perf_counter() - began
-    cuda = import_torch().cuda
-    cuda.synchronize(device)
-    begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    run()
-    end.record()
-    cuda.synchronize(device)
-    return float(begin.elapsed_time(end)) * 1e-3

@@ -19,17 +19,15 @@ from specsim.probe.grid import (
     TOKENS,
     Point,
     Timed,
-    activation_bytes,
     draft_points,
     extend_points,
-    fitted_points,
+    fitting,
     joined_points,
-    layers_that_fit,
     target_points,
 )
-from specsim.probe.layers import Model, Routing, draw_experts, moe_kind, route
+from specsim.probe.layers import Model, moe_kind, route_layers
 from specsim.probe.rates import GEMM_TOKENS, measure_allreduce, measure_rates
-from specsim.probe.shapes import Layers, LayerShape, StackShape
+from specsim.probe.shapes import Layers, StackShape
 
 if TYPE_CHECKING:
     import torch
@@ -65,21 +63,6 @@ class Request:
     seed: int = 0  # of weights and routing
 
 
-@dataclass(frozen=True, slots=True)
-class _Forward:
-    """A forward to time: what it is, at which points, in which share of the time that is left."""
-
-    name: str
-    shape: StackShape
-    points: tuple[Point, ...]
-    share: float
-
-    @property
-    def steps(self) -> int:
-        """Points over every kind of layer."""
-        return len(self.points) * len(self.shape.groups)
-
-
 def probe(
     request: Request,
     device: torch.device,
@@ -110,15 +93,21 @@ def probe(
     about = devices.describe(device)
     before, taken = devices.clock_mhz(device), devices.occupied_bytes(device)
     forwards = _forwards(request)
+    shares = {**dict.fromkeys(forwards, DRAFT_SHARE), "target": TARGET_SHARE}
+    shares[next(reversed(forwards))] = LAST_SHARE
+    steps = 1 + sum(len(points) * len(shape.groups) for shape, points in forwards.values())
     with devices.import_torch().inference_mode():
         bench = Bench.of(device, about, request.dtype, request.memory_bytes, request.seed)
-        run = _Run(request, bench, progress, 1 + sum(f.steps for f in forwards))
+        run = _Run(request, bench, progress, steps, np.random.default_rng(request.seed))
         devices.heat_up(device, HEAT_S)
         share = deadline.share(RATES_SHARE)
         rates = measure_rates(bench, request.target, share, request.gemm_tokens)
         devices.release(device)
         run.advance()
-        stacks = {f.name: run.stack(f, deadline.share(f.share)) for f in forwards}
+        stacks = {
+            name: run.stack(shape, points, deadline.share(shares[name]))
+            for name, (shape, points) in forwards.items()
+        }
     after, notes = devices.clock_mhz(device), run.notes
     ranks = request.ranks or (request.tp if 1 < request.tp <= about.count else about.count)
     allreduce = None
@@ -155,15 +144,15 @@ def probe(
     )
 
 
-def _forwards(request: Request) -> list[_Forward]:
+def _forwards(request: Request) -> dict[str, tuple[StackShape, tuple[Point, ...]]]:
+    """Return what is timed, and at which points, the target first."""
     of = (request.tokens, request.context_len)
-    rows = (
-        ("target", request.target, (target_points(*of, request.contexts), TARGET_SHARE)),
-        ("draft", request.draft, (draft_points(*of), DRAFT_SHARE)),
-        ("extend", request.extend, (extend_points(*of), DRAFT_SHARE)),
-    )
-    found = [_Forward(name, shape, *how) for name, shape, how in rows if shape is not None]
-    return [*found[:-1], replace(found[-1], share=LAST_SHARE)]
+    rows = {
+        "target": (request.target, target_points(*of, request.contexts)),
+        "draft": (request.draft, draft_points(*of)),
+        "extend": (request.extend, extend_points(*of)),
+    }
+    return {name: (shape, points) for name, (shape, points) in rows.items() if shape is not None}
 
 
 @dataclass(slots=True)
@@ -174,36 +163,32 @@ class _Run:
     bench: Bench
     progress: Progress
     total: int  # points
+    rng: np.random.Generator
     done: int = 0
     notes: list[str] = field(default_factory=list)
-    rng: np.random.Generator = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rng = np.random.default_rng(self.request.seed)
 
     def advance(self) -> None:
         """Count one point."""
         self.done += 1
         self.progress(self.done, max(self.total, self.done))
 
-    def stack(self, forward: _Forward, deadline: Deadline) -> Stack:
+    def stack(self, stack: StackShape, wanted: Sequence[Point], deadline: Deadline) -> Stack:
         """Time a forward: each kind of layer by itself, the most frequent with what is around."""
-        stack, bench = forward.shape, self.bench
+        bench = self.bench
         routed = any(layers.shape.experts for layers in stack.groups)
         moe = moe_kind(bench.device, bench.fill.dtype) if routed else None
-        kinds, points = self._fitting(forward)
-        found = []
-        for index, layers in enumerate(kinds):
-            part = deadline.share(1.0 / (len(kinds) - index))
-            found.append(self._timed(stack, layers, moe, points, part, around=index == 0))
+        kinds, points = fitting(stack, wanted, bench, self.request.layers, self.request.context_len)
+        found: list[dict[Point, Timed]] = []
+        for layers, part in zip(kinds, deadline.parts(len(kinds)), strict=True):
+            found.append(self._timed(stack, layers, moe, points, part, around=not found))
             devices.release(bench.device)
         joined = joined_points(kinds, found)
-        for reason, missing in (
-            ("memory", len(forward.points) - len(points)),
-            ("time", len(points) - len(joined)),
-        ):
-            if missing:
-                self.notes.append(f"{stack.id}: {missing} points left out for want of {reason}")
+        lost = {"memory": len(wanted) - len(points), "time": len(points) - len(joined)}
+        self.notes += [
+            f"{stack.id}: {missing} points left out for want of {reason}"
+            for reason, missing in lost.items()
+            if missing
+        ]
         return Stack(
             id=stack.id,
             dtype=self.request.dtype,
@@ -215,20 +200,6 @@ class _Run:
             moe=moe,
             points=tuple(joined),
         )
-
-    def _fitting(self, forward: _Forward) -> tuple[list[Layers], tuple[Point, ...]]:
-        """Choose how many layers of each kind are built, and the points that fit beside them."""
-        stack, points, bench, request = forward.shape, forward.points, self.bench, self.request
-        size, memory, cache = bench.number_bytes, bench.memory_bytes, bench.cache_bytes
-        chosen = []
-        for index, kind in enumerate(stack.groups):
-            around = stack.around_params * size if index == 0 else 0
-            beside = around + activation_bytes(Point(1, 1, 1), stack, kind.shape, size)
-            layers = layers_that_fit(kind, beside, memory, cache, size, request.layers)
-            left = memory - around - layers.built * kind.shape.params * size
-            points = fitted_points(points, stack, layers, left, size, request.context_len)
-            chosen.append(layers)
-        return chosen, points
 
     def _timed(
         self,
@@ -251,21 +222,10 @@ class _Run:
             self.advance()
             if not affordable(point.tokens, done, deadline.left_s):
                 continue
-            routings, touched = self._routings(layer, layers.built, point.tokens)
+            routings, touched = route_layers(layers, point.tokens, self.bench.device, self.rng)
             steps = [model.step(point, count, routings) for count in counts]
             seconds = min(POINT_S, deadline.left_s / max(1, (len(points) - index) / 4))
             large, *small = sample(self.bench.timer, steps, seconds)
             done.append((point.tokens, large.seconds + sum(s.seconds for s in small)))
             found[point] = Timed.of(large, small[0] if small else None, layers, touched)
         return found
-
-    def _routings(
-        self, layer: LayerShape, layers: int, tokens: int
-    ) -> tuple[list[Routing], float | None]:
-        """Draw each layer's routing; mean experts that are touched."""
-        if not layer.experts:
-            return [], None
-        each = layer.experts_per_token
-        drawn = [draw_experts(tokens, layer.experts, each, self.rng) for _ in range(layers)]
-        touched = float(np.mean([len(np.unique(one)) for one in drawn]))
-        return [route(one, layer.experts, self.bench.device) for one in drawn], touched

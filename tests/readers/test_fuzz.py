@@ -82,7 +82,7 @@ TEXTS: dict[str, list[str]] = {
         benchmarks.LLAMA_BENCH,
     ],
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
-    "nsys_kernel_summary": [results.NSYS_TEXT, results.NSYS_CSV],
+    "nsys": [results.NSYS_TEXT, results.NSYS_CSV],
     "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER * 2],
     "golden_acceptance": [results.GOLDEN],
     "chrome_trace": [results.trace_text(), results.trace_text(indent=1)],
@@ -165,7 +165,7 @@ def faithful_case(name: str, seed: int) -> None:
         return  # nothing is left that tells of the other rank
     found, found_settings = figures(checked(SEEDS[name][0](damaged)))
     extra = found - said
-    if name == "nsys_kernel_summary":  # a kernel whose name is damaged is no all-reduce any more
+    if name == "nsys":  # a kernel whose name is damaged is no all-reduce any more
         extra -= {float(f"{1e-9 * w:.6g}") for w in written(data)}
     assert not extra, (seed, extra, damaged)
     # Where one line that states a setting is lost, another may state it.

@@ -205,7 +205,7 @@ def test_a_table_at_the_end_of_a_long_log(read: Read) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [(n, t) for n, texts in FORMAT_OF.items() for t in texts if n not in ("probe", "nsys_sqlite")],
+    [(n, t) for n, texts in FORMAT_OF.items() for t in texts if n != "probe"],
 )
 def test_a_file_of_one_format_holds_no_other(name: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / "file"

@@ -58,7 +58,7 @@ def test_vllm_trace() -> None:
 
 @pytest.mark.parametrize("text", [results.NSYS_TEXT, results.NSYS_CSV])
 def test_kernel_summary(text: str) -> None:
-    entry = parse_one("nsys_kernel_summary", text)
+    entry = parse_one("nsys", text)
     found = by_phase(entry.timings)
     assert (found["allreduce"].seconds, found["allreduce"].count) == (approx(9e-6), 1000)
     assert found["kernel"].seconds == approx(29e-6)
@@ -67,12 +67,12 @@ def test_kernel_summary(text: str) -> None:
 
 def test_kernel_summary_with_grid_columns() -> None:
     text = results.NSYS_TEXT.replace("4000.0  nccl", "4000.0     8    1    1   256    1    1  nccl")
-    entry = parse_one("nsys_kernel_summary", text)
+    entry = parse_one("nsys", text)
     assert by_phase(entry.timings)["allreduce"].name.startswith("nccl")
 
 
 def test_kernel_summary_that_contradicts_itself() -> None:
-    entry = parse_one("nsys_kernel_summary", results.NSYS_CSV.replace("20000000", "29000000"))
+    entry = parse_one("nsys", results.NSYS_CSV.replace("20000000", "29000000"))
     assert entry.unread == {"numbers contradict each other": 1}
     assert len(entry.timings) == 1
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
-from specsim.logs.entry import LogEntry, LogRow, Timing
+from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.formats._grids import value_of
 from specsim.logs.formats._results import agree, row_of
 from specsim.logs.settings import NO_SPECULATION
@@ -51,65 +52,73 @@ def of_json(record: Mapping[str, object]) -> LogEntry:
     return entry("", cells)
 
 
+class _Figures(NamedTuple):
+    """What a row says: decoding of a batch, and its prompts; 0 for what it did not do."""
+
+    batch: float
+    made: float  # tokens of each
+    made_s: float
+    before: float  # tokens of context
+    prompt: float  # tokens
+    prompt_s: float
+    prompts: int
+
+
 def entry(label: str, record: Mapping[str, str]) -> LogEntry:
     """Read a row, by the columns of the table."""
-    if record.keys() >= _FIELDS:  # as CSV and JSON of llama-bench have them
-        n, made, depth = (record.get(key, "0") for key in ("n_prompt", "n_gen", "n_depth"))
-        test = f"pp{n}+tg{made}" if "0" not in (n, made) else f"tg{made}" if n == "0" else f"pp{n}"
-        test += f" @ d{depth}" if depth != "0" else ""
-        record = {**record, "test": test, "t/s": record["avg_ts"]}
-    row, timing = _bench_row(record) if record.keys() >= {"test", "t/s"} else _batched_row(record)
+    batched = not (record.keys() >= {"test", "t/s"} or record.keys() >= _FIELDS)
+    said = _batched(record) if batched else _bench(record)
+    rows, timings = [], []
+    if said.made:
+        check(said.made_s > 0, DAMAGED_ROW)
+        step_s = said.made_s / said.made
+        figures = {"batch_size": said.batch, "concurrency": said.batch, "round_time_s": step_s}
+        figures |= {"accept_length": 1.0, "output_tps": said.batch / step_s}
+        figures |= {"input_len": said.before, "output_len": said.made}
+        context = {"context_len": said.before + said.made / 2}
+        row = row_of(figures, kind="steady_decode", extra=context)
+        rows = [replace(row, input_len=said.before)]  # of 0 tokens, too
+    if said.prompt and said.prompt_s:
+        prompts, tokens = said.prompts, said.prompt
+        timings = [Timing("prefill", said.prompt_s, batch_size=prompts, prompt_tokens=tokens)]
     model = record.get("model") or record.get("model_type")
+    settings = {**NO_SPECULATION, **({"model": model} if model else {})}
+    name, engine = NAME, "llama.cpp"
     return LogEntry(
-        "",
-        NAME,
-        "llama.cpp",
-        settings={**NO_SPECULATION, **({"model": model} if model else {})},
-        rows=(row,) if row else (),
-        timings=(timing,) if timing else (),
-        label=label,
+        "", name, engine, None, settings, tuple(rows), timings=tuple(timings), label=label
     )
 
 
-def _batched_row(record: Mapping[str, str]) -> tuple[LogRow, Timing | None]:
+def _batched(record: Mapping[str, str]) -> _Figures:
     """Read a row of llama-batched-bench, or of ik_llama's llama-sweep-bench (no column B)."""
     names = ("PP", "TG", "N_KV", "T_TG s", "S_TG t/s", "T_PP s", "S_PP t/s")
     pp, tg, n_kv, tg_s, tg_tps, pp_s, pp_tps = (_number(record, name) for name in names)
     batch = _number(record, "B") if "B" in record else 1.0
     check("B" in record or not record.keys() & _OF_BATCHES, DAMAGED_ROW)  # B's name is broken
     check(all(n % 1 == 0 for n in (pp, tg, n_kv, batch)) and batch >= 1, DAMAGED_ROW)
-    if not tg:
-        raise Unread(MISSING)
+    check(tg, MISSING)
     check(_tells(batch * tg, tg_s, tg_tps), CONTRADICTION)
     shared = _tells(pp, pp_s, pp_tps)  # one prompt for all
     check(not pp or shared or _tells(batch * pp, pp_s, pp_tps), CONTRADICTION)
     if "B" in record:
         check(n_kv in (batch * (pp + tg), pp + batch * tg), CONTRADICTION)
     before = pp if "B" in record else n_kv
-    row = _step(batch, tg_s / tg, before + tg / 2)
-    prompts = 1 if shared else round(batch)
-    timing = Timing("prefill", pp_s, batch_size=prompts, prompt_tokens=pp) if pp and pp_s else None
-    return replace(row, input_len=before, output_len=tg), timing
+    return _Figures(batch, tg, tg_s, before, pp, pp_s, 1 if shared else round(batch))
 
 
-def _bench_row(record: Mapping[str, str]) -> tuple[LogRow | None, Timing | None]:
+def _bench(record: Mapping[str, str]) -> _Figures:
     """Read a row of llama-bench: one stream that decodes, or one prompt."""
-    test, tps = _TEST.fullmatch(record["test"]), _number(record, "t/s")
-    check(test is not None and tps > 0, DAMAGED_ROW)
-    if test is None or test[3]:
-        raise Unread("prompt and decoding in one figure")
-    n, depth = int(test[2]), float(test[4] or 0)
-    check(n, DAMAGED_ROW)
-    if test[1] == "tg":
-        return replace(_step(1.0, 1.0 / tps, depth + n / 2), input_len=depth, output_len=n), None
-    return None, Timing("prefill", n / tps, batch_size=1, prompt_tokens=n)
-
-
-def _step(batch: float, seconds: float, context: float) -> LogRow:
-    check(seconds > 0, DAMAGED_ROW)
-    said = {"batch_size": batch, "concurrency": batch, "round_time_s": seconds}
-    said |= {"accept_length": 1.0, "output_tps": batch / seconds}
-    return row_of(said, kind="steady_decode", extra={"context_len": context})
+    if "test" in record:
+        test, tps = _TEST.fullmatch(record["test"]), _number(record, "t/s")
+        check(test is not None, DAMAGED_ROW)
+        kind, n, more, depth = test.groups() if test else ("", 0, 0, 0)
+        prompt, made = (float(n), float(more or 0)) if kind == "pp" else (0.0, float(n))
+    else:  # CSV and JSON
+        prompt, made, tps = (_number(record, key) for key in ("n_prompt", "n_gen", "avg_ts"))
+        depth = _number({"n_depth": "0", **record}, "n_depth")
+    check(not (prompt and made), "prompt and decoding in one figure")
+    check(tps > 0 and prompt + made > 0, DAMAGED_ROW)
+    return _Figures(1.0, made, made / tps, float(depth or 0), prompt, prompt / tps, 1)
 
 
 def _number(record: Mapping[str, str], name: str) -> float:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 
 from specsim.logs.durations import Durations
-from specsim.logs.entry import LogEntry, Timing, WindowCount
+from specsim.logs.entry import Timing
 
 STEP = re.compile(r"step\[(\w{1,32}) bs=(\d{1,6})(?: toks=(\d{1,9}))?\]")
 ALLREDUCE = re.compile(
     r"nccl(?:Dev)?Kernel_AllReduce|cross_device_reduce_[12]stage|allreduce_fusion_kernel"
     r"|mnnvl_allreduce|multimem_all_reduce|one_shot_all_reduce|two_shot_all_reduce"
 )
-LONGEST_NAME = 200
-"""Of a kernel; templates make longer ones."""
 PHASES = {
     "DECODE": "decode",
     "TARGET_VERIFY": "verify",
@@ -59,17 +56,4 @@ def timing(
         batch_size=batch_size,
         rank=rank,
         name=name,
-    )
-
-
-def profile_entry(
-    path: str, format_: str, timings: Sequence[Timing], unread: Mapping[str, int] | None = None
-) -> LogEntry:
-    """Return a profile without an engine as an entry."""
-    return LogEntry(
-        path=path,
-        format=format_,
-        windows=WindowCount(len(timings), len(timings)),
-        timings=tuple(timings),
-        unread=dict(unread or {}),
     )

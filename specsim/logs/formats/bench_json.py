@@ -39,23 +39,19 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     setting, begins a new entry.
     """
     results: list[LogEntry] = []
-    histograms: list[list[int]] = []
-    answers: list[Answer] = []
+    answers: dict[str | None, list[Answer]] = {}
     unread: Counter[str] = Counter()
     for record in _records(source):
         with counted(unread):
-            found = list(_histograms(record))
-            said = [] if found else list(_answers(record))
+            said = list(_histograms(record)) or list(_answers(record))
             check(all(1 <= answer.rounds <= answer.tokens for answer in said), CONTRADICTION)
-            histograms, answers = histograms + found, answers + said
-            if not (found or said):
+            for answer in said:
+                answers.setdefault(answer.engine, []).append(answer)
+            if not said:
                 results.append(_result(record))
     entries = joined((r for r in results if r.rows or r.timings), source.path)
-    if histograms:
-        entries.append(_histogram_entry(histograms, source.path))
-    for engine in dict.fromkeys(answer.engine for answer in answers):
-        of = [answer for answer in answers if answer.engine == engine]
-        entries.append(answer_entry(of, source.path))
+    for engine in sorted(answers, key=bool):
+        entries.append(answer_entry(answers[engine], source.path))
     return with_unread(entries, unread, source.path, FORMAT.name)
 
 
@@ -132,16 +128,6 @@ def _step_times(times: Mapping[str, Any]) -> Iterator[tuple[int, float, int]]:
                 yield int(key), good[len(good) // 5], len(good)
 
 
-def _histograms(value: Any) -> Iterator[list[int]]:
-    """Yield the histograms in a JSON value, however deep; a request's double names count once.
-
-    >>> list(_histograms({"meta_info": {"spec_accept_histogram": [3, 1]}}))
-    [[3, 1]]
-    """
-    for node in _objects(value):
-        yield from [node[key] for key in HISTOGRAMS if _is_histogram(node.get(key))][:1]
-
-
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
     """Yield the objects in a JSON value, however deep."""
     stack, visited = [value], 0
@@ -158,13 +144,32 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 class Answer(NamedTuple):
     """What a server says of one request, or a client of several, one after the other."""
 
-    engine: str
+    engine: str | None
     tokens: int
     rounds: int
-    drafted: int | None
+    drafted: int | None = None
     requests: int = 1
     seconds: float | None = None  # of decoding
     slot: object = None
+    histogram: tuple[int, ...] = ()  # rounds by the drafts that they accepted
+
+
+def _histograms(value: Any) -> Iterator[Answer]:
+    """Yield the histograms in a JSON value, however deep; a request's double names count once.
+
+    >>> [answer.tokens for answer in _histograms({"meta_info": {"spec_accept_histogram": [3, 1]}})]
+    [5]
+    """
+    for node in _objects(value):
+        for counts in [node[key] for key in HISTOGRAMS if _is_histogram(node.get(key))][:1]:
+            rounds, accepted = sum(counts), sum(i * n for i, n in enumerate(counts))
+            yield Answer(None, rounds + accepted, rounds, histogram=tuple(counts))
+
+
+def _is_histogram(value: Any) -> bool:
+    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_DEPTH:
+        return False
+    return all(type(v) is int and 0 <= v < 10**12 for v in value) and sum(value) > 0
 
 
 def _answers(value: Any) -> Iterator[Answer]:
@@ -174,11 +179,10 @@ def _answers(value: Any) -> Iterator[Answer]:
             tokens, ms = _count(node, "predicted_n"), _positive(node, "predicted_ms")
             check(agree(tokens / ms * 1e3, number(node, "predicted_per_second")), CONTRADICTION)
             drafted, accepted = whole(node, "draft_n"), whole(node, "draft_n_accepted")
-            check(("draft_n" in node, "draft_n_accepted" in node) in ((0, 0), (1, 1)), MISSING)
+            check(("draft_n" in node) == ("draft_n_accepted" in node), MISSING)
             slot = value.get("id_slot") if isinstance(value, dict) else None
-            plain = drafted is None
-            yield Answer("llama.cpp", tokens, tokens - (accepted or 0), None if plain else drafted,
-                          seconds=ms / 1e3, slot=slot)  # fmt: skip
+            rounds = tokens - (accepted or 0)
+            yield Answer("llama.cpp", tokens, rounds, drafted, 1, ms / 1e3, slot)
         elif "total_draft_accepted" in node:
             tokens, drafted = _count(node, "total_predicted"), _count(node, "total_draft")
             accepted = whole(node, "total_draft_accepted")
@@ -195,10 +199,14 @@ def _answers(value: Any) -> Iterator[Answer]:
 
 
 def answer_entry(answers: Sequence[Answer], path: str) -> LogEntry:
-    """Return one entry for all requests; of one slot their speed is the throughput, too."""
+    """Return one entry for all requests; of one slot their speed is the throughput, too.
+
+    Of histograms, survival[d] is the rounds that accepted at least d drafts over all.
+    """
     tokens, rounds = sum(a.tokens for a in answers), sum(a.rounds for a in answers)
     seconds = [a.seconds for a in answers if a.seconds is not None]
     drafted = [a.drafted for a in answers if a.drafted is not None]
+    total = [sum(n) for n in zip_longest(*(a.histogram for a in answers), fillvalue=0)]
     drafts = len(drafted) == len(answers)
     tpot_s = sum(seconds) / tokens if len(seconds) == len(answers) else None
     alone = len(answers) == 1 or len({a.slot for a in answers} - {None}) == 1
@@ -207,16 +215,23 @@ def answer_entry(answers: Sequence[Answer], path: str) -> LogEntry:
         kind="closed_loop",
         concurrency=1 if alone and tpot_s else None,
         output_tps=1 / tpot_s if alone and tpot_s else None,
-        accept_length=tokens / rounds if drafts or answers[0].engine == "sglang" else None,
+        accept_length=tokens / rounds if drafts or total or answers[0].engine == "sglang" else None,
         accept_length_scope="run",
+        survival=tuple(sum(total[d:]) / rounds for d in range(1, len(total))) or None,
         tpot_s=tpot_s,
         drafted_per_round=sum(drafted) / rounds if drafts else None,
         num_requests=many,
-        output_len=tokens / many,
+        output_len=None if total else tokens / many,
         windows=len(answers),
     )
-    of = WindowCount(len(answers), len(answers))
-    return LogEntry(path, "answers", answers[0].engine, rows=(row,), windows=of)
+    return LogEntry(
+        path=path,
+        format="accept_histogram" if total else "answers",
+        engine=answers[0].engine,
+        settings={"num_steps": len(total) - 1} if len(total) > 1 else {},
+        rows=(row,),
+        windows=WindowCount(len(answers), len(answers)),
+    )
 
 
 def _positive(record: Mapping[str, Any], key: str) -> float:
@@ -236,34 +251,6 @@ def _accept_length(record: Mapping[str, Any], key: str) -> float | None:
     value = number(record, key)
     check(value is None or 1 <= value <= LONGEST_ACCEPT, "accept length out of range")
     return value
-
-
-def _is_histogram(value: Any) -> bool:
-    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_DEPTH:
-        return False
-    return all(type(v) is int and 0 <= v < 10**12 for v in value) and sum(value) > 0
-
-
-def _histogram_entry(histograms: Sequence[Sequence[int]], path: str) -> LogEntry:
-    """Return one entry for all requests: survival[d] = rounds with at least d over rounds."""
-    total = [sum(counts) for counts in zip_longest(*histograms, fillvalue=0)]
-    depth = len(total)
-    rounds = sum(total)
-    row = LogRow(
-        kind="closed_loop",
-        accept_length=1 + sum(i * n for i, n in enumerate(total)) / rounds,
-        accept_length_scope="run",
-        survival=tuple(sum(total[d:]) / rounds for d in range(1, depth)) or None,
-        num_requests=len(histograms),
-        windows=len(histograms),
-    )
-    return LogEntry(
-        path=path,
-        format="accept_histogram",
-        settings={"num_steps": depth - 1} if depth > 1 else {},
-        rows=(row,),
-        windows=WindowCount(len(histograms), len(histograms)),
-    )
 
 
 FORMAT = Format(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
-from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
-from specsim.logs.settings import chain_settings
+from specsim.logs.formats._benchmarks import Said
+from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.source import Source
+from specsim.logs.unread import DAMAGED, TRUNCATED, check, counted
 
 _PAIR = re.compile(
     r"(?P<indent> *)(?:- )?(?P<key>[\w.\"' -]{1,64}):(?: +(?P<value>[^#]*?))? *(?: #.*)?"
@@ -28,59 +31,44 @@ _DEEPEST = 64
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
     """Read accept lengths (bonus included) by depth of chain; one entry per depth and mode."""
-    found: list[tuple[str, int, float]] = []
+    found: list[tuple[str, float, float]] = []
     unread: Counter[str] = Counter()
     notes: dict[str, str] = {}
     where: list[tuple[int, str]] = []
-    depth: int | None = None
+    depth = ""
     for raw in source.lines():
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         pair = _PAIR.fullmatch(line)
-        if pair is None and _DAMAGED.match(line):
-            unread["damaged field"] += 1
         if pair is None or line.lstrip().startswith("#"):
+            unread[DAMAGED] += pair is None and _DAMAGED.match(line) is not None
             continue
         if not raw.endswith((b"\n", b"\r")):
-            unread["truncated"] += 1
+            unread[TRUNCATED] += 1
             continue
         indent, key = len(pair["indent"]), pair["key"].strip(" \"'")
         value = (pair["value"] or "").strip(" \"'")
         where = [w for w in where if w[0] < indent]
-        mode = "/".join(name for _, name in where)
-        length = float(value) if _LENGTH.fullmatch(value) else None
+        path = [name for _, name in where]
+        named = _DEPTH.fullmatch(key)
+        at = depth if key.lower() in _LENGTH_KEYS else named[1] if named else ""
+        said = [(at, value)] if at and _LENGTH.fullmatch(value) else []
         if not value:
             where.append((indent, key))
         elif value.startswith("{"):
-            full = f"{mode}/{key}" if mode else key
-            found += [(full, int(k), float(al)) for k, al in _FLOW.findall(value)]
+            path, said = [*path, key], _FLOW.findall(value)
         elif key.lower() in _DEPTH_KEYS and value.isdigit():
-            depth = int(value[:3])
-        elif key.lower() in _LENGTH_KEYS and depth is not None and length is not None:
-            found.append((mode, depth, length))
-        elif (at := _DEPTH.fullmatch(key)) and length is not None:
-            found.append((mode, int(at[1]), length))
-        elif not where:
+            depth = value[:3]
+        elif not where and not said:
             notes[key] = value
-    good = [one for one in found if 1 <= one[1] <= _DEEPEST and 1 <= one[2] <= one[1] + 1]
-    unread["accept length out of range"] = len(found) - len(good)
-    entries = [_entry(source.path, notes, *one) for one in good]
-    if +unread or not entries:
-        entries.append(LogEntry(source.path, "golden_acceptance", unread=dict(+unread)))
-    return entries
-
-
-def _entry(path: str, notes: dict[str, str], mode: str, k: int, length: float) -> LogEntry:
-    settings: dict[str, object] = chain_settings(k)
-    settings |= {name: notes[name] for name in ("model", "dataset") if name in notes}
-    return LogEntry(
-        path=path,
-        format="golden_acceptance",
-        engine="vllm",
-        settings=settings,
-        rows=(LogRow(kind="closed_loop", accept_length=length, accept_length_scope="run"),),
-        windows=WindowCount(1, 1),
-        label=mode,
-    )
+        found += [("/".join(path), float(k), float(length)) for k, length in said]
+    texts: Said = {name: notes[name] for name in ("model", "dataset") if name in notes}
+    entries = []
+    for mode, k, length in found:
+        with counted(unread):
+            check(1 <= k <= _DEEPEST and 1 <= length <= k + 1, "accept length out of range")
+            entry = run_entry(FORMAT.name, {"k": k, "accept_length": length, **texts})
+            entries.append(replace(entry, label=mode))
+    return with_unread(joined(entries, source.path), +unread, source.path, FORMAT.name)
 
 
 FORMAT = Format(

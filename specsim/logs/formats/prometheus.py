@@ -10,12 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from specsim.logs.diagnose import Finding, told
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
 from specsim.logs.format import Format
+from specsim.logs.formats._benchmarks import names
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
@@ -42,29 +44,9 @@ _SAMPLE = re.compile(
 _START = re.compile(rb"^" + _NAME + rb"[{ \t]", re.MULTILINE)
 _LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
 _PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
-_RELEVANT = re.compile(
-    r"(?!.*_(?:created|bucket)\Z)(?:spec_|num_requests_|num_running_reqs|num_queue_reqs|requests_"
-    r"|n_busy_slots_|tokens_predicted_|gen_throughput|token_usage"
-    r"|kv_cache_utilization|(?:kv|gpu)_cache_usage_(?:perc|ratio)|[a-z_]{1,64}_seconds_(?:sum|count)\Z)"
-)
-"""``_created`` series are time stamps."""
 _REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
 _SHARD_LABELS = (b"tp_rank", b"pp_rank")
-
-RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
-WAITING = ("num_requests_waiting", "num_queue_reqs", "requests_deferred")
-KV_USAGE = (
-    *("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage"),
-    *("kv_cache_utilization", "kv_cache_usage_ratio"),
-)
-TPOT = ("time_per_output_token_seconds", "request_time_per_output_token_seconds")
-ACCEPT_LENGTH = ("spec_accept_length", "spec_decode_acceptance_length")
-DRAFTS, DRAFTED, ACCEPTED, BY_POSITION = (
-    (f"spec_decode_num_{what}_total", f"spec_decode_num_{what}")
-    for what in ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos")
-)
-COUNTERS = (DRAFTS, DRAFTED, ACCEPTED)
-"""Names of one metric in different engines and versions."""
+COUNTERS = ("drafts", "drafted", "accepted")
 
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 ONE_SLOT = 1.05
@@ -100,20 +82,27 @@ class _Series:
 class _Replica(dict[tuple[str, bytes], _Series]):
     """The series of one replica, by name and position of a draft."""
 
-    def gauge(self, *names: str) -> float | None:
-        """Last value of the first of the names that is there."""
-        return next((self[name, b""].last for name in names if (name, b"") in self), None)
+    def series(self, what: str, end: str = "") -> _Series | None:
+        """First of the metrics that say something (``benchmarks.toml``), None if none is there."""
+        found = (self.get((name + end, b"")) for name in names("prometheus")[what])
+        return next(filter(None, found), None)
 
-    def counter(self, *names: str) -> float | None:
-        """Increase of the first of the names that is there."""
-        return next((self[name, b""].increase for name in names if (name, b"") in self), None)
+    def gauge(self, what: str) -> float | None:
+        """Last value."""
+        found = self.series(what)
+        return found.last if found else None
+
+    def counter(self, what: str, end: str = "") -> float | None:
+        """Increase."""
+        found = self.series(what, end)
+        return found.increase if found else None
 
     def by_position(self) -> dict[int, float]:
         """Drafts that were accepted at each position."""
         return {
             int(position): series.increase
             for (name, position), series in self.items()
-            if name in BY_POSITION and position.isdigit() and len(position) < 3
+            if name in names("prometheus")["by_position"] and _is_position(position)
         }
 
     def scrapes(self, prefix: str) -> set[int]:
@@ -136,27 +125,25 @@ class _Dump:
         """Replicas that labels tell apart."""
         return sum(1 for labels in self.replicas if labels.strip(b"/")) or 1
 
-    def gauges(self, *names: str) -> list[float]:
+    def gauges(self, what: str) -> list[float]:
         """Last values of a gauge, of the replicas that have it."""
-        values = (replica.gauge(*names) for replica in self.replicas.values())
+        values = (replica.gauge(what) for replica in self.replicas.values())
         return [value for value in values if value is not None]
 
-    def total(self, *names: str) -> float | None:
+    def total(self, what: str) -> float | None:
         """Sum of a gauge over replicas; None where one of them does not say."""
-        values = self.gauges(*names)
+        values = self.gauges(what)
         return sum(values) if len(values) == self.count else None
 
-    def mean_s(self, *names: str) -> float | None:
+    def mean_s(self, what: str) -> float | None:
         """Mean of a histogram over the replicas that export both its sum and its count."""
-        for name in names:
+        for name in names("prometheus")[what]:
             if len(set[int]().union(*(r.scrapes(name) for r in self.replicas.values()))) > 1:
                 self.unread[INCOMPLETE] += 1
                 continue
-            total = count = 0.0
-            for replica in self.replicas.values():
-                one, of = replica.counter(f"{name}_sum"), replica.counter(f"{name}_count")
-                if one is not None and of is not None:
-                    total, count = total + one, count + of
+            ends = ((f"{name}_sum", b""), (f"{name}_count", b""))
+            whole = [r for r in self.replicas.values() if all(end in r for end in ends)]
+            total, count = (sum(r[end].increase for r in whole) for end in ends)
             if count and total:
                 return total / count
         return None
@@ -199,6 +186,17 @@ def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
                 dump.known[text] = series
 
 
+@cache
+def _known() -> frozenset[str]:
+    """Names of the metrics that say something here."""
+    known = {name for of in names("prometheus").values() for name in of}
+    return frozenset(known | {f"{name}_{end}" for name in known for end in ("sum", "count")})
+
+
+def _is_position(label: bytes) -> bool:
+    return label.isdigit() and len(label) < 3
+
+
 def _sample(line: bytes, dump: _Dump) -> _Series | None:
     """Count one sample; return its series, None if it says nothing here."""
     found = _SAMPLE.match(line)
@@ -208,9 +206,9 @@ def _sample(line: bytes, dump: _Dump) -> _Series | None:
     dump.engines[found["engine"].decode()] += 1
     labels = dict(_LABEL.findall(found["labels"] or b""))
     position = labels.get(b"position", b"")
-    if position.isdigit() and len(position) < 3:
+    if _is_position(position):
         dump.depth = max(dump.depth, int(position) + 1)
-    if not _RELEVANT.match(name):
+    if name not in _known():
         return None
     value = float(found["value"])
     check(value == 0 or 1e-30 < value < 1e30, OUT_OF_RANGE)
@@ -234,13 +232,13 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
     engine = max(dump.engines, key=lambda name: dump.engines[name], default="sglang")
     row = LogRow(
         kind="closed_loop",
-        batch_size=dump.total(*RUNNING),
+        batch_size=dump.total("running"),
         accept_length_scope="pooled",
-        ttft_s=dump.mean_s("time_to_first_token_seconds"),
-        tpot_s=dump.mean_s(*TPOT),
-        itl_s=dump.mean_s("inter_token_latency_seconds"),
-        queue=dump.total(*WAITING),
-        kv_usage=_mean(dump.gauges(*KV_USAGE)),
+        ttft_s=dump.mean_s("ttft"),
+        tpot_s=dump.mean_s("tpot"),
+        itl_s=dump.mean_s("itl"),
+        queue=dump.total("waiting"),
+        kv_usage=_mean(dump.gauges("kv_usage")),
     )
     row, settings = (_with_gauges if engine == "sglang" else _with_counters)(row, dump)
     if engine == "llamacpp":
@@ -268,8 +266,8 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
 def _with_gauges(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
     """Add SGLang's throughput and accept length; and return its settings."""
     # The throughput gauge keeps its last value when a replica is idle.
-    busy = [r for r in dump.replicas.values() if r.gauge(*RUNNING)]
-    tps = [v for r in busy if (v := r.gauge("gen_throughput")) is not None]
+    busy = [r for r in dump.replicas.values() if r.gauge("running")]
+    tps = [v for r in busy if (v := r.gauge("output_tps")) is not None]
     total = sum(tps) if len(tps) == len(busy) else 0.0
     length, batch = _accept_length(dump), row.batch_size
     row = replace(
@@ -277,18 +275,18 @@ def _with_gauges(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
         output_tps=(total or None) if batch else None,
         accept_length=length,
         round_time_s=length * batch / total if length and batch and total else None,
-        accept_rate=_mean(dump.gauges("spec_accept_rate")),
+        accept_rate=_mean(dump.gauges("accept_rate")),
     )
-    steps, n = (_mean(dump.gauges(f"spec_num_{what}")) for what in ("steps", "draft_tokens"))
+    steps, n = (_mean(dump.gauges(what)) for what in ("num_steps", "num_draft_tokens"))
     return row, {"num_steps": round(steps), "num_draft_tokens": round(n)} if steps and n else {}
 
 
 def _accept_length(dump: _Dump) -> float | None:
     """Mean by running requests where these are known of all replicas, else the plain mean."""
     pairs = [
-        (length, replica.gauge(*RUNNING))
+        (length, replica.gauge("running"))
         for replica in dump.replicas.values()
-        if (length := replica.gauge(*ACCEPT_LENGTH)) and 1 <= length <= LONGEST_ACCEPT
+        if (length := replica.gauge("accept_length")) and 1 <= length <= LONGEST_ACCEPT
     ]
     lengths, running = [a for a, _ in pairs], [n for _, n in pairs if n is not None]
     if len(running) < len(lengths) or not sum(running):
@@ -319,10 +317,10 @@ def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]
 def _with_slots(row: LogRow, dump: _Dump) -> LogRow:
     """Add the time per token in a busy slot; of one client, it is the throughput too."""
     of = next(iter(dump.replicas.values()), _Replica())  # none: no line says anything
-    seconds, tokens = of.counter(f"{_SLOT}_seconds_total"), of.counter(f"{_SLOT}_total")
-    if not (seconds and tokens) or len(of.scrapes(_SLOT)) > 1:
+    seconds, tokens = of.counter("slot_seconds"), of.counter("slot_tokens")
+    if not (seconds and tokens) or len(of.scrapes("tokens_predicted")) > 1:
         return row
-    busy = of.gauge("n_busy_slots_per_decode")
+    busy = of.gauge("busy_slots")
     alone = row.batch_size == 1 and (busy is None or busy <= ONE_SLOT)
     accept, tpot_s = row.accept_length, seconds / tokens
     return replace(
@@ -331,9 +329,6 @@ def _with_slots(row: LogRow, dump: _Dump) -> LogRow:
         output_tps=1 / tpot_s if alone else None,
         round_time_s=accept * tpot_s if accept else None,
     )
-
-
-_SLOT = "tokens_predicted"
 
 
 class _Drafting(NamedTuple):
@@ -347,24 +342,27 @@ class _Drafting(NamedTuple):
 
 def _drafting(dump: _Dump) -> Iterator[_Drafting]:
     """Drafting of the replicas whose counters are complete; others are counted as unread."""
-    names = {name for of in (*COUNTERS, BY_POSITION) for name in of}
-    replicas = [r for _, r in sorted(dump.replicas.items()) if any(name in names for name, _ in r)]
-    stated = {of for of in COUNTERS for r in replicas if r.counter(*of) is not None}
+    replicas = [
+        replica
+        for _, replica in sorted(dump.replicas.items())
+        if replica.by_position() or any(replica.series(of) for of in COUNTERS)
+    ]
+    stated = {of for of in COUNTERS for r in replicas if r.series(of)}
     # Without a total the positions must be complete: time stamps of lost ones count too.
-    sure = ACCEPTED in stated or TRUNCATED not in dump.unread
+    sure = "accepted" in stated or TRUNCATED not in dump.unread
     for replica in replicas:
         with counted(dump.unread):
             check(len(replica.by_position()) >= dump.depth and sure, LOST)
-            check(all(replica.counter(*of) is not None for of in {DRAFTS, *stated}), LOST)
+            check(all(replica.series(of) for of in {"drafts", *stated}), LOST)
             check(len(replica.scrapes("spec_decode")) <= 1, INCOMPLETE)
-            if replica.counter(*DRAFTS):
+            if replica.counter("drafts"):
                 yield _checked(replica)
 
 
 def _checked(replica: _Replica) -> _Drafting:
     """Join the counters of one replica; raises :class:`Unread` if they make no measurement."""
-    drafted, accepted = replica.counter(*DRAFTED), replica.counter(*ACCEPTED)
-    drafts, positions = replica.counter(*DRAFTS) or 0.0, replica.by_position()
+    drafted, accepted = replica.counter("drafted"), replica.counter("accepted")
+    drafts, positions = replica.counter("drafts") or 0.0, replica.by_position()
     whole = sorted(positions) == list(range(len(positions)))
     counts = [positions[i] for i in sorted(positions)]
     check(accepted is not None or (counts and whole), LOST)

@@ -1,0 +1,188 @@
+"""Nsight Systems: kernels and steps of its SQLite export, or a printed ``cuda_gpu_kern_sum``."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from specsim.errors import FormatError
+from specsim.logs.durations import Durations
+from specsim.logs.entry import LogEntry, Timing, WindowCount
+from specsim.logs.format import Format
+from specsim.logs.formats._profiles import kernel_phase, step_of, timing
+from specsim.logs.source import SQLITE, Source
+from specsim.logs.unread import (
+    CONTRADICTION,
+    DAMAGED_ROW,
+    MOST_KINDS,
+    OUT_OF_RANGE,
+    TOO_MANY,
+    TRUNCATED,
+    Unread,
+    check,
+    counted,
+)
+
+_KERNELS = """
+SELECT s.value, k.end - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k
+JOIN StringIds s ON s.id = k.demangledName"""
+_RANGES = "SELECT text, end - start FROM NVTX_EVENTS WHERE end IS NOT NULL"
+_NAMED_RANGES = """
+SELECT COALESCE(e.text, s.value), e.end - e.start FROM NVTX_EVENTS e
+LEFT JOIN StringIds s ON s.id = e.textId WHERE e.end IS NOT NULL"""
+_STEPS = 2_000_000
+"""Virtual-machine steps of SQLite between looks at whether a query runs wild."""
+_MAX_LOOKS = 1_000
+
+_MARKS = (b"Total Time (ns)", b"Instances")
+_COLUMNS = ("Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)")
+_ROW = re.compile(
+    r"\s*\d{1,3}\.\d +([\d,]{1,24} +[\d,]{1,14}" + 4 * r" +[\d,.]{1,24}" + r") +[\d,.]{1,24} +"
+    r"(?:\d[\d ]* \d[\d ]* )?([A-Za-z_<(~][^\n]*?)\s*[\r\n]"
+)
+_NUMBERS = re.compile(
+    r"(\d{1,18}) (\d{1,18})" + 2 * r" (\d{1,18}(?:\.\d{1,6})?)" + 2 * r" (\d{1,18})"
+)
+_LONGEST_NAME = 200
+"""Of a kernel; templates make longer ones."""
+
+Key = TypeVar("Key")
+
+
+def parse(source: Source, samples: int) -> list[LogEntry]:
+    """Read kernels, and in SQLite the NVTX ranges that are named as SGLang's steps.
+
+    Raises
+    ------
+    FormatError
+        If a database is damaged, or is not an export of Nsight Systems.
+    """
+    unread: Counter[str] = Counter()
+    database = source.head.startswith(SQLITE)
+    timings = _exported(source.file_name()) if database else tuple(_summary(source, unread))
+    return [
+        LogEntry(
+            path=source.path,
+            format="nsys_sqlite" if database else "nsys_kernel_summary",
+            windows=WindowCount(len(timings), len(timings)),
+            timings=timings,
+            unread=dict(unread),
+        )
+    ]
+
+
+def _exported(path: str) -> tuple[Timing, ...]:
+    """Return the medians of a database."""
+    uri = f"{Path(path).resolve().as_uri()}?mode=ro&immutable=1"
+    looks = iter(range(_MAX_LOOKS))
+    try:
+        with sqlite3.connect(uri, uri=True) as db:
+            db.set_progress_handler(lambda: 0 if next(looks, None) is not None else 1, _STEPS)
+            db.text_factory = lambda b: b.decode("utf-8", "replace")
+            tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+            columns = {row[1] for row in db.execute("PRAGMA table_info(NVTX_EVENTS)")}
+            timings: list[Timing] = []
+            if {"start", "end", "text"} <= columns:
+                named = "textId" in columns and "StringIds" in tables
+                steps = _durations(db, _NAMED_RANGES if named else _RANGES, step_of)
+                timings += [timing(phase, d, "host", batch) for (phase, batch), d in steps.items()]
+            if {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"} <= tables:
+                kernels = _durations(db, _KERNELS, str)
+                timings += [
+                    timing(kernel_phase(k), d, k[:_LONGEST_NAME]) for k, d in kernels.items()
+                ]
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:
+        raise FormatError(
+            path,
+            f"cannot be read as SQLite ({error})",
+            "export it again: nsys export --type sqlite",
+        ) from error
+    if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"}:
+        raise FormatError(
+            path,
+            "has no table of GPU kernels",
+            "record with --trace=cuda,nvtx and export with nsys export --type sqlite",
+        )
+    return tuple(timings)
+
+
+def _durations(
+    db: sqlite3.Connection, query: str, key: Callable[[str], Key | None]
+) -> dict[Key, Durations]:
+    """Durations of what a query names, by what the name stands for (None: nothing here)."""
+    found: dict[Key, Durations] = {}
+    for name, duration_ns in db.execute(query):
+        at = key(name) if isinstance(name, str) else None
+        if at is not None and isinstance(duration_ns, int) and duration_ns > 0:
+            found.setdefault(at, Durations()).add(duration_ns * 1e-9)
+    return found
+
+
+def _summary(source: Source, unread: Counter[str]) -> Iterator[Timing]:
+    """Yield what ``nsys stats -r cuda_gpu_kern_sum`` says, as text or with ``--format csv``.
+
+    Of an all-reduce that is the least duration: the rest waits for peers.
+    """
+    columns: Sequence[str] | None = None  # of CSV; none of text
+    read, kinds = False, 0
+    for line in source.lines():
+        if all(mark in line for mark in _MARKS):
+            read, columns = True, _cells(line) if b"," in line else None
+        elif read and line.strip(b" -\r\n") and line[:1] != b"#":
+            with counted(unread):
+                check(kinds < MOST_KINDS, TOO_MANY)
+                text = line.decode("utf-8", "replace")
+                row = text if columns is None else _as_text(line, columns)
+                yield _kernel(row, whole=line.endswith((b"\n", b"\r")))
+                kinds += 1
+
+
+def _cells(line: bytes) -> Sequence[str]:
+    try:
+        (cells,) = csv.reader([line.decode("utf-8", "replace")])
+    except (csv.Error, ValueError):
+        return []
+    return [cell.strip() for cell in cells]
+
+
+def _as_text(line: bytes, columns: Sequence[str]) -> str:
+    """Return a row of CSV as one of the text, without its share and its deviation."""
+    cells = _cells(line)
+    row = dict(zip(columns, cells, strict=False))
+    if len(cells) != len(columns):
+        return ""
+    return f"0.0 {' '.join(row.get(name, '') for name in _COLUMNS)} 0.0 {row.get('Name', '')}\n"
+
+
+def _kernel(text: str, whole: bool) -> Timing:
+    """Check total = count x mean, and that mean and median lie between the extremes."""
+    found = _ROW.match(text) if whole else None
+    numbers = _NUMBERS.fullmatch(" ".join(found[1].replace(",", "").split())) if found else None
+    if found is None or numbers is None:
+        raise Unread(DAMAGED_ROW if whole else TRUNCATED)
+    name = found[2]
+    total, count, mean, median, least, most = map(float, numbers.groups())
+    low, high = min(mean, median), max(mean, median)
+    check(count >= 1 and mean > 0 and least - 1 <= low <= high <= most + 1, OUT_OF_RANGE)
+    check(abs(count * mean - total) <= 0.002 * total + count, CONTRADICTION)
+    phase = kernel_phase(name)
+    return Timing(
+        phase=phase,
+        seconds=(max(least, 1.0) if phase == "allreduce" else median) * 1e-9,
+        seconds_mean=mean * 1e-9,
+        seconds_min=least * 1e-9,
+        count=int(count),
+        name=name[:_LONGEST_NAME],
+    )
+
+
+FORMAT = Format(
+    name="nsys",
+    mark=re.compile(rb"\ASQLite format 3\x00|Total Time \(ns\)[^\n]{1,16}Instances"),
+    parse=parse,
+)
