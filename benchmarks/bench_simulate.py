@@ -10,6 +10,7 @@ Timed in CPU seconds, the least of several: one thread is busy, and neighbours d
 
 from __future__ import annotations
 
+import resource
 import time
 
 import numpy as np
@@ -111,3 +112,15 @@ def test_curve(benchmark: BenchmarkFixture, system: System) -> None:
     print(f"\nlargest standard error {worst:.2%}, {benchmark.stats.stats.min:.2f} s")
     assert worst <= 0.005
     assert benchmark.stats.stats.min <= 1.5
+
+
+@pytest.mark.parametrize("requests", [20_000])
+def test_memory_of_long_runs(system: System, requests: int) -> None:
+    """Of the whole process; a million requests take a minute or two: set the number."""
+    case = case_of(system, CHAIN, STEADY, 512, Lengths(16, 0.5))
+    rng = np.random.default_rng(0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    simulate(system.cost, case, rng=rng, requests=requests, record_rounds=False)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"\n{requests} requests: {after / 1e3:.0f} MB, {(after - before) / 1e3:.0f} more")
+    assert (after - before) * 1024 <= 150e6

@@ -30,18 +30,18 @@ Records = NDArray[np.void]
 
 REQUEST_DTYPE = np.dtype(
     [
-        ("request", np.int64),
+        ("request", np.int32),
         # when things happened to it; NaN: not yet
         ("arrival_s", np.float64),
         ("admitted_s", np.float64),
         ("first_token_s", np.float64),
         ("last_token_s", np.float64),
         ("finished_s", np.float64),
-        ("input_len", np.int64),
-        ("output_len", np.int64),
-        ("tokens", np.int64),  # delivered
-        ("rounds", np.int64),  # that delivered them
-        ("retractions", np.int64),  # how often it was thrown out and recomputed
+        ("input_len", np.int32),
+        ("output_len", np.int32),
+        ("tokens", np.int32),  # delivered
+        ("rounds", np.int32),  # that delivered them
+        ("retractions", np.int32),  # how often it was thrown out and recomputed
         ("measured", np.bool_),  # whether it counts in the summary
     ]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -20,16 +21,17 @@ from simulation_cases import (
     llama_sglang,
 )
 
+from specsim.acceptance import Acceptance, accept_table
 from specsim.case import Case
 from specsim.cost.rounds import prefill_s
 from specsim.errors import InputError
-from specsim.metrics import Records
+from specsim.metrics import REQUEST_DTYPE, Records
 from specsim.server import setup_from_mapping
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import SimulationResult, Trace, simulate
 from specsim.simulate.pricing import PrefillPricer, RoundPricer, planned_time
-from specsim.workload import Load
+from specsim.workload import Lengths, Load, Workload
 
 
 def run(system: System, case: Case, seed: int = 1, **options: object) -> SimulationResult:
@@ -225,6 +227,71 @@ def test_without_records_the_summary_is_the_same() -> None:
     assert bare.output_tps == kept.output_tps
     assert bare.rounds.size == bare.prefills.size == 0
     assert kept.rounds.size > 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "load"),
+    [
+        (CHAIN, Load(concurrency=20)),
+        (CHAIN, OPEN),
+        (PLAIN, Load(concurrency=16, num_requests=32)),  # with retractions
+    ],
+)
+def test_a_run_that_is_summed_up_in_chapters_says_the_same(
+    monkeypatch: pytest.MonkeyPatch, setting: SpecSetting, load: Load
+) -> None:
+    """Requests that are running when a chapter closes, lagging, retracted or in prefill, too."""
+    system = llama_sglang(kv_tokens=10_000)
+    case = case_of(system, setting, load=load, input_len=400, output_len=300)
+    options = {} if load.num_requests else {"requests": 40}
+    whole = run(system, case, **options)
+    monkeypatch.setattr("specsim.simulate.server.CHAPTER", 7)
+    parts = run(system, case, record_rounds=False, **options)
+    assert len(whole.retractions) > 0 or setting is CHAIN
+    assert_same(whole.requests, parts.requests, rtol=1e-12)
+    for name in ("output_tps", "output_tps_se", "batch_size", "round_s", "accept_length"):
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-9, nan_ok=True)
+
+
+def test_memory_does_not_grow_with_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request leaves a row of the table behind, and what `enter` keeps ready for the next."""
+    monkeypatch.setattr("specsim.simulate.server.CHAPTER", 256)
+    monkeypatch.setattr("specsim.simulate.course.MOST_STEPS", 1024)
+    system = llama_sglang()
+    case = case_of(system, CHAIN, 32, cv=0.5, input_len=100, output_len=30)
+
+    def peak_bytes(requests: int) -> int:
+        tracemalloc.start()
+        run(system, case, record_rounds=False, requests=requests)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    few, many = peak_bytes(600), peak_bytes(2600)
+    assert (many - few) / 2000 < 2.5 * REQUEST_DTYPE.itemsize
+
+
+def test_joined_steps_keep_rate_and_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = llama_sglang()
+    case = case_of(system, CHAIN, 20, cv=0.5, output_len=100)
+    fine = run(system, case, record_rounds=False, requests=200)
+    monkeypatch.setattr("specsim.simulate.course.MOST_STEPS", 400)
+    coarse = run(system, case, record_rounds=False, requests=200)
+    assert coarse.output_tps == pytest.approx(fine.output_tps, rel=5e-3)
+    assert coarse.batch_size == pytest.approx(fine.batch_size, rel=1e-3)
+    assert coarse.accept_length == pytest.approx(fine.accept_length, rel=1e-2)
+
+
+def test_a_deep_chain_that_always_accepts_emits_all_of_it() -> None:
+    """Tokens of a round were counted in eight bits: 200 accepted drafts were a negative number."""
+    system = llama_sglang("0.5.18")
+    setting = SpecSetting.of(1, 200, algorithm="NGRAM")
+    perfect = Acceptance(accept_prob=(1.0,), decay=1.0, context_spread=0.0, request_spread=0.0)
+    plan = system.plan(setting)
+    table = accept_table(perfect, plan.setting)
+    case = Case.of(system, plan, table, Workload(Lengths(50), Lengths(1000)), Load(concurrency=2))
+    assert run(system, case).accept_length == pytest.approx(table.accept_length)
+    assert table.accept_length > 127
 
 
 # Admission and prefill

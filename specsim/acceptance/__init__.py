@@ -33,6 +33,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.errors import InputError, UnknownNameError
 from specsim.setting import SpecSetting
@@ -264,7 +265,7 @@ class AcceptTable:
         rounds: Floats = (tokens + surplus) / mean
         return rounds
 
-    def emitted(self, requests: Ints, uniform: Floats) -> Ints:
+    def emitted(self, requests: Ints, uniform: Floats) -> NDArray[np.int16]:
         """Return the tokens emitted in each round, bonus included, for given uniform numbers.
 
         Parameters
@@ -279,7 +280,7 @@ class AcceptTable:
         (rows, rounds) integers in 1..S+1.
         """
         survival = self.survival[np.minimum(requests, len(self.survival) - 1), 1:]
-        tokens = np.ones(uniform.shape, dtype=np.int64)
+        tokens = np.ones(uniform.shape, dtype=np.int16)
         for depth in range(survival.shape[1]):
             tokens += uniform < survival[:, depth, None]
         return tokens

@@ -1,4 +1,4 @@
-"""Who sends requests: loads as people write them, traces, and clients as SimPy processes.
+"""Who sends requests: loads as people write them, traces, clients and arrivals.
 
     ramp:A..B@T         clients from A to B and back to A in T; A..B..C goes the way it says
     burst:A..B,D/P@T    A clients, and B for the last D of every period P, for T
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 Steps = Generator[simpy.Event, Any, None]
 """A SimPy process."""
 
-Submit = Callable[[simpy.Event | None], object]
-"""Sends a request now; the event, if there is one, succeeds when it is answered."""
+Answered = Callable[[], object]
+Submit = Callable[[Answered | None], object]
+"""Sends a request now; what it is given, if anything, is called when the request is answered."""
 
 UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -176,25 +177,42 @@ def read_trace(path: str | Path) -> Trace:
     return Trace.of(*zip(*requests, strict=True))
 
 
-# --- as processes
+# --- as what happens
 
 
-def client(
-    env: simpy.Environment,
-    submit: Submit,
-    budget: Iterator[object],
-    first: simpy.Event | None = None,
-) -> Steps:
-    """Send the next request when the last one, or `first`, is answered, without a pause.
+def clients(submit: Submit, budget: Iterator[object]) -> Callable[[], None]:
+    """Return what a client does when its last request is answered: send the next, without a pause.
 
     `budget` is shared by all clients: each request takes one of it.
     """
-    if first is not None:
-        yield first
-    for _ in budget:
-        answered = env.event()
-        submit(answered)
-        yield answered
+
+    def ask() -> None:
+        for _ in budget:
+            submit(ask)
+            return
+
+    return ask
+
+
+def visit(
+    env: simpy.Environment, submit: Submit, load: VaryingLoad, number: int, leave: Answered
+) -> None:
+    """Be a client while more than `number` (of this one, from 0) clients are in, until the end."""
+
+    def later(pause_s: float) -> Steps:
+        yield env.timeout(pause_s)
+        submit(ask)
+
+    def ask() -> None:
+        at = load.reaches(number + 1.0, env.now)
+        if at >= load.duration_s:
+            leave()
+        elif at > env.now:
+            env.process(later(at - env.now))
+        else:
+            submit(ask)
+
+    ask()
 
 
 def poisson(
@@ -210,19 +228,6 @@ def poisson(
         for gap in gaps[: count - first].tolist():
             yield env.timeout(gap)
             submit(None)
-
-
-def visitor(env: simpy.Environment, submit: Submit, load: VaryingLoad, number: int) -> Steps:
-    """Be a client while more than `number` (of this one, from 0) clients are in, until the end."""
-    while True:
-        at = load.reaches(number + 1.0, env.now)
-        if at >= load.duration_s:
-            return
-        if at > env.now:
-            yield env.timeout(at - env.now)
-        answered = env.event()
-        submit(answered)
-        yield answered
 
 
 def replay(env: simpy.Environment, submit: Submit, trace: Trace) -> Steps:

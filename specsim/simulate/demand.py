@@ -10,14 +10,16 @@ drawn for its whole life at once, so it is known at admission in which round it 
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.acceptance import REQUESTS, AcceptTable
-from specsim.simulate.arrivals import Trace
+from specsim.simulate.arrivals import Answered, Trace
 from specsim.workload import Lengths, Workload
 
 if TYPE_CHECKING:
@@ -44,6 +46,105 @@ class Streams:
         return cls(*rng.spawn(6))
 
 
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request: what was drawn for it, and what has become of it (NaN: has not happened)."""
+
+    input_len: int
+    output_len: int
+    new_tokens: int  # prompt tokens that the prefix cache does not hold
+    given: int  # answer tokens before the current run of rounds
+    rounds: int  # of the current run: until the answer is complete
+    # of each drawn round: tokens emitted, the last one's surplus included, and tokens in the KV
+    # cache at its start and, after the last, at the end
+    emitted: NDArray[np.int16]
+    kv: Floats
+    gear: int
+    drawn: tuple[NDArray[np.int16], ...] = ()  # what each gear would emit, where there are several
+    request: int = -1  # its number
+    behind: int = 0  # answer tokens that it had when the simulation began
+    offset: int = 0  # drawn rounds before the current run
+    first_round: int = -1  # of the current run
+    done: int = 0  # prompt tokens in the cache while it is in prefill,
+    left: int = 0  # and those still to compute
+    retractions: int = 0
+    arrival_s: float = math.nan
+    admitted_s: float = math.nan
+    first_token_s: float = math.nan
+    last_token_s: float = math.nan
+    finished_s: float = math.nan
+    answered: Answered | None = None  # who waits for it
+
+    @property
+    def end(self) -> int:
+        """Round after the last of its run."""
+        return self.first_round + self.rounds
+
+    @property
+    def need(self) -> int:
+        """Answer tokens that the current run has to bring."""
+        return self.output_len - self.given
+
+    @property
+    def tokens(self) -> int:
+        """Answer tokens delivered before the current run."""
+        return self.given - self.behind
+
+    def run(self, first: int, rounds: int) -> NDArray[np.int16]:
+        """Tokens that it emits in so many rounds from round `first` on."""
+        at = self.offset + first - self.first_round
+        return self.emitted[at : at + rounds]
+
+    def course(self, first: int, lag: int) -> Floats:
+        """KV tokens in the rounds from `first` on, and in the one, if any, in which it lags.
+
+        A prefill after a retraction gives a token more than was drawn.
+        """
+        at = self.offset + first - self.first_round
+        course = self.kv[at : at + self.end - first + lag]
+        if self.retractions:
+            return np.minimum(course + self.retractions, self.input_len + self.output_len)
+        return course
+
+    def cut(self, now: int) -> NDArray[np.int16]:
+        """End the run before round `now`, which begins another; returns what the old one gave."""
+        ran = min(self.rounds, now - self.first_round)
+        emitted = self.run(self.first_round, ran)
+        self.given = self.output_len if ran == self.rounds else self.given + int(emitted.sum())
+        self.offset += ran
+        self.rounds -= ran
+        self.first_round += ran
+        return emitted
+
+    def rejoin(self, now: int) -> None:
+        """Begin another run in round `now`, with the draws that are left."""
+        self.first_round = now
+        if self.retractions:
+            self.rounds = _rounds_of(self.emitted[self.offset :], self.need)
+
+    def change_gear(self, gear: int, at: int) -> None:
+        """From its drawn round `at` on, emit what another gear gives."""
+        before = self.emitted[:at]
+        need = self.need - int(before[self.offset :].sum())
+        row = self.drawn[gear][at : at + max(need, 0)]
+        left = _rounds_of(row, need)
+        row = row[:left]
+        total = np.zeros(left + 1)
+        total[1:] = np.minimum(np.cumsum(row, dtype=np.int64), need)
+        start = self.input_len + self.output_len - need - self.retractions
+        self.emitted = np.concatenate([before, row])
+        self.kv = np.concatenate([self.kv[:at], total + start])
+        self.gear = gear
+        self.rounds = at - self.offset + left
+
+
+def _rounds_of(emitted: NDArray[np.int16], need: int) -> int:
+    """Count the rounds until so many tokens are there."""
+    if need <= 0:
+        return 0
+    return int(np.searchsorted(np.cumsum(emitted, dtype=np.int64), need)) + 1
+
+
 class Demand:
     """Requests in the order in which they are issued, drawn as far as they are asked for.
 
@@ -63,37 +164,24 @@ class Demand:
         self._workload, self._tables, self._streams, self._trace = workload, tables, streams, trace
         self._independent = independent
         self._counting = np.arange(0.0)
-        self._ones = np.ones(0, dtype=np.int8)
-        self.input_len: list[int] = []
-        self.new_tokens: list[int] = []  # prompt tokens that the prefix cache does not hold
-        self.output_len: list[int] = []
-        # answer tokens before the first drawn round: 1, from the prefill; more for a request that
-        # was in progress at the start
-        self.given: list[int] = []
-        self.rounds: list[int] = []  # until the answer is complete
-        # of each of these rounds: tokens emitted, the last one's surplus included, and tokens in
-        # the KV cache at its start
-        self.tokens: list[NDArray[np.int8]] = []
-        self.kv: list[Floats] = []
-        self.gear: list[int] = []
-        self._drawn: list[tuple[NDArray[np.int8], ...]] = []  # what each gear would emit
+        self._ones = np.ones(0, dtype=np.int16)
+        self._ready: deque[Request] = deque()
+        self._drawn = 0  # rows of the trace
 
-    def __len__(self) -> int:
-        return len(self.rounds)
-
-    def ensure(self, count: int) -> None:
-        """Draw until at least `count` requests are known (a trace has no more than its rows)."""
-        while len(self) < count:
-            first = len(self)
+    def next(self) -> Request:
+        """Return the next request; a trace has no more than its rows."""
+        if not self._ready:
             if self._trace is None:
                 draw = drawn if self._independent else stratified
                 inputs = draw(self._workload.input_len, self._streams.input_len, BLOCK)
                 outputs = draw(self._workload.output_len, self._streams.output_len, BLOCK)
             else:
-                rows = slice(first, first + BLOCK)
+                rows = slice(self._drawn, self._drawn + BLOCK)
                 inputs, outputs = self._trace.input_len[rows], self._trace.output_len[rows]
+                self._drawn += BLOCK
             quantile = self._quantiles(outputs) * len(self._tables[-1].survival) // REQUESTS
-            self._append(inputs, outputs, np.ones_like(outputs), quantile)
+            self._ready.extend(self._requests(inputs, outputs, np.ones_like(outputs), quantile))
+        return self._ready.popleft()
 
     def _quantiles(self, outputs: Ints) -> Ints:
         """Give each `REQUESTS` neighbours in length one of each quantile, in random order."""
@@ -106,7 +194,7 @@ class Demand:
         quantile[by_length] = self._streams.quantile.permuted(strata, axis=1).ravel()[:count]
         return quantile
 
-    def in_progress(self, count: int) -> None:
+    def in_progress(self, count: int) -> list[Request]:
         """Draw `count` requests as they are met in a long run; call it before any other.
 
         A running request is met with a chance that grows with its length and with its rounds per
@@ -119,65 +207,54 @@ class Demand:
         outputs = stratified(met, start, count, least=2.0)
         quantile = running_quantiles(self._tables[-1], start, count)
         behind = 1 + np.floor(start.random(count) * (outputs - 1)).astype(np.int64)
-        self._append(inputs, outputs, behind, quantile)
+        requests = self._requests(inputs, outputs, behind, quantile)
+        for request, tokens in zip(requests, behind.tolist(), strict=True):
+            request.behind = tokens
+        return requests
 
-    def forget_after(self, count: int) -> None:
-        """Keep only the first `count` of the requests in progress."""
-        columns = (self.input_len, self.new_tokens, self.output_len, self.given, self.rounds)
-        for column in (*columns, self.tokens, self.kv, self.gear, self._drawn):
-            del column[count:]
-
-    def _append(self, inputs: Ints, outputs: Ints, given: Ints, quantile: Ints) -> None:
+    def _requests(self, inputs: Ints, outputs: Ints, given: Ints, quantile: Ints) -> list[Request]:
+        """Draw the rounds of requests that have so many answer tokens as they begin to decode."""
         mean = self._workload.input_len.mean
         cached = np.rint(inputs * (self._workload.input_cached / mean if mean else 0.0))
         new = np.maximum(inputs - cached.astype(np.int64), 1)  # of a cached prompt, the last token
-        need = outputs - given
+        rounds, rows = self._rounds(inputs + given, outputs - given, quantile)
+        columns = (inputs.tolist(), outputs.tolist(), new.tolist(), rounds.tolist(), rows)
+        last = len(self._tables) - 1
+        return [
+            Request(input_len, output_len, new_tokens, 0, count, emitted, kv, last, every)
+            for input_len, output_len, new_tokens, count, (emitted, kv, every) in zip(
+                *columns, strict=True
+            )
+        ]
+
+    def _rounds(self, start: Ints, need: Ints, quantile: Ints) -> tuple[Ints, list[Any]]:
+        """Draw until so many tokens are there, with so many in the KV cache at the start.
+
+        Returns the rounds, and for each request what it emits, what the KV cache holds, and what
+        each gear would emit.
+        """
         longest = int(need.max(initial=0))
-        self.input_len += inputs.tolist()
-        self.new_tokens += new.tolist()
-        self.output_len += outputs.tolist()
-        self.given += given.tolist()
-        self.gear += [len(self._tables) - 1] * len(given)
-        start = inputs + given
         if self._tables[-1].survival.shape[1] == 1:  # a token per round: all are views of two rows
-            self.rounds += need.tolist()
-            counting = int((start + need).max(initial=0))
-            if counting > len(self._counting):
-                self._counting = np.arange(2.0 * counting)
+            most = int((start + need).max(initial=0)) + 1
+            if most > len(self._counting):
+                self._counting = np.arange(2.0 * most)
             if longest > len(self._ones):
-                self._ones = np.ones(2 * longest, dtype=np.int8)
-            self.tokens += [self._ones] * len(need)
-            self.kv += [self._counting[first:] for first in start.tolist()]
-            return
+                self._ones = np.ones(2 * longest, dtype=np.int16)
+            return need, [(self._ones, self._counting[first:], ()) for first in start.tolist()]
         uniform = self._streams.accept.random((len(quantile), longest))
         tokens = self._tables[-1].emitted(quantile, uniform)
-        total = np.cumsum(tokens, axis=1)
+        total = np.cumsum(tokens, axis=1, dtype=np.int32)
         rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
-        keep = int(rounds.max(initial=0))
-        total -= tokens
-        self.rounds += rounds.tolist()
-        self.tokens += list(tokens[:, :keep].astype(np.int8))
-        self.kv += list((total[:, :keep] + start[:, None]).astype(np.float64))
+        most = int(rounds.max(initial=0))
+        kv = np.zeros((len(need), most + 1))
+        np.minimum(total[:, :most], need[:, None], out=kv[:, 1:])
+        kv += start[:, None]
+        emitted = tokens[:, :most].copy()
+        every: list[tuple[NDArray[np.int16], ...]] = [()] * len(need)
         if len(self._tables) > 1:  # from the same numbers
-            drawn = [table.emitted(quantile, uniform).astype(np.int8) for table in self._tables]
-            self._drawn += list(zip(*drawn, strict=True))
-
-    def change_gear(self, request: int, gear: int, done: int, need: int) -> int:
-        """From its round `done` on, let a request emit what another gear gives.
-
-        Returns the rounds until it has the `need` tokens that it still needs.
-        """
-        row = self._drawn[request][gear][done : done + need]
-        total = np.cumsum(row, dtype=np.int64)
-        left = int(np.searchsorted(total, need)) + 1 if need > 0 else 0
-        row = row[:left]
-        before = self.tokens[request][:done]
-        start = self.input_len[request] + self.given[request] + int(before.sum())
-        course = (total[:left] - row + start).astype(np.float64)
-        self.tokens[request] = np.concatenate([before, row])
-        self.kv[request] = np.concatenate([self.kv[request][:done], course])
-        self.gear[request] = gear
-        return left
+            gears = [table.emitted(quantile, uniform) for table in self._tables]
+            every = list(zip(*gears, strict=True))
+        return rounds, list(zip(emitted, kv, every, strict=True))
 
 
 def stratified(lengths: Lengths, rng: np.random.Generator, count: int, least: float = 1.0) -> Ints:

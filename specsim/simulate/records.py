@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.metrics import REQUEST_DTYPE, Records
-from specsim.simulate.demand import Demand
+from specsim.simulate.demand import Request
 
 if TYPE_CHECKING:
-    import simpy
-
     from specsim.arrays import Floats, Ints
 
 ROUND_DTYPE = np.dtype(
@@ -62,7 +60,8 @@ RETRACTION_DTYPE = np.dtype(
 class Stretch(NamedTuple):
     """Rounds of one batch."""
 
-    bounds: Floats  # start of the first, ends of all
+    start_s: float
+    ends_s: Floats
     batch: int
     running: int
     prefill_s: float
@@ -70,53 +69,23 @@ class Stretch(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Rounds that a request ran without being thrown out."""
+    """Rounds that a request ran on end."""
 
     request: int
     first_round: int
-    rounds: int
-    offset: int  # drawn rounds before it
-
-
-@dataclass(slots=True)
-class Prompt:
-    """A prompt in prefill."""
-
-    request: int
-    done: int  # tokens in the cache
-    left: int  # tokens still to compute
-
-
-@dataclass(slots=True)
-class Life:
-    """What happens to a request; NaN for what has not yet."""
-
-    arrival_s: float
-    admitted_s: float = math.nan
-    first_token_s: float = math.nan
-    last_token_s: float = math.nan  # so far as no round has brought it
-    finished_s: float = math.nan
-    retractions: int = 0
-    given: int = 0  # answer tokens before the current segment
-    offset: int = 0  # drawn rounds before it
-    first_round: int = -1
-    rounds: int = 0  # of the current segment
-    in_progress: bool = False  # when the run began
-    answered: simpy.Event | None = None
-
-    @property
-    def end(self) -> int:
-        """Round after the last of its segment."""
-        return self.first_round + self.rounds
+    emitted: NDArray[np.int16]  # tokens of each round
+    need: int  # tokens that were left to deliver: what is beyond them is surplus
 
 
 @dataclass(slots=True)
 class Log:
-    """All that is recorded while a server runs."""
+    """What is recorded while a server runs, from round `first_round` on."""
 
+    first_round: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)  # that have ended
-    completions: list[int] = field(default_factory=list)
+    begun_s: list[float] = field(default_factory=list)  # when first tokens came
+    finished: list[Request] = field(default_factory=list)
     # rows of PREFILL_DTYPE and of RETRACTION_DTYPE
     prefills: list[tuple[float, float, int, int, int, float, bool]] = field(default_factory=list)
     retractions: list[tuple[float, int, int]] = field(default_factory=list)
@@ -158,66 +127,58 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All records of a run."""
+    """Records of steps."""
 
-    requests: Records  # rows of `metrics.REQUEST_DTYPE`
     rounds: Records
     prefills: Records
     retractions: Records
     deliveries: Deliveries
 
     @classmethod
-    def of(
-        cls, log: Log, lives: Sequence[Life], demand: Demand, kv: Floats, waiting: Collection[int]
-    ) -> Tables:
-        """Return the records of a run that has ended; `log.segments` holds all rounds of it.
+    def none(cls) -> Tables:
+        """Return no rows."""
+        return cls.of(Log(), np.zeros(0))
 
-        `kv` are the tokens in the KV cache at the start of each round, `waiting` the requests
-        whose prompt has yet to be computed, for the first time or again.
+    @classmethod
+    def of(cls, log: Log, kv: Floats) -> Tables:
+        """Return the records of a log whose segments hold all of its rounds.
+
+        `kv` are the tokens in the KV cache at the start of each round.
         """
-        rounds = _round_bounds(log.stretches, kv)
-        segments = [segment for segment in log.segments if segment.rounds > 0]
-        deliveries = _deliveries(segments, lives, demand, rounds)
+        rounds = np.zeros(len(kv), dtype=ROUND_DTYPE)
+        if stretches := log.stretches:
+            counts = np.array([len(s.ends_s) for s in stretches])
+            ends = np.concatenate([s.ends_s for s in stretches])
+            rounds["end_s"], rounds["start_s"][1:] = ends, ends[:-1]
+            rounds["start_s"][np.cumsum(counts) - counts] = [s.start_s for s in stretches]
+            for name in ("batch", "running", "prefill_s", "gear"):
+                rounds[name] = np.repeat([getattr(s, name) for s in stretches], counts)
+            rounds["kv_tokens"] = kv
         return cls(
-            _request_records(lives, demand, waiting, rounds, deliveries),
             rounds,
             np.array(log.prefills, dtype=PREFILL_DTYPE),
             np.array(log.retractions, dtype=RETRACTION_DTYPE),
-            deliveries,
+            _deliveries([s for s in log.segments if len(s.emitted)], log.first_round, rounds),
         )
 
 
-def _round_bounds(stretches: Sequence[Stretch], kv: Floats) -> Records:
-    rounds = np.zeros(len(kv), dtype=ROUND_DTYPE)
-    if not stretches:
-        return rounds
-    counts = np.array([len(s.bounds) - 1 for s in stretches])
-    rounds["start_s"] = np.concatenate([s.bounds[:-1] for s in stretches])
-    rounds["end_s"] = np.concatenate([s.bounds[1:] for s in stretches])
-    for name in ("batch", "running", "prefill_s", "gear"):
-        rounds[name] = np.repeat([getattr(s, name) for s in stretches], counts)
-    rounds["kv_tokens"] = kv
-    return rounds
-
-
-def _deliveries(
-    segments: Sequence[Segment], lives: Sequence[Life], demand: Demand, rounds: Records
-) -> Deliveries:
-    """Lay the drawn tokens of all segments over the rounds; fills the rounds' counts in."""
+def _deliveries(segments: Sequence[Segment], before: int, rounds: Records) -> Deliveries:
+    """Lay the emitted tokens of segments over the rounds; fills the rounds' counts in."""
     if not segments:
         return Deliveries.none()
     total = len(rounds)
-    request, first, count, _ = np.array(segments).T
-    drawn = demand.tokens
-    tokens = np.concatenate([drawn[s.request][s.offset : s.offset + s.rounds] for s in segments])
+    request, first, need = np.array(
+        [(s.request, s.first_round - before, s.need) for s in segments]
+    ).T
+    count = np.array([len(s.emitted) for s in segments])
+    tokens = np.concatenate([s.emitted for s in segments])
     result = Deliveries(request, first, count, tokens.astype(np.int64))
     last, starts = result.last_round, result.starts
-    emitted = np.add.reduceat(result.tokens, starts)
-    surplus = _surplus(segments, lives, demand, emitted)
+    surplus = np.maximum(np.add.reduceat(result.tokens, starts) - need, 0)
     started = np.bincount(first, minlength=total + 1) - np.bincount(last + 1, minlength=total + 1)
     active = np.cumsum(started[:total])
     all_tokens = active
-    if emitted.sum() > len(tokens):  # somebody speculates
+    if tokens.max() > 1:  # somebody speculates
         weights = result.tokens
         all_tokens = np.bincount(result.round_of_each(), weights, total).astype(np.int64)
     rounds["active"] = active
@@ -227,42 +188,17 @@ def _deliveries(
     return result
 
 
-def _surplus(
-    segments: Sequence[Segment], lives: Sequence[Life], demand: Demand, emitted: Ints
-) -> Ints:
-    """Tokens that the last round of a finished request emits beyond its end, per segment."""
-    own = [lives[s.request] for s in segments]
-    ends = [
-        s.first_round == life.first_round and s.rounds == life.rounds
-        for s, life in zip(segments, own, strict=True)
-    ]
-    given = np.array([life.given for life in own])
-    wanted = np.array([demand.output_len[s.request] for s in segments])
-    return np.where(ends, given + emitted - wanted, 0)
-
-
-def _request_records(
-    lives: Sequence[Life],
-    demand: Demand,
-    waiting: Collection[int],
-    rounds: Records,
-    deliveries: Deliveries,
-) -> Records:
-    count = len(lives)
-    table = np.zeros(count, dtype=REQUEST_DTYPE)
-    table["request"] = np.arange(count)
-    times = ("arrival_s", "admitted_s", "first_token_s", "last_token_s", "finished_s")
-    for name in (*times, "retractions"):
-        table[name] = [getattr(life, name) for life in lives]
-    table["input_len"] = demand.input_len[:count]
-    table["output_len"] = demand.output_len[:count]
-    # a token from each prefill
-    table["tokens"] = [life.retractions + (not life.in_progress) for life in lives]
-    table["tokens"][list(waiting)] -= 1
-    if len(deliveries.request):
-        who = deliveries.request
-        tokens = np.add.reduceat(deliveries.tokens, deliveries.starts)
-        table["tokens"] += np.bincount(who, tokens, count).astype(np.int64)
-        table["rounds"] = np.bincount(who, deliveries.rounds, count)
-        np.fmax.at(table["last_token_s"], who, rounds["end_s"][deliveries.last_round])
+def enter(table: Records, requests: Sequence[Request]) -> Records:
+    """Write requests into the table that has a row for each of them, by its number."""
+    if not requests:
+        return table
+    place = np.array([r.request for r in requests])
+    short = int(place.max()) + 1 - len(table)
+    if short > 0:  # in place: a copy would double the memory of a long run
+        table.resize(len(table) + max(short, len(table) // 8), refcheck=False)
+    for name in REQUEST_DTYPE.names or ():
+        if name == "rounds":
+            table[name][place] = [r.offset for r in requests]
+        elif name != "measured":
+            table[name][place] = [getattr(r, name) for r in requests]
     return table

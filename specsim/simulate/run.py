@@ -1,10 +1,17 @@
-"""The simulator's front door."""
+"""The simulator's front door.
+
+A closed loop without a number of requests is measured in its steady state: it starts with a batch
+in progress and a queue, as they are met in a long run (requests of that queue arrived before time
+0), and counts after `warmup` completions. With `load.num_requests` (or a trace) all start from
+nothing, and ramp and drain count. An open loop starts from nothing too; beyond the capacity it has
+no steady state (`analytic.solve` says where), and latencies are of the window.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 
@@ -14,11 +21,11 @@ import simpy
 from specsim.case import Case
 from specsim.cost.model import CostModel
 from specsim.errors import InputError
-from specsim.metrics import Records
 from specsim.simulate.adaptation import Adaptation, Gear, GearChoice
-from specsim.simulate.arrivals import Trace, client, poisson, replay, visitor
+from specsim.simulate.arrivals import Trace, clients, poisson, replay, visit
 from specsim.simulate.demand import Demand, Streams, stratified
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
+from specsim.simulate.records import Tables
 from specsim.simulate.server import Server
 from specsim.simulate.steady import held_batch, steady_decode
 from specsim.simulate.summary import SimulationResult, Window, summarise
@@ -51,12 +58,6 @@ def simulate(
 ) -> SimulationResult:
     """Simulate one case.
 
-    A closed loop without a number of requests is measured in its steady state: it starts with a
-    batch in progress and a queue, as they are met in a long run (requests of that queue arrived
-    before time 0), and counts after `warmup` completions. With `load.num_requests` (or a trace) all
-    start from nothing, and ramp and drain count. An open loop starts from nothing too; beyond the
-    capacity it has no steady state (`analytic.solve` says where), and latencies are of the window.
-
     Parameters
     ----------
     cost
@@ -83,10 +84,6 @@ def simulate(
     adaptation
         A policy that chooses the setting of each round; `case.plan` is its head.
 
-    Returns
-    -------
-    Records and summary.
-
     Raises
     ------
     InputError
@@ -95,101 +92,98 @@ def simulate(
     for name, value, least in (("requests", requests, 1), ("warmup", warmup, 0)):
         if value is not None and value < least:
             raise InputError(f"{name} {value}", f"must be at least {least}", "leave it out")
-    run = _Run(cost, case, Streams.of(rng), adaptation)
-    load = case.load
+    run = _Run(cost, case, Streams.of(rng), record_rounds, adaptation)
     if varying is not None and varying.unit == "clients":
-        until = partial(_until, varying.duration_s)
-        return _measure(case, run.visits(varying), until, record_rounds)
+        return run.visits(varying)
     if varying is not None:
         trace = run.arrivals(varying)
     if trace is not None:
-        return _measure(case, run.replay(trace), _whole_run, record_rounds)
-    if load.kind == "steady_decode":
-        if adaptation is not None:
-            raise InputError(
-                "a policy", "has nothing to choose at a held batch", "simulate its setting there"
-            )
-        pricer = RoundPricer.of(
-            cost,
-            case.plan,
-            case.table.accept_length,
-            held_batch(case),
-            case.workload.shared_prefix_len,
-        )
-        return steady_decode(case, run.streams, pricer, requests, record_rounds)
-    if load.kind == "open_loop" and load.num_requests is None:
-        count = OPEN_REQUESTS if requests is None else requests
-        first = count // 10 if warmup is None else warmup
-        server = run.open_loop(first + count)
-        return _measure(case, server, partial(_arrivals, first, count), record_rounds)
-    if load.num_requests is not None:
-        arrives = load.kind == "open_loop"
-        server = (run.open_loop if arrives else run.closed_run)(load.num_requests)
-        return _measure(case, server, _whole_run, record_rounds)
-    batch = held_batch(case)
-    first = batch // 4 if warmup is None else warmup
-    count = max(0, batch - first) + LEAST_REQUESTS if requests is None else requests
-    server = run.closed_loop(first + count)
-    return _measure(case, server, partial(_completions, first, server), record_rounds)
+        return run.replay(trace)
+    if case.load.kind == "steady_decode":
+        return run.held(requests)
+    if case.load.num_requests is not None:
+        return run.whole(case.load.num_requests)
+    steady = run.open_loop if case.load.kind == "open_loop" else run.closed_loop
+    return steady(requests, warmup)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What all loads share; each method runs one kind of load to its end."""
+    """What all loads share; each method runs one kind of load to its end, and measures it."""
 
     cost: CostModel
     case: Case
     streams: Streams
-    adaptation: Adaptation | None = None
+    record_rounds: bool
+    adaptation: Adaptation | None
 
-    def closed_loop(self, completions: int) -> Server:
+    def closed_loop(self, requests: int | None, warmup: int | None) -> SimulationResult:
         """Clients whose first requests are in progress."""
-        clients = self.case.load.concurrency
-        server = self._server(clients, completions)
-        first = server.begin_with(min(clients, self.case.decoding))
-        forever = repeat(None)
-        for answer in [*first, *[None] * (clients - len(first))]:
-            server.env.process(client(server.env, server.submit, forever, answer))
-        return _run_to_goal(server)
+        batch = held_batch(self.case)
+        first = batch // 4 if warmup is None else warmup
+        count = max(0, batch - first) + LEAST_REQUESTS if requests is None else requests
+        number = self.case.load.concurrency
+        server = self._server(number, first + count)
+        ask = clients(server.submit, repeat(None))
+        server.begin_with(min(number, self.case.decoding), ask)
+        for _ in range(number - server.in_progress):
+            ask()
+        return self._measured(server, partial(_completions, first))
 
-    def closed_run(self, requests: int) -> Server:
-        """Clients that start together and share a number of requests."""
-        clients = min(self.case.load.concurrency, requests)
-        server = self._server(clients, requests)
-        budget = iter(range(requests))
-        for _ in range(clients):
-            server.env.process(client(server.env, server.submit, budget))
-        return _run_to_goal(server)
-
-    def open_loop(self, requests: int) -> Server:
-        """Arrivals that go on until the first `requests` of them are answered.
+    def open_loop(self, requests: int | None, warmup: int | None) -> SimulationResult:
+        """Arrivals that go on until those measured are answered.
 
         More than can run beside the last of these are not needed, however dense they are.
         """
-        load, cap = self.case.load, self.case.plan.running_cap
-        assert load.request_rate is not None
-        server = self._server(cap, requests, requests)
-        most = 2 * requests + FOLLOWERS * cap if load.num_requests is None else requests
-        arrivals = poisson(server.env, server.submit, load.request_rate, most, self.streams.arrival)
-        server.env.process(arrivals)
-        return _run_to_goal(server)
+        count = OPEN_REQUESTS if requests is None else requests
+        first = count // 10 if warmup is None else warmup
+        most = 2 * (first + count) + FOLLOWERS * self.case.plan.running_cap
+        server = self._arriving(first + count, most)
+        return self._measured(server, partial(_arrivals, first, count))
 
-    def replay(self, trace: Trace) -> Server:
+    def whole(self, requests: int) -> SimulationResult:
+        """So many requests from the first to the last: ramp and drain count."""
+        if self.case.load.kind == "open_loop":
+            return self._measured(self._arriving(requests, requests), _whole_run)
+        number = min(self.case.load.concurrency, requests)
+        server = self._server(number, requests)
+        ask = clients(server.submit, iter(range(requests)))
+        for _ in range(number):
+            ask()
+        return self._measured(server, _whole_run)
+
+    def held(self, requests: int | None) -> SimulationResult:
+        """Hold a batch that neither grows nor shrinks."""
+        case = self.case
+        if self.adaptation is not None:
+            raise InputError(
+                "a policy", "has nothing to choose at a held batch", "simulate its setting there"
+            )
+        (pricer,) = self._pricers((Gear(case.plan, case.table),), held_batch(case))
+        return steady_decode(case, self.streams, pricer, requests, self.record_rounds)
+
+    def replay(self, trace: Trace) -> SimulationResult:
         """Replay a trace until its last request is answered."""
         count = len(trace.arrival_s)
         server = self._server(count, count, trace=trace)
         server.env.process(replay(server.env, server.submit, trace))
-        return _run_to_goal(server)
+        return self._measured(server, _whole_run)
 
-    def visits(self, load: VaryingLoad) -> Server:
+    def visits(self, load: VaryingLoad) -> SimulationResult:
         """Let clients come and go until the last one is answered."""
         most = int(max(load.level))
         server = self._server(most, FOREVER)
-        env = server.env
-        visits = [env.process(visitor(env, server.submit, load, n)) for n in range(most)]
+        inside, empty = iter(range(most - 1)), server.env.event()
+
+        def leave() -> None:
+            if next(inside, None) is None:
+                empty.succeed()
+
+        for number in range(most):
+            visit(server.env, server.submit, load, number, leave)
         server.start()
-        env.run(until=env.all_of(visits))
-        return server
+        server.env.run(until=empty)
+        return self._summary(server, partial(_until, load.duration_s))
 
     def arrivals(self, load: VaryingLoad) -> Trace:
         """Draw the requests of a load whose rate changes."""
@@ -201,79 +195,89 @@ class _Run:
         outputs = stratified(workload.output_len, streams.output_len, len(times))
         return Trace(times, inputs, outputs)
 
+    def _arriving(self, goal: int, most: int) -> Server:
+        """Build a server to which requests come by themselves."""
+        rate = self.case.load.request_rate
+        assert rate is not None
+        server = self._server(self.case.plan.running_cap, goal, among_first=goal)
+        arrivals = poisson(server.env, server.submit, rate, most, self.streams.arrival)
+        server.env.process(arrivals)
+        return server
+
     def _server(
-        self, most: int, goal: int, among_first: float = math.inf, trace: Trace | None = None
+        self, most: int, goal: int, trace: Trace | None = None, among_first: float = math.inf
     ) -> Server:
         """Build an idle server on which at most `most` requests are at once."""
         adaptation, plan = self.adaptation, self.case.plan
         own = Gear(plan, self.case.table)
         gears = (own,) if adaptation is None else adaptation.gears
-        most = min(most, plan.running_cap)
-        shared = self.case.workload.shared_prefix_len
+        independent = self.case.load.kind == "open_loop"
+        tables = tuple(g.table for g in gears)
         return Server(
             simpy.Environment(),
             self.case,
-            Demand(
-                self.case.workload,
-                tuple(g.table for g in gears),
-                self.streams,
-                trace,
-                independent=self.case.load.kind == "open_loop",
-            ),
-            tuple(
-                RoundPricer.of(self.cost, g.plan, g.table.accept_length, most, shared)
-                for g in gears
-            ),
+            Demand(self.case.workload, tables, self.streams, trace, independent),
+            self._pricers(gears, min(most, plan.running_cap)),
             None if adaptation is None else GearChoice(adaptation),
             PrefillPricer(self.cost, plan.setting.speculates),
             goal,
             among_first,
+            self.record_rounds,
         )
 
+    def _pricers(self, gears: tuple[Gear, ...], most: int) -> tuple[RoundPricer, ...]:
+        shared = self.case.workload.shared_prefix_len
+        return tuple(
+            RoundPricer.of(self.cost, g.plan, g.table.accept_length, most, shared) for g in gears
+        )
 
-def _run_to_goal(server: Server) -> Server:
-    server.env.run(until=server.start())
-    return server
+    def _measured(self, server: Server, choose: Callable[[Server], Window]) -> SimulationResult:
+        """Serve until the goal is reached, and measure."""
+        server.env.run(until=server.start())
+        return self._summary(server, choose)
+
+    def _summary(self, server: Server, choose: Callable[[Server], Window]) -> SimulationResult:
+        tables = server.tables()
+        server.course.close(self.case.workload.output_len.mean)
+        if not self.record_rounds:
+            tables = Tables.none()
+        window = choose(server)
+        result = summarise(server.course, server.requests, tables, window, server.pricers)
+        return replace(result, switches=server.switches)
 
 
-def _measure(
-    case: Case, server: Server, choose: Callable[[Records], Window], record_rounds: bool
-) -> SimulationResult:
-    tables, mean_output = server.tables(), case.workload.output_len.mean
-    window = choose(tables.requests)
-    return summarise(tables, window, mean_output, server.pricers, server.switches, record_rounds)
-
-
-def _whole_run(requests: Records) -> Window:
+def _whole_run(server: Server) -> Window:
     """From the first arrival until the last request is answered."""
+    requests = server.requests
     start, end = float(requests["arrival_s"].min()), float(requests["finished_s"].max())
     return Window(start, end, np.ones(len(requests), dtype=np.bool_), "whole")
 
 
-def _until(end: float, requests: Records) -> Window:
+def _until(end_s: float, server: Server) -> Window:
     """From time 0 until nothing more is sent, but the latencies of all requests."""
-    return Window(0.0, end, np.ones(len(requests), dtype=np.bool_), "whole")
+    return replace(_whole_run(server), start_s=0.0, end_s=end_s)
 
 
-def _completions(first: int, server: Server, requests: Records) -> Window:
+def _completions(first: int, server: Server) -> Window:
     """From the `first`-th completion on to the last; those in progress left out.
 
     Those in the queue at the start are taken to have come one by one, at the pace of completions.
     """
-    finished, completions = requests["finished_s"], server.log.completions
-    begin = float(finished[completions[first - 1]]) if first else 0.0
-    end = float(finished[completions[-1]])
-    in_progress = np.array([life.in_progress for life in server.lives])
-    queued = ~in_progress & (requests["arrival_s"] == 0)
+    requests = server.requests
+    finished = requests["finished_s"]
+    ends = np.sort(finished[~np.isnan(finished)])
+    begin, end = float(ends[first - 1]) if first else 0.0, float(ends[-1])
+    issued = requests["request"] >= server.in_progress
+    queued = issued & (requests["arrival_s"] == 0)
     ahead = np.arange(queued.sum(), 0, -1) - 0.5
-    requests["arrival_s"][queued] = -ahead / (len(completions) / end)
-    measured = (finished > begin) & (finished <= end) & ~in_progress
+    requests["arrival_s"][queued] = -ahead / (len(ends) / end)
+    measured = (finished > begin) & (finished <= end) & issued
     return Window(begin, end, measured, "balanced")
 
 
-def _arrivals(first: int, count: int, requests: Records) -> Window:
+def _arrivals(first: int, count: int, server: Server) -> Window:
     """From one admission to another, and the requests that arrived between."""
-    admitted = requests["admitted_s"]
-    measured = (requests["request"] >= first) & (requests["request"] < first + count)
+    number, admitted = server.requests["request"], server.requests["admitted_s"]
+    measured = (number >= first) & (number < first + count)
     bounds = float(admitted[first]), float(admitted[first + count - 1])
     return Window(*bounds, measured, "sampled")

@@ -19,27 +19,32 @@ import numpy as np
 import simpy
 
 from specsim.case import Case
+from specsim.metrics import REQUEST_DTYPE, Records
 from specsim.server.system import ADMITTED_OUTPUT_SHARE
 from specsim.simulate.adaptation import GearChoice
-from specsim.simulate.arrivals import Steps
-from specsim.simulate.demand import Demand
+from specsim.simulate.arrivals import Answered, Steps
+from specsim.simulate.course import Course
+from specsim.simulate.demand import Demand, Request
 from specsim.simulate.pool import KvPool
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
-from specsim.simulate.records import Life, Log, Prompt, Segment, Stretch, Tables
+from specsim.simulate.records import Log, Segment, Stretch, Tables, enter
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
+CHAPTER = 4096
+"""Rounds or answers that are written down before they are summed up, if they are not to be kept."""
 
-Pieces = list[tuple[Prompt, int]]
-"""What a step computes: so many tokens of each prompt."""
+Pieces = list[tuple[Request, int]]
+"""What a prefill step computes: so many tokens of each request's prompt."""
 
 
 class Server:
     """Queue, batch and clock of one server.
 
     Without a policy there is one gear and no `choice`. It serves until `goal` requests of those
-    numbered below `among_first` are answered.
+    numbered below `among_first` are answered. Without `record_rounds`, memory does not grow with
+    the rounds.
     """
 
     def __init__(
@@ -51,10 +56,11 @@ class Server:
         choice: GearChoice | None,
         prefill: PrefillPricer,
         goal: int,
-        among_first: float = math.inf,
+        among_first: float,
+        record_rounds: bool = True,
     ) -> None:
         self.env, self.demand, self.pricers, self.prefill = env, demand, pricers, prefill
-        self.plan = case.plan
+        self.plan, self.lag = case.plan, case.plan.finish_lag_rounds
         self.pool = KvPool(
             case.pool_tokens,
             case.plan.reserved_tokens_per_request,
@@ -64,14 +70,17 @@ class Server:
         self.choice = choice
         self.gear = choice.gear if choice else 0
         self.switches = 0
-        self.log = Log()
-        self.lives: list[Life] = []
-        self.queue: deque[int] = deque()
-        self.prompts: deque[Prompt] = deque()
-        self.batch: dict[int, None] = {}  # in order of admission
-        self.ends: list[tuple[int, int]] = []  # heap of (round after its last, request)
+        self.log, self.course = Log(), Course()
+        self.record_rounds = record_rounds
+        self.requests: Records = np.zeros(0, dtype=REQUEST_DTYPE)  # that have finished
+        self.issued = self.in_progress = 0
+        self.queue: deque[Request] = deque()
+        self.prompts: deque[Request] = deque()
+        self.batch: dict[Request, None] = {}  # in order of admission
+        self.ends: list[tuple[int, int, Request]] = []  # heap of (round after its last, number, it)
         self.round = 0
         self.clock = 0.0
+        self.ended_s = (0.0, 0.0)  # when the last two rounds ended
         self.idle: simpy.Event | None = None
         self.interruptible = False
         self.process: simpy.Process | None = None
@@ -82,75 +91,68 @@ class Server:
         return self.process
 
     def tables(self) -> Tables:
-        """Return the records of a run that has ended."""
+        """Return the records of a run that has ended, and complete those of its requests."""
+        tables = self._close_chapter()
+        table = enter(self.requests, [*self.batch, *self.prompts, *self.queue])
+        self.requests = table[: self.issued]
+        return tables
+
+    def _close_chapter(self) -> Tables:
+        """Sum up what was written down; returns it as tables."""
         for request in self.batch:
-            life = self.lives[request]
-            run = min(life.rounds, self.round - life.first_round)
-            self.log.segments.append(Segment(request, life.first_round, run, life.offset))
-        waiting = [*self.queue, *(prompt.request for prompt in self.prompts)]
-        kv = self.pool.used[: self.round]
-        return Tables.of(self.log, self.lives, self.demand, kv, waiting)
+            self._cut(request)
+        log, self.log = self.log, Log(self.round)
+        tables = Tables.of(log, self.pool.used(log.first_round, self.round))
+        self.course.add(tables, log.begun_s, [r.finished_s for r in log.finished])
+        self.requests = enter(self.requests, log.finished)
+        return tables
 
     # --- the clients' side
 
-    def submit(self, answered: simpy.Event | None = None) -> int:
-        """Take the next request of the demand at this moment, and return its number."""
-        request = self._issue(self.env.now, answered)
+    def submit(self, answered: Answered | None = None) -> None:
+        """Take the next request of the demand at this moment."""
+        request = self.demand.next()
+        self._issue(request, self.env.now, answered)
         self.queue.append(request)
         if self.idle is not None:
             self.idle.succeed()
             self.idle = None
-        elif self.interruptible and self.queue[0] == request and self._fits(request):
+        elif self.interruptible and self.queue[0] is request and self._fits(request):
             assert self.process is not None
             self.interruptible = False
             self.process.interrupt()
-        return request
 
-    def begin_with(self, count: int) -> list[simpy.Event]:
-        """Start with up to `count` requests in progress, as many as fit; returns their answers."""
-        answers: list[simpy.Event] = []
-        self.demand.in_progress(count)
-        for request in range(count):
+    def begin_with(self, count: int, answered: Answered) -> None:
+        """Start with up to `count` requests in progress, as many as fit."""
+        for request in self.demand.in_progress(count):
             if not self._fits(request):
-                self.demand.forget_after(request)
                 break
-            answers.append(self.env.event())
-            self._issue(0.0, answers[-1])
-            life = self.lives[request]
-            life.admitted_s = life.first_token_s = 0.0
-            life.in_progress = True
-            life.given = self.demand.given[request]
-            self.pool.reserved += self._need(request)
+            self._issue(request, 0.0, answered)
+            request.admitted_s = request.first_token_s = 0.0
+            request.given = request.behind
+            self.pool.reserved += _reserve(request, self.pool.held)
             self._join(request)
-        return answers
+        self.in_progress = self.issued
+        self.course = Course(self.in_progress)
 
-    def _issue(self, arrival_s: float, answered: simpy.Event | None) -> int:
-        request = len(self.lives)
-        self.demand.ensure(request + 1)
-        self.lives.append(Life(arrival_s, answered=answered))
-        return request
+    def _issue(self, request: Request, arrival_s: float, answered: Answered | None) -> None:
+        request.request, request.arrival_s, request.answered = self.issued, arrival_s, answered
+        self.issued += 1
 
     # --- admission
-
-    def _need(self, request: int) -> float:
-        """Tokens of the pool that admission reserves (System.kv_tokens_per_request)."""
-        demand = self.demand
-        output = ADMITTED_OUTPUT_SHARE * demand.output_len[request]
-        return demand.input_len[request] + output + self.pool.held
 
     def _slots(self) -> int:
         return len(self.batch) + len(self.prompts)
 
-    def _fits(self, request: int) -> bool:
+    def _fits(self, request: Request) -> bool:
         """Whether a slot is free, and the pool has room."""
         slots = self._slots()
         if slots == 0:
             return True
         if slots >= self.plan.running_cap:
             return False
-        given = self.lives[request].given if request < len(self.lives) else 0
-        text = self.demand.input_len[request] + given
-        return self.pool.admits(self._need(request), text, slots, self.round)
+        reserve, text = _reserve(request, self.pool.held), request.input_len + request.given
+        return self.pool.admits(reserve, text, slots, self.round)
 
     def _take_prompts(self) -> Pieces:
         """Fill a step with prompt tokens: chunked prompts first, then the queue in order."""
@@ -158,27 +160,26 @@ class Server:
         if self.plan.prefill == "mixed":  # the tokens of those that decode come first
             room = max(room - int(len(self.batch) * self.plan.verified_per_request), 0)
         pieces: Pieces = []
-        for prompt in self.prompts:
+        for request in self.prompts:
             if room > 0:
-                pieces.append((prompt, min(prompt.left, room)))
-                room -= min(prompt.left, room)
+                pieces.append((request, min(request.left, room)))
+                room -= pieces[-1][1]
         while room > 0 and self.queue and self._fits(self.queue[0]):
-            prompt = self._admit(self.queue.popleft())
-            pieces.append((prompt, min(prompt.left, room)))
-            room -= min(prompt.left, room)
+            request = self.queue.popleft()
+            self._admit(request)
+            pieces.append((request, min(request.left, room)))
+            room -= pieces[-1][1]
         return pieces
 
-    def _admit(self, request: int) -> Prompt:
-        life = self.lives[request]
-        if math.isnan(life.admitted_s):
-            life.admitted_s = self.clock
-        self.pool.reserved += self._need(request)
-        new = self.demand.new_tokens[request] + life.given
-        whole = self.demand.input_len[request] + life.given
+    def _admit(self, request: Request) -> None:
+        if math.isnan(request.admitted_s):
+            request.admitted_s = self.clock
+        self.pool.reserved += _reserve(request, self.pool.held)
+        whole = request.input_len + request.given
+        request.left = request.new_tokens + request.given
+        request.done = whole - request.left
         self.pool.prompts += whole
-        prompt = Prompt(request, whole - new, new)
-        self.prompts.append(prompt)
-        return prompt
+        self.prompts.append(request)
 
     # --- scheduler
 
@@ -193,6 +194,10 @@ class Server:
                 yield from self._prefill_step(pieces)
             else:
                 yield from self._decode(pieces)
+            written = max(self.round - self.log.first_round, len(self.log.finished))
+            if written >= CHAPTER and not self.record_rounds:
+                self._close_chapter()
+                self.pool.forget_before(self.round)
 
     def _prefill_step(self, pieces: Pieces) -> Steps:
         start = self.clock
@@ -202,27 +207,28 @@ class Server:
         ready = self._advance(pieces)
         step = (start, self.clock, running, len(ready), tokens, pairs, False)
         self.log.prefills.append(step)
-        yield from self._settle(ready)
+        self._settle(ready)
 
     def _decode(self, pieces: Pieces) -> Steps:
-        if self._overflows():
+        if self.pool.overflows(self.round, self._slots()):
             self._make_room()
-        batch = len(self.batch)
+        start, batch = self.clock, len(self.batch)
         swap_s = self._choose_gear()
         mixed_s, tokens, pairs = self._prefill_s(pieces, mixed=True) if pieces else (0.0, 0, 0.0)
         last = self.round + 1 if pieces else self._next_change()
-        bounds = yield from self._pass_rounds(last, swap_s, mixed_s)
-        self.clock = float(bounds[-1])
-        self.round += len(bounds) - 1
+        ends = yield from self._pass_rounds(last, swap_s, mixed_s)
+        self.clock = float(ends[-1])
+        self.ended_s = (float(ends[-2]) if len(ends) > 1 else self.ended_s[1], self.clock)
+        self.round += len(ends)
         running = batch + len(self.prompts)
-        self.log.stretches.append(Stretch(bounds, batch, running, mixed_s, self.gear))
+        self.log.stretches.append(Stretch(start, ends, batch, running, mixed_s, self.gear))
         if self.choice is not None and self.choice.follows:
-            self.choice.observe(self._accepted(len(bounds) - 1))
+            self.choice.observe(self._accepted(len(ends)))
         ready = self._advance(pieces)
         if pieces:
             step = (self.clock - mixed_s, self.clock, running, len(ready), tokens, pairs, True)
             self.log.prefills.append(step)
-        yield from self._settle(ready)
+        self._settle(ready)
 
     def _pass_prefill(self, seconds: float) -> Steps:
         """Let a prefill step pass."""
@@ -232,133 +238,96 @@ class Server:
     def _pass_rounds(
         self, last: int, swap_s: float, mixed_s: float
     ) -> Generator[simpy.Event, Any, Floats]:
-        """Let the rounds before `last` pass; returns the bounds of those that were run.
+        """Let the rounds before `last` pass; returns the ends of those that were run.
 
         The first of them takes longer by a change of the gear and by the prompts that join it.
         """
-        kv = self.pool.used[self.round : last]
-        bounds = np.empty(len(kv) + 1)
-        bounds[0] = self.clock
-        bounds[1:] = self.pricers[self.gear].round_s(len(self.batch), kv)
-        bounds[1] += mixed_s + swap_s
-        bounds = bounds.cumsum()
-        self.interruptible = len(bounds) > 2
+        kv = self.pool.used(self.round, last)
+        ends = self.pricers[self.gear].round_s(len(self.batch), kv)
+        ends[0] += mixed_s + swap_s
+        ends[0] += self.clock
+        ends = ends.cumsum()
+        self.interruptible = len(ends) > 1
         try:
-            yield self.env.timeout(max(0.0, float(bounds[-1]) - self.env.now))
+            yield self.env.timeout(max(0.0, float(ends[-1]) - self.env.now))
         except simpy.Interrupt:
-            arrival = self.lives[self.queue[0]].arrival_s
-            bounds = bounds[: 2 + int(np.searchsorted(bounds[1:], arrival))]
-            yield self.env.timeout(max(0.0, float(bounds[-1]) - self.env.now))
+            ends = ends[: 1 + int(np.searchsorted(ends, self.queue[0].arrival_s))]
+            yield self.env.timeout(max(0.0, float(ends[-1]) - self.env.now))
         self.interruptible = False
-        return bounds
+        return ends
 
     def _next_change(self) -> int:
         """Round before which nothing changes: a request ends, the gear may, the pool overflows."""
         last = self.ends[0][0]
         if self.choice is not None:
             last = min(last, self.round + self.choice.horizon)
-        room, used = self.pool.room(self._slots()), self.pool.used
-        if used[last - 1] > room and len(self.batch) > 1:
-            fits = int(np.searchsorted(used[self.round : last], room, side="right"))
-            return self.round + fits if fits else last
-        return last
-
-    def _overflows(self) -> bool:
-        return bool(self.pool.used[self.round] > self.pool.room(self._slots()))
+        if len(self.batch) == 1:
+            return last
+        return self.pool.fills(self.round, last, self._slots()) or last
 
     def _make_room(self) -> None:
         """Throw requests out of a pool that overflows, from the back; the last one stays."""
-        while len(self.batch) > 1 and self._overflows():
-            victim = next((r for r in reversed(self.batch) if self.round < self.lives[r].end), None)
+        while len(self.batch) > 1 and self.pool.overflows(self.round, self._slots()):
+            victim = next((r for r in reversed(self.batch) if self.round < r.end), None)
             if victim is None:
                 return
             self._retract(victim)
 
-    def _retract(self, request: int) -> None:
-        life, demand = self.lives[request], self.demand
-        done = self.round - life.first_round
-        self._add_course(request, self.round, -1)
-        self.log.segments.append(Segment(request, life.first_round, done, life.offset))
-        tokens = demand.tokens[request][life.offset : life.offset + done]
-        life.given += int(tokens.sum())
-        life.offset += done
-        life.retractions += 1
-        whole = demand.input_len[request] + life.given
-        self.log.retractions.append((self.clock, request, whole))
-        self.pool.reserved -= self._need(request)
+    def _retract(self, request: Request) -> None:
+        self.pool.take_away(self.round, request.course(self.round, self.lag))
+        self._cut(request)
+        request.retractions += 1
+        whole = request.input_len + request.given
+        self.log.retractions.append((self.clock, request.request, whole))
+        self.pool.reserved -= _reserve(request, self.pool.held)
         del self.batch[request]
-        self.ends = [e for e in self.ends if e[1] != request]
+        self.ends = [e for e in self.ends if e[2] is not request]
         heapq.heapify(self.ends)
         self.queue.appendleft(request)
 
     def _prefill_s(self, pieces: Pieces, mixed: bool) -> tuple[float, int, float]:
         """Seconds, tokens and pairs of a step."""
-        tokens = sum(take for _, take in pieces)
-        pairs = sum(take * (prompt.done + take / 2) for prompt, take in pieces)
+        tokens, pairs = 0, 0.0
+        for request, take in pieces:
+            tokens += take
+            pairs += take * (request.done + take / 2)
         return self.prefill.seconds(tokens, pairs, mixed), tokens, pairs
 
-    def _advance(self, pieces: Pieces) -> list[int]:
+    def _advance(self, pieces: Pieces) -> list[Request]:
         """Book what a step computed; returns the requests whose prompts are complete."""
-        for prompt, take in pieces:
-            prompt.done += take
-            prompt.left -= take
+        for request, take in pieces:
+            request.done += take
+            request.left -= take
         ready = []
         while self.prompts and self.prompts[0].left == 0:
-            prompt = self.prompts.popleft()
-            self.pool.prompts -= prompt.done
-            ready.append(prompt.request)
+            ready.append(self.prompts.popleft())
+            self.pool.prompts -= ready[-1].done
         return ready
 
-    def _settle(self, ready: list[int]) -> Steps:
-        """End of a step: requests end, others join the batch, clients answer at once."""
-        before = len(self.log.completions)
+    def _settle(self, ready: list[Request]) -> None:
+        """End a step: requests end (and their clients send others), and others join the batch."""
         while self.ends and self.ends[0][0] == self.round:
-            self._finish(heapq.heappop(self.ends)[1])
+            self._finish(heapq.heappop(self.ends)[2])
         for request in ready:
-            life = self.lives[request]
-            if math.isnan(life.first_token_s):
-                life.first_token_s = self.clock
-            life.given += 1
+            if math.isnan(request.first_token_s):
+                request.first_token_s = self.clock
+                self.log.begun_s.append(self.clock)
+            request.given += 1
             self._join(request)
-        if len(self.log.completions) > before:
-            yield self.env.timeout(0.0)
 
-    def _join(self, request: int) -> None:
+    def _join(self, request: Request) -> None:
         """Let a request whose prompt is complete decode from the next round on."""
-        life, demand = self.lives[request], self.demand
-        if demand.gear[request] != self.gear:
-            need = demand.output_len[request] - life.given
-            left = demand.change_gear(request, self.gear, life.offset, need)
-            demand.rounds[request] = life.offset + left
-        life.first_round = self.round
-        life.last_token_s = self.clock
-        life.rounds = self._rounds_left(request) if life.retractions else demand.rounds[request]
-        lag = self.plan.finish_lag_rounds
-        self._add_course(request, self.round, 1)
+        if request.gear != self.gear:
+            request.change_gear(self.gear, request.offset)
+        request.rejoin(self.round)
+        request.last_token_s = self.clock
+        self.pool.add(self.round, request.course(self.round, self.lag))
         self.batch[request] = None
-        if life.rounds + lag == 0:
+        leaves = request.end + self.lag
+        if leaves == self.round:
             self._finish(request)
         else:
-            heapq.heappush(self.ends, (life.end + lag, request))
-
-    def _rounds_left(self, request: int) -> int:
-        """Count the rounds still needed after a retraction, from the same draws."""
-        life, demand = self.lives[request], self.demand
-        need = demand.output_len[request] - life.given
-        emitted = np.cumsum(demand.tokens[request][life.offset :], dtype=np.int64)
-        return int(np.searchsorted(emitted, need)) + 1 if need > 0 else 0
-
-    def _add_course(self, request: int, first: int, sign: int) -> None:
-        """Add (or take away) a request's KV tokens from round `first` on, and while it lags."""
-        life, demand = self.lives[request], self.demand
-        at = life.offset + first - life.first_round
-        course = demand.kv[request][at : at + life.end - first]
-        if life.retractions and life.end > first:  # its course starts at what it has now
-            start = demand.input_len[request] + life.given
-            course = course + (start - demand.kv[request][life.offset])
-        self.pool.add(first, course, sign)
-        whole = demand.input_len[request] + demand.output_len[request]
-        self.pool.add(life.end, np.full(self.plan.finish_lag_rounds, float(whole)), sign)
+            heapq.heappush(self.ends, (leaves, request.request, request))
 
     def _choose_gear(self) -> float:
         """Let the policy choose the gear of the next round; returns what changing takes, s."""
@@ -368,47 +337,50 @@ class Server:
         if self.choice.gear == self.gear:
             return 0.0
         self.gear = self.choice.gear
-        self.ends = [(self._shift(request), request) for request in self.batch]
+        for request in self.batch:
+            if self.round < request.end:
+                self.pool.take_away(self.round, request.course(self.round, self.lag))
+                ran = self.round - request.first_round
+                request.change_gear(self.gear, request.offset + ran)
+                self.pool.add(self.round, request.course(self.round, self.lag))
+        self.ends = [(r.end + self.lag, r.request, r) for r in self.batch]
         heapq.heapify(self.ends)
         if self.round == 0:
             return 0.0
         self.switches += 1
         return self.choice.policy.switch_s
 
-    def _shift(self, request: int) -> int:
-        """Let a running request emit in the new gear from now on; returns when it leaves."""
-        life, demand, now = self.lives[request], self.demand, self.round
-        if now < life.end:
-            self._add_course(request, now, -1)
-            done = now - life.first_round
-            at = life.offset + done
-            emitted = int(demand.tokens[request][life.offset : at].sum())
-            need = demand.output_len[request] - life.given - emitted
-            life.rounds = done + demand.change_gear(request, self.gear, at, need)
-            self._add_course(request, now, 1)
-        return life.end + self.plan.finish_lag_rounds
-
     def _accepted(self, rounds: int) -> list[float]:
         """Drafts accepted per request, of each of the last rounds."""
         first = self.round - rounds
         total, requests = np.zeros(rounds), np.zeros(rounds)
         for request in self.batch:
-            life = self.lives[request]
-            active = min(self.round, life.end) - first  # not while it lags
+            active = min(self.round, request.end) - first  # not while it lags
             if active > 0:
-                at = life.offset + first - life.first_round
-                total[:active] += self.demand.tokens[request][at : at + active]
+                total[:active] += request.run(first, active)
                 requests[:active] += 1
         accepted: list[float] = (total / np.maximum(requests, 1.0) - 1.0).clip(0.0).tolist()
         return accepted
 
-    def _finish(self, request: int) -> None:
-        life = self.lives[request]
-        life.finished_s = self.clock
+    def _cut(self, request: Request) -> None:
+        """Write down the rounds that a request ran on end; from here on another run begins."""
+        first, need = request.first_round, request.need
+        emitted = request.cut(self.round)
+        if len(emitted):
+            self.log.segments.append(Segment(request.request, first, emitted, need))
+            request.last_token_s = self.ended_s[1 - (self.round - request.first_round)]
+
+    def _finish(self, request: Request) -> None:
+        request.finished_s = self.clock
         del self.batch[request]
-        self.pool.reserved -= self._need(request)
-        self.log.segments.append(Segment(request, life.first_round, life.rounds, life.offset))
-        self.log.completions.append(request)
-        self.left -= request < self.among_first
-        if life.answered is not None:
-            life.answered.succeed()
+        self.pool.reserved -= _reserve(request, self.pool.held)
+        self._cut(request)
+        self.log.finished.append(request)
+        self.left -= request.request < self.among_first
+        if request.answered is not None:
+            request.answered()
+
+
+def _reserve(request: Request, held: float) -> float:
+    """Tokens of the pool that admission reserves (System.kv_tokens_per_request)."""
+    return request.input_len + ADMITTED_OUTPUT_SHARE * request.output_len + held

@@ -10,17 +10,18 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.acceptance import REQUESTS
 from specsim.case import Case
 from specsim.metrics import REQUEST_DTYPE
 from specsim.simulate.demand import Streams, running_quantiles
 from specsim.simulate.pricing import RoundPricer
-from specsim.simulate.records import PREFILL_DTYPE, RETRACTION_DTYPE, ROUND_DTYPE, Deliveries
+from specsim.simulate.records import ROUND_DTYPE, Tables
 from specsim.simulate.summary import SimulationResult
 
 if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
+    from specsim.arrays import Floats
 
 HELD_ROUNDS = 64
 """Rounds of a window without a length."""
@@ -75,7 +76,7 @@ def steady_decode(
 def _result(
     batch: int,
     group: int,
-    windows: list[tuple[Ints, Floats, Floats]],
+    windows: list[tuple[NDArray[np.int16], Floats, Floats]],
     pricer: RoundPricer,
     context: float,
     record_rounds: bool,
@@ -108,12 +109,12 @@ def _result(
     requests["measured"] = True
     per_token = np.repeat(spans, batch) / requests["tokens"]
     p50, p99 = np.percentile(per_token, (50, 99)).tolist()
-    keep = slice(None) if record_rounds else slice(0)
+    none = Tables.none()
     return SimulationResult(
         requests=requests,
-        rounds=rounds[keep],
-        prefills=np.zeros(0, dtype=PREFILL_DTYPE),
-        retractions=np.zeros(0, dtype=RETRACTION_DTYPE),
+        rounds=rounds if record_rounds else none.rounds,
+        prefills=none.prefills,
+        retractions=none.retractions,
         window_s=(0.0, float(edges[-1])),
         output_tps=output_tps,
         output_tps_se=error,
@@ -127,5 +128,5 @@ def _result(
         ttft_p50_s=math.nan,
         ttft_p99_s=math.nan,
         pricers=(pricer,),
-        deliveries=Deliveries.none(),
+        deliveries=none.deliveries,
     )
