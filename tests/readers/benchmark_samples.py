@@ -155,24 +155,6 @@ Output Token Throughput (tokens/sec),760.27
 Request Count,96
 Request Throughput (requests/sec),2.53
 """
-AIPERF_JSON = {
-    "schema_version": "1.4",
-    "request_throughput": {"unit": "requests/sec", "avg": 2.53},
-    "output_token_throughput": {"unit": "tokens/sec", "avg": 760.27},
-    "inter_token_latency": {"unit": "ms", "avg": 10.25, "p99": 20.25},
-    "output_sequence_length": {"unit": "tokens", "avg": 300.5},
-    "total_spec_decode_steps": {"unit": "count", "avg": 1000.0},
-    "total_accepted_draft_tokens": {"unit": "tokens", "avg": 2000.0},
-    "total_draft_tokens": {"unit": "tokens", "avg": 4000.0},
-    "input_config": {
-        "models": {"items": [{"name": "org/m"}]},
-        "phases": [
-            {"name": "warmup", "type": "concurrency", "concurrency": 2},
-            {"name": "profiling", "type": "concurrency", "requests": 96, "concurrency": 8},
-        ],
-    },
-}
-
 BATCHED = """\
 main: n_kv_max = 8192, n_batch = 2048, is_pp_shared = 0, n_threads = 8
 
@@ -225,97 +207,6 @@ trtllm_spec_decode_num_accepted_tokens_total{model_name="org/m"} 1500.0
 trtllm_spec_decode_acceptance_length{model_name="org/m"} 2.5
 """
 
-GUIDELLM = {
-    "metadata": {"version": 1},
-    "benchmarks": [
-        {
-            "duration": 30.5,
-            "config": {"strategy": {"type_": "concurrent", "streams": streams}},
-            "metrics": {
-                "request_totals": {"successful": 90, "incomplete": 1, "errored": 0, "total": 91},
-                "request_concurrency": {"successful": {"mean": streams - 0.25, "median": streams}},
-                "output_tokens_per_second": {"successful": {"mean": 60.5 * streams}},
-                "time_to_first_token_ms": {"successful": {"mean": 150.5, "median": 140.5}},
-                "time_per_output_token_ms": {"successful": {"mean": 16.75}},
-                "inter_token_latency_ms": {"successful": {"mean": 15.75}},
-                "prompt_token_count": {"successful": {"mean": 512.5}},
-                "output_token_count": {"successful": {"mean": 256.5}},
-            },
-        }
-        for streams in (1, 8)
-    ],
-}
-INFERENCE_PERF = {
-    "load_summary": {"count": 100, "requested_rate": 5.5, "achieved_rate": 5.25},
-    "successes": {
-        "count": 100,
-        "latency": {
-            "request_latency": {"mean": 2.125},
-            "time_to_first_token": {"mean": 0.125},
-            "time_per_output_token": {"mean": 0.0125},
-        },
-        "throughput": {"output_tokens_per_sec": 840.5, "requests_per_sec": 5.25},
-        "prompt_len": {"mean": 500.5},
-        "output_len": {"mean": 160.5},
-    },
-}
-TRTLLM_JSON = {
-    "engine": {"model": "org/m", "version": "1.2.0"},
-    "world_info": {"tp_size": 2, "pp_size": 1, "ep_size": None, "max_batch_size": 64},
-    "request_info": {"num_requests": 640, "avg_num_concurrent_requests": 63.6},
-    "performance": {
-        "total_latency_ms": 163840.0,
-        "avg_request_latency_ms": 16281.6,
-        "system_output_throughput_tok_s": 4000.5,
-        "output_throughput_per_gpu_tok_s": 2000.25,
-    },
-    "streaming_metrics": {"avg_ttft_ms": 250.5, "avg_tpot_ms": 15.5},
-}
-INFERENCEX = {
-    "hw": "h200",
-    "tp": 8,
-    "ep": 1,
-    "conc": 64,
-    "model": "org/m",
-    "framework": "sglang",
-    "precision": "fp8",
-    "spec_decoding": "mtp",
-    "isl": 1024,
-    "osl": 1024,
-    "tput_per_gpu": 800.5,
-    "output_tput_per_gpu": 400.25,
-    "mean_ttft": 0.75,
-    "mean_tpot": 0.0185,
-}
-TIMINGS = [
-    {
-        "content": "x",
-        "id_slot": 0,
-        "timings": {
-            "predicted_n": 200,
-            "predicted_ms": 2500.5,
-            "predicted_per_second": 79.984,
-            "draft_n": 240,
-            "draft_n_accepted": 120,
-        },
-    }
-] * 2
-MTP_BENCH = """\
-  code_python        pred= 192 draft= 147 acc= 140 rate=0.952 tok/s=62.4
-Aggregate: {
-  "n_requests": 9,
-  "total_predicted": 1800,
-  "total_draft": 1250,
-  "total_draft_accepted": 1000,
-  "aggregate_accept_rate": 0.8,
-  "wall_s_total": 30.3
-}
-"""
-META_INFO = [
-    {"text": "x", "meta_info": {"completion_tokens": 280, "spec_verify_ct": 100}},
-    {"text": "y", "meta_info": {"completion_tokens": 220, "spec_verify_ct": 100}},
-]
-
 PEOPLES_TABLE = """\
 ## Qwen3-32B on 4x H100
 
@@ -338,40 +229,11 @@ max_concurrency,request_rate,output_throughput,mean_ttft_ms,p99_ttft_ms,mean_tpo
 8,inf,400.25,280.25,400.25,18.95,80
 """
 
-BATCHED_JSON = {
-    "n_kv_max": 8192,
-    "is_pp_shared": 0,
-    "pp": 1024,
-    "tg": 128,
-    "pl": 4,
-    "n_kv": 4608,
-    "t_pp": 8.0,
-    "speed_pp": 512.0,
-    "t_tg": 9.6,
-    "speed_tg": 53.333333,
-}
-LLAMA_BENCH_JSON = [
-    {"model_type": "llama 8B Q4_K_M", "n_prompt": p, "n_gen": g, "n_depth": d, "avg_ts": tps}
-    for p, g, d, tps in ((512, 0, 0, 3200.5), (0, 128, 0, 80.25), (0, 128, 4096, 64.25))
-]
 LLAMA_BENCH_CSV = """\
 build_commit,model_type,n_prompt,n_gen,n_depth,avg_ns,avg_ts,stddev_ts
 "abc1","llama 8B Q4_K_M","512","0","0","160000000","3200.500000","8.000000"
 "abc1","llama 8B Q4_K_M","0","128","0","1600000000","80.250000","0.250000"
 """
-SPECFORGE = {
-    "model": "org/m",
-    "mtbench": [
-        {
-            "batch_size": 4,
-            "steps": steps,
-            "topk": 1,
-            "num_draft_tokens": steps + 1,
-            "metrics": [{"latency": 20.5, "output_throughput": tps, "accept_length": accept}],
-        }
-        for steps, tps, accept in ((0, 300.5, 1.0), (3, 650.5, 2.75))
-    ],
-}
 GUIDELLM_CSV = """\
 Run Info,Benchmark,Request Counts,Time to First Token,Time to First Token,Inter Token Latency,Server Throughput,Server Throughput,Token Throughput,Token Metrics
 Run ID,Strategy,Successful,Successful ms,Successful ms,Successful ms,Successful Concurrency,Successful Requests/Sec,Successful Output Tokens/Sec,Successful Output Tokens
@@ -385,19 +247,6 @@ FINISH = "".join(
     "'spec_verify_ct': 100, 'spec_num_proposed_drafts': 300, 'e2e_latency': 1.5}}\n"
     for i in range(3)
 )
-DP_RANKS = [
-    {
-        "iter": i,
-        "iterLatencyMS": 8.0 + rank,
-        "attentionDpRank": rank,
-        "numQueuedRequests": 2,
-        "inflightBatchingStats": {"numContextRequests": 0, "numGenRequests": 6 + rank},
-        "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": 250, "tokensPerBlock": 32},
-        "specDecodingStats": {"numAcceptedTokens": 9, "numRequestsWithDraftTokens": 6},
-    }
-    for i in range(3)
-    for rank in (0, 1)
-]
 TRTLLM_SERVING = """\
 ============ Serving Benchmark Result ============
 Total requests:                          64        
@@ -431,13 +280,3 @@ JAX_GRID = """\
 | ---------- | ----------- | ------------------------- | ------------------------- | ---------- | -------- |
 | 8 | 2.50 | 9000.25 | 1600.25 | n/a | 5.00 |
 """  # noqa: E501
-JSON = [
-    AIPERF_JSON,
-    GUIDELLM,
-    INFERENCE_PERF,
-    TRTLLM_JSON,
-    INFERENCEX,
-    *TIMINGS,
-    *META_INFO,
-    SPECFORGE,
-]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import benchmark_samples as samples
+import json_samples
 import pytest
 import result_samples as results
 from parsing import parse, parse_one
@@ -98,15 +99,15 @@ def test_aiperf_csv_and_json() -> None:
     (row,) = parse_one("table", samples.AIPERF_CSV).rows
     assert (row.output_tps, row.tpot_s) == (760.27, approx(0.01025))
     assert row.concurrency == approx(2.53 * 3.16525)  # Little's law: requests/s x seconds
-    entry = parse_one("bench_json", json.dumps(samples.AIPERF_JSON, indent=1))
+    entry = parse_one("bench_json", json.dumps(json_samples.AIPERF_JSON, indent=1))
     (row,) = entry.rows
     assert (row.accept_length, row.drafted_per_round, row.concurrency) == (3, 4, 8)
     assert (entry.settings["model"], entry.settings["num_steps"]) == ("org/m", 4)
     paced = {"phases": [{"name": "profiling", "type": "poisson", "rate": 2.5, "concurrency": None}]}
-    (row,) = read_json({**samples.AIPERF_JSON, "input_config": paced}).rows
+    (row,) = read_json({**json_samples.AIPERF_JSON, "input_config": paced}).rows
     assert (row.kind, row.request_rate) == ("open_loop", 2.5)
     older = {"model_names": ["org/m"], "perf_analyzer": {"stimulus": {"concurrency": 8}}}
-    genai_perf = read_json({**samples.AIPERF_JSON, "input_config": older})
+    genai_perf = read_json({**json_samples.AIPERF_JSON, "input_config": older})
     assert (genai_perf.rows[0].concurrency, genai_perf.settings["model"]) == (8, "org/m")
 
 
@@ -134,31 +135,12 @@ def test_sweep_bench_and_llama_bench() -> None:
     assert (llama.timings[0].seconds, qwen.rows[0].output_tps) == (approx(0.16), 50)
 
 
-def test_prometheus_of_llama_server() -> None:
-    entry = parse_one("prometheus", samples.LLAMA_PROM)
-    (row,) = entry.rows
-    assert (entry.engine, entry.settings["num_steps"]) == ("llama.cpp", 3)
-    assert row.accept_length == approx(1 + 5900 / 3600)
-    assert row.survival == approx((0.75, 19 / 36, 13 / 36))
-    assert (row.batch_size, row.tpot_s) == (1, approx(190.5 / 9500))
-    busier = "llamacpp:n_busy_slots_per_decode 2.5\n"
-    assert row.output_tps == approx(9500 / 190.5)
-    assert parse_one("prometheus", samples.LLAMA_PROM + busier).rows[0].output_tps is None
-
-
-def test_prometheus_of_tensorrt_llm() -> None:
-    entry = parse_one("prometheus", samples.TRTLLM_PROM)
-    (row,) = entry.rows
-    assert (entry.engine, row.accept_length, row.batch_size) == ("tensorrt-llm", 2.5, 12)
-    assert row.tpot_s == approx(40.5 / 4000)
-
-
 def read_json(value: object) -> LogEntry:
     return parse_one("bench_json", json.dumps(value, indent=1))
 
 
 def test_guidellm() -> None:
-    entry = read_json(samples.GUIDELLM)
+    entry = read_json(json_samples.GUIDELLM)
     assert entry.format == "guidellm"
     assert [(r.concurrency, r.output_tps) for r in entry.rows] == [(1, 60.5), (8, 484)]
     row = entry.rows[0]
@@ -168,30 +150,32 @@ def test_guidellm() -> None:
 
 
 def test_inference_perf() -> None:
-    (row,) = read_json(samples.INFERENCE_PERF).rows
+    (row,) = read_json(json_samples.INFERENCE_PERF).rows
     assert (row.kind, row.request_rate, row.output_tps) == ("open_loop", 5.5, 840.5)
     assert (row.tpot_s, row.ttft_s, row.input_len) == (0.0125, 0.125, 500.5)
 
 
 def test_trtllm_bench_json() -> None:
-    entry = read_json(samples.TRTLLM_JSON)
+    entry = read_json(json_samples.TRTLLM_JSON)
     (row,) = entry.rows
     assert (entry.engine_version, entry.settings["tp"]) == ("1.2.0", 2)
     assert (row.concurrency, row.output_tps, row.tpot_s) == (64, 4000.5, approx(0.0155))
 
 
 def test_inferencex() -> None:
-    entry = read_json(samples.INFERENCEX)
+    entry = read_json(json_samples.INFERENCEX)
     (row,) = entry.rows
     assert (entry.engine, entry.settings["algorithm"], entry.settings["tp"]) == ("sglang", "MTP", 8)
     assert (row.concurrency, row.output_tps) == (64, 8 * 400.25)
     assert (row.input_len, row.output_len, row.tpot_s) == (1024, 1024, 0.0185)
-    plain = read_json(samples.INFERENCEX | {"spec_decoding": "none", "framework": "dynamo-trt"})
+    plain = read_json(
+        json_samples.INFERENCEX | {"spec_decoding": "none", "framework": "dynamo-trt"}
+    )
     assert (plain.settings["algorithm"], plain.engine) == ("none", "tensorrt-llm")
 
 
 def test_timings_of_llama_server() -> None:
-    text = "".join(json.dumps(answer) + "\n" for answer in samples.TIMINGS)
+    text = "".join(json.dumps(answer) + "\n" for answer in json_samples.TIMINGS)
     entry = parse_one("bench_json", text)
     (row,) = entry.rows
     # 200 tokens, 120 of them drafts: 80 rounds
@@ -204,17 +188,17 @@ def test_timings_of_llama_server() -> None:
 
 
 def test_mtp_bench() -> None:
-    (row,) = parse_one("bench_json", samples.MTP_BENCH).rows
+    (row,) = parse_one("bench_json", json_samples.MTP_BENCH).rows
     assert (row.accept_length, row.drafted_per_round) == (approx(1800 / 800), 1250 / 800)
     assert (row.num_requests, row.output_len, row.output_tps) == (9, 200, None)
 
 
 def test_meta_info_without_histogram() -> None:
-    text = "".join(json.dumps(answer) + "\n" for answer in samples.META_INFO)
+    text = "".join(json.dumps(answer) + "\n" for answer in json_samples.META_INFO)
     entry = parse_one("bench_json", text)
     assert (entry.engine, entry.rows[0].accept_length) == ("sglang", 2.5)
     wrong = json.dumps(
-        {"meta_info": samples.META_INFO[0]["meta_info"] | {"spec_accept_length": 3.8}}
+        {"meta_info": json_samples.META_INFO[0]["meta_info"] | {"spec_accept_length": 3.8}}
     )
     assert parse_one("bench_json", wrong).unread_lines == 1
 
@@ -249,7 +233,7 @@ def test_a_speed_of_each_client_is_told_from_that_of_all() -> None:
 
 
 def test_specforge() -> None:
-    plain, chain = parse("bench_json", json.dumps(samples.SPECFORGE))
+    plain, chain = parse("bench_json", json.dumps(json_samples.SPECFORGE))
     assert (plain.settings["algorithm"], plain.rows[0].output_tps) == ("none", 300.5)
     (row,) = chain.rows
     assert (chain.settings["num_steps"], chain.settings["num_draft_tokens"]) == (3, 4)
@@ -272,17 +256,6 @@ def test_finish_lines_of_sglang() -> None:
     assert parse_one("sglang_finish", damaged).unread_lines == 1
 
 
-def test_iterations_of_data_parallel_attention_are_summed() -> None:
-    text = "".join(json.dumps(record) + "\n" for record in samples.DP_RANKS)
-    entry = parse_one("trtllm_stats", text)
-    (row,) = entry.rows
-    assert (row.batch_size, row.round_time_s, row.windows) == (13, approx(0.009), 3)
-    assert row.accept_length == 1 + 18 / 12
-    assert entry.settings["kv_tokens"] == 64_000
-    lost = parse_one("trtllm_stats", text[: text.rindex('{"iter"')])
-    assert (lost.rows[0].windows, lost.unread) == (2, {"ranks are missing": 1})
-
-
 def test_tensorrt_llms_copy_of_the_serving_benchmark() -> None:
     entry = parse_one("table", samples.TRTLLM_SERVING)
     (row,) = entry.rows
@@ -301,9 +274,9 @@ def test_grid_of_sglang_jax() -> None:
 
 
 def test_llama_cpps_benchmarks_in_json_and_csv() -> None:
-    (row,) = read_json(samples.BATCHED_JSON).rows
+    (row,) = read_json(json_samples.BATCHED_JSON).rows
     assert (row.batch_size, row.round_time_s) == (4, approx(0.075))
-    entry = read_json(samples.LLAMA_BENCH_JSON)
+    entry = read_json(json_samples.LLAMA_BENCH_JSON)
     assert [(r.output_tps, r.extra["context_len"]) for r in entry.rows] == [
         (80.25, 64),
         (64.25, 4160),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import benchmark_samples as benchmarks
+import json_samples
 import log_samples as logs
 import pytest
 import result_samples as results
@@ -51,7 +52,7 @@ FORMAT_OF = {
     "trtllm_log": [results.TRT_LOG, results.TRT_OLD],
     "trtllm_stats": [
         results.json_lines(results.TRT_RECORD),
-        results.json_lines(*benchmarks.DP_RANKS),
+        results.json_lines(*json_samples.DP_RANKS),
     ],
     "prometheus": [
         results.SGLANG_PROM,
@@ -69,8 +70,8 @@ FORMAT_OF = {
         results.json_lines(results.OFFLINE_RECORD),
         results.json_lines(*results.SPECULATIVE_RECORDS),
         results.json_lines(*results.HISTOGRAM_RECORDS),
-        *(results.json_lines(value) for value in benchmarks.JSON),
-        benchmarks.MTP_BENCH,
+        *(results.json_lines(value) for value in json_samples.JSON),
+        json_samples.MTP_BENCH,
     ],
     "table": [
         results.SERVING_TABLE,

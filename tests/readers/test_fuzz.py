@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import benchmark_samples as benchmarks
+import json_samples
 import log_samples as logs
 import mutate
 import pytest
@@ -50,7 +51,7 @@ TEXTS: dict[str, list[str]] = {
     "trtllm_log": [results.TRT_LOG, results.TRT_OLD],
     "trtllm_stats": [
         results.json_lines(*[results.TRT_RECORD] * 3),
-        results.json_lines(*benchmarks.DP_RANKS),
+        results.json_lines(*json_samples.DP_RANKS),
     ],
     "prometheus": [results.SGLANG_PROM, results.VLLM_PROM_TOTAL, benchmarks.LLAMA_PROM],
     "vllm_offline": [benchmarks.OFFLINE],
@@ -62,8 +63,8 @@ TEXTS: dict[str, list[str]] = {
         results.json_lines(results.ONE_BATCH_RECORD, results.OFFLINE_RECORD),
         results.json_lines(*results.SPECULATIVE_RECORDS),
         results.json_lines(*[results.HISTOGRAM_RECORDS[0]] * 3),
-        *(json.dumps(value, indent=1) for value in benchmarks.JSON),
-        benchmarks.MTP_BENCH,
+        *(json.dumps(value, indent=1) for value in json_samples.JSON),
+        json_samples.MTP_BENCH,
     ],
     "table": [
         results.SERVING_TABLE,

@@ -11,7 +11,8 @@ import log_samples as logs
 import pytest
 import result_samples as results
 from test_files import FORMAT_OF
-from test_reports import decode, progress, timings, vllm_window
+from test_reports import decode, vllm_window
+from test_reports_llamacpp import progress, timings
 
 from specsim.logs import LogEntry, detect_text, open_source, read_file
 from specsim.logs.format import detect

@@ -72,11 +72,6 @@ Said = dict[str, float | str]
 """What one run has said: figures and texts by name."""
 
 
-def named(name: str | list[str], value: float | str) -> Said:
-    """Return what a key says, by its name; one may say several things."""
-    return dict.fromkeys([name] if isinstance(name, str) else name, value)
-
-
 def runs(
     source: Source,
     program: str,
@@ -134,7 +129,7 @@ def of_record(record: Mapping[str, Any], program: str) -> Said:
             value = scaled(name, mean, str(of.get("unit")))
         if value is not None:
             check(value > 0 or path not in known["needs"] or name in SIZES, MISSING)
-            said |= named(name, value)
+            said[name] = value
     for path, name in known.get("texts", {}).items():
         if isinstance(text := at(record, path), str):
             said[name] = text

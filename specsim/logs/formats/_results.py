@@ -183,6 +183,9 @@ def run_entry(
     said = {**how.get("given", {}), **figures_of(stated)}
     texts = {name: text for name, text in stated.items() if isinstance(text, str)}
     said |= _strategy(texts.pop("strategy", ""))
+    if how.get("at_once"):
+        said.setdefault("num_requests", said.get("batch_size", 0.0))
+        said.setdefault("concurrency", said["num_requests"])
     engine = engine_of(texts.pop("engine", "")) or how.get("engine")
     version = texts.pop("version", None)
     check(all(said.get(name) for name in how.get("needs", ())), MISSING)

@@ -21,7 +21,7 @@ from specsim.logs.diagnose import told
 from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
 from specsim.logs.formats import _llama_bench as llama_bench
-from specsim.logs.formats._benchmarks import Column, Said, column_of, named, names, scaled
+from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of, names, scaled
 from specsim.logs.formats._grids import Grid, grids, value_of
 from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.formats._serving import ServingTables
@@ -30,7 +30,6 @@ from specsim.logs.source import Source
 from specsim.logs.unread import (
     CONTRADICTION,
     DAMAGED_ROW,
-    MISSING,
     TWO_IN_ONE,
     Unread,
     check,
@@ -39,6 +38,8 @@ from specsim.logs.unread import (
 from specsim.setting import parse_algorithm
 
 _LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
+_SHARED = {*_LOADS, "input_len", "output_len", "tp"}
+"""What a row says of all servers whose speeds are in it."""
 _SETTINGS = {"num_steps", "topk", "num_draft_tokens", "k", "tp"}
 PEOPLES = "user_table"
 _METRICS = {"Metric": "aiperf", "Statistic": "aiperf", "Key": "evalscope"}
@@ -116,25 +117,17 @@ def _kind(header: tuple[str, ...]) -> str:
 
 def _rows(grid: Grid, program: str, unread: Counter[str]) -> Iterator[LogEntry]:
     """Yield the runs of a program that are the rows of a table."""
-    for record in grid.records():
-        with counted(unread):
-            if program == llama_bench.NAME:
+    if program == llama_bench.NAME:
+        for record in grid.records():
+            with counted(unread):
                 yield llama_bench.entry(grid.label, record)
-            else:
-                result = run_entry(program, _stated(record, program))
-                yield replace(result, label=grid.label)
-
-
-def _stated(record: Mapping[str, str], program: str) -> Said:
-    known, said = names("grids", program), Said()
-    cells = {head.lower(): cell for head, cell in record.items()}
-    for head, name in known["heads"].items():
-        cell = cells.get(head, "")
-        value: float | str | None = cell if name == "strategy" else value_of(cell)
-        check(value is not None or not re.search(r"\d", cell), DAMAGED_ROW)
-        said |= named(name, value) if value is not None else {}
-        check(value or head not in known["needs"], MISSING)
-    return said
+        return
+    heads = names("grids", program)["heads"]
+    found = (heads.get(head.lower()) for head in grid.header)
+    columns = [Column(name) if name else None for name in found]
+    for row in grid.rows:
+        with counted(unread):
+            yield replace(run_entry(program, _said(row, columns)), label=grid.label)
 
 
 @dataclass(slots=True)
@@ -200,9 +193,15 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
     texts = _text_columns(grid, columns)
     labels = [i for i, name in texts.items() if not name]
     for server in dict.fromkeys(speeds or [""]):
+        other = [
+            c and (c.server != server if c.name in _SPEEDS else several and c.name not in _SHARED)
+            for c in columns
+        ]
+        own = [None if of else column for column, of in zip(columns, other, strict=True)]
         for row in grid.rows:
             with counted(unread):
-                said = _figures(row, columns, server, several)
+                said = figures_of(_said(row, own))
+                check(said.keys() & _LOADS and said.keys() - _LOADS - _SETTINGS, DAMAGED_ROW)
                 stated = {name: row[i] for i, name in texts.items() if name not in ("", "none")}
                 yield _peoples_row(said, stated, [grid.label, *(row[i] for i in labels), server])
 
@@ -223,15 +222,11 @@ def _text_columns(grid: Grid, columns: Sequence[Column | None]) -> dict[int, str
     return found
 
 
-def _figures(
-    row: Sequence[str], columns: Sequence[Column | None], server: str, several: bool
-) -> dict[str, float]:
-    """Return the figures of a row; of several servers in it only their speeds are."""
-    said: dict[str, float] = {}
+def _said(row: Sequence[str], columns: Sequence[Column | None]) -> Said:
+    """Return what a row says in the columns that are known."""
+    said: Said = {}
     for column, cell in zip(columns, row, strict=True):
-        if column is None or (column.name in _SPEEDS and column.server != server):
-            continue
-        if several and column.name not in _LOADS | _SPEEDS | {"input_len", "output_len", "tp"}:
+        if column is None:
             continue
         timed = None if column.factor else _TIMED.fullmatch(cell)
         factor = names("units")[timed[2]] if timed else column.factor
@@ -240,9 +235,10 @@ def _figures(
             continue  # a time without its unit
         if value is not None:
             said.setdefault(column.name, value * factor)
+        elif column.name == "strategy":
+            said[column.name] = cell
         elif re.search(r"\d", cell):
             raise Unread(DAMAGED_ROW)
-    check(said.keys() & _LOADS and said.keys() - _LOADS - _SETTINGS, DAMAGED_ROW)
     return said
 
 

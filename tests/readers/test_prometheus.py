@@ -1,0 +1,134 @@
+"""Metrics of servers, as they export them and as dashboards show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import benchmark_samples as samples
+import pytest
+import result_samples as results
+from parsing import parse, parse_one
+
+approx = pytest.approx
+
+
+def test_sglang_prometheus() -> None:
+    entry = parse_one("prometheus", results.SGLANG_PROM)
+    (row,) = entry.rows
+    assert (row.batch_size, row.output_tps, row.accept_length) == (20, 1500, 2.25)
+    assert (row.queue, row.round_time_s) == (6, approx(2.25 * 20 / 1500))
+
+
+def test_sglang_prometheus_relayed_and_idle() -> None:
+    relayed = results.SGLANG_PROM.replace("sglang:", "sglang_")
+    assert parse("prometheus", relayed)[0].rows[0].output_tps == 1500
+    idle = results.SGLANG_PROM.replace("} 20.0", "} 0.0")
+    assert parse("prometheus", idle)[0].rows[0].output_tps is None  # the gauge is stale
+
+
+@pytest.mark.parametrize("cut", ["model_name=", "model_na"])
+def test_a_sample_written_into_another_is_not_read(cut: str) -> None:
+    """The queue's line ends in the middle of the accept length's: 6.0 is no accept length."""
+    accept, queue = results.SGLANG_PROM.splitlines(keepends=True)[4:6]
+    head, tail = accept.split(cut)
+    rest = cut + queue.split(cut)[1]
+    other = queue.split(cut)[0] + "\n" + rest
+    broken = head + cut + rest.removeprefix(cut[:6]) + tail + other
+    entry = parse_one("prometheus", results.SGLANG_PROM.replace(accept + queue, broken))
+    assert entry.rows[0].accept_length is None
+    assert sum(entry.unread.values()) >= 1
+
+
+@pytest.mark.parametrize("cut", ["2.2 5", "2. 25", "2 .25", "2."])
+def test_a_value_cut_in_two_by_a_blank_is_no_value_and_stamp(cut: str) -> None:
+    """A stamp is milliseconds since 1970, so 13 digits: `2.25 1730000000000`."""
+    line = results.SGLANG_PROM.splitlines(keepends=True)[4]
+    assert line.endswith(" 2.25\n")
+    read = parse("prometheus", results.SGLANG_PROM.replace(line, line[:-5] + cut + "\n"))
+    assert [row.accept_length for entry in read for row in entry.rows] == [None]
+    stamped = results.SGLANG_PROM.replace(line, line[:-1] + " 1730000000000\n")
+    assert parse("prometheus", stamped)[0].rows[0].accept_length == approx(2.25)
+
+
+def test_vllm_prometheus_of_two_engines() -> None:
+    entry = parse_one("prometheus", results.VLLM_PROM)
+    (row,) = entry.rows
+    assert row.accept_length == approx(1 + 220 / 200)
+    assert row.survival == approx((0.7, 0.4))
+    assert entry.settings["num_steps"] == 2
+    assert "ranks_summed" in entry.codes
+
+
+def test_counters_are_differenced() -> None:
+    later = results.VLLM_PROM.replace("| 100.0", "| 300.0").replace("| 70.0", "| 230.0")
+    entry = parse_one("prometheus", results.VLLM_PROM + later.replace("| 40.0", "| 100.0"))
+    assert entry.rows[0].survival == approx((160 / 200, 60 / 200))
+
+
+def test_engine_with_a_lost_counter_is_left_out() -> None:
+    entry = parse_one("prometheus", results.VLLM_PROM.replace("| 100.0", "| 1x0.0", 1))
+    assert entry.rows[0].accept_length == approx(2.1)
+    assert entry.unread == {"damaged sample": 1, "a counter is missing": 1}
+
+
+def exposed(running: list[float], drafts: list[int], accepted: list[int]) -> tuple[str, Any]:
+    """Text of prometheus_client's own registry, with a replica per number, and the registry."""
+    client = pytest.importorskip("prometheus_client")
+    registry = client.CollectorRegistry()
+    labels = ["engine", "model_name"]
+    gauge = client.Gauge("vllm:num_requests_running", "running", labels, registry=registry)
+    of = {
+        name: client.Counter(f"vllm:spec_decode_num_{name}", name, labels, registry=registry)
+        for name in ("drafts", "draft_tokens", "accepted_tokens")
+    }
+    ttft = client.Histogram(
+        "vllm:time_to_first_token_seconds", "TTFT", labels, registry=registry, buckets=(0.1, 1.0)
+    )
+    for i in range(len(running)):
+        name = (str(i), 'org/"m"\\x')
+        gauge.labels(*name).set(running[i])
+        of["drafts"].labels(*name).inc(drafts[i])
+        of["draft_tokens"].labels(*name).inc(3 * drafts[i])
+        of["accepted_tokens"].labels(*name).inc(accepted[i])
+        for seconds in (0.05, 0.15 * (i + 1)):
+            ttft.labels(*name).observe(seconds)
+    return client.generate_latest(registry).decode(), registry
+
+
+def test_prometheus_as_its_own_client_writes_it() -> None:
+    before, _ = exposed([0, 0], [10, 20], [12, 30])
+    text, registry = exposed([7, 5], [100, 220], [150, 310])
+    samples = [sample for metric in registry.collect() for sample in metric.samples]
+
+    def total(name: str) -> float:
+        return sum(s.value for s in samples if s.name == f"vllm:{name}")
+
+    row = parse_one("prometheus", text).rows[0]
+    drafts = total("spec_decode_num_drafts_total")
+    assert row.batch_size == total("num_requests_running")
+    assert row.accept_length == approx(1 + total("spec_decode_num_accepted_tokens_total") / drafts)
+    assert row.drafted_per_round == approx(3)
+    waits = total("time_to_first_token_seconds_sum"), total("time_to_first_token_seconds_count")
+    assert row.ttft_s == approx(waits[0] / waits[1])
+    both = parse_one("prometheus", before + text)  # counters are differences of the two
+    assert both.unread == {}
+    assert both.rows[0].accept_length == approx(1 + (138 + 280) / (90 + 200))
+
+
+def test_prometheus_of_llama_server() -> None:
+    entry = parse_one("prometheus", samples.LLAMA_PROM)
+    (row,) = entry.rows
+    assert (entry.engine, entry.settings["num_steps"]) == ("llama.cpp", 3)
+    assert row.accept_length == approx(1 + 5900 / 3600)
+    assert row.survival == approx((0.75, 19 / 36, 13 / 36))
+    assert (row.batch_size, row.tpot_s) == (1, approx(190.5 / 9500))
+    busier = "llamacpp:n_busy_slots_per_decode 2.5\n"
+    assert row.output_tps == approx(9500 / 190.5)
+    assert parse_one("prometheus", samples.LLAMA_PROM + busier).rows[0].output_tps is None
+
+
+def test_prometheus_of_tensorrt_llm() -> None:
+    entry = parse_one("prometheus", samples.TRTLLM_PROM)
+    (row,) = entry.rows
+    assert (entry.engine, row.accept_length, row.batch_size) == ("tensorrt-llm", 2.5, 12)
+    assert row.tpot_s == approx(40.5 / 4000)
