@@ -17,7 +17,6 @@ from random_systems import ORDERS, calibration_error, cells_needed, prior_profil
 
 from specsim.calibrate.fit import fit_profile
 from specsim.decide.breakeven import break_even
-from specsim.decide.candidates import Wish
 from specsim.decide.recommend import recommend
 from specsim.observations import Observation
 from specsim.predict import predict
@@ -97,7 +96,7 @@ def _speedups(profile: Profile, setting: SpecSetting | None, batches: list[int])
 def show_founding() -> None:
     """The founding server: choices, and topk=2 in both engine generations."""
     profile = load_profile()
-    answer = recommend(profile, Wish(concurrency=(1, 30, 100)))
+    answer = recommend(profile, Question(concurrency=(1, 30, 100)))
     print("Founding server (measured: none at 1, topk=1 overlap at 30, a tie at 100):")
     for choice in answer.loads:
         tied = {o.plan.setting.speculates for o in (choice.choice, *choice.tied)}

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from specsim.acceptance.prior import default_acceptance
 from specsim.decide.belief import Belief, belief, worth
-from specsim.decide.candidates import Limits, Wish, possible_plans, promising, with_current
+from specsim.decide.candidates import candidate_plans, with_current
+from specsim.decide.contest import promising
 from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_likeness
 from specsim.decide.recommend import recommend
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors
 from specsim.profile import FitRecord, Profile, acceptance_name
+from specsim.question import Question
 from specsim.server import Setup, setup_from_mapping
 from specsim.server.system import assemble
 from specsim.uncertainty import each
@@ -36,7 +38,7 @@ EXTRA_AT = (1, 32)
 NOISE, ACCEPT_NOISE = 0.03, 0.02
 PLANNED_AT, SWEEP_NOISE = (1, 8, 32, 128), 0.015
 """Loads and noise of the sweeps that a plan orders."""
-WISH = Wish(concurrency=LOADS, limits=Limits(max_draft_tokens=16, max_steps=6, max_topk=4))
+WISH = Question(concurrency=LOADS, max_draft_tokens=16, max_steps=6, max_topk=4)
 FINALISTS = 12
 FAR = 2.5  # prior standard deviations at which draws are cut
 
@@ -131,7 +133,7 @@ def world(seed: int, model_error: float, stated_error: float) -> World:
     setup = _setup(*SETUPS[seed % len(SETUPS)])
     prior = prior_profile(setup, f"random {seed}", stated_error)
     truth = moved(prior, np.clip(rng.standard_normal(len(prior.parameters)), -FAR, FAR))
-    plans, current = with_current(prior, possible_plans(prior, WISH))
+    plans, current = with_current(prior, candidate_plans(prior, WISH))
     assert current is not None
     loads = tuple(Load("closed_loop", c) for c in sorted({*LOADS, *MEASURED_AT}))
     grid = Grid(plans, loads, setup.workload)
@@ -270,7 +272,7 @@ def cells_needed(seed: int, model_error: float = 0.03) -> dict[str, int]:
     columns = [w.column(c) for c in PLANNED_AT]
     loads = tuple(w.grid.loads[j] for j in columns)
     whole = Grid(w.grid.plans, loads, w.grid.workload)
-    kept = promising(whole.solve(w.prior).log_tps, [0, w.current], FINALISTS)
+    kept = sorted({w.current, *promising(whole.solve(w.prior).log_tps, FINALISTS - 1)})
     truth = w.log_tps[np.ix_(kept, columns)]
     rng = np.random.default_rng(seed + 2_000_000)
     start = belief(outlook(w.prior, whole.only(kept)))

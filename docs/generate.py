@@ -56,7 +56,7 @@ DOCUMENTS = (
     ("specsim.curve", "Curve", "predict --json"),
     ("specsim.decide.contest", "Verdict", "predict --json` under `verdict"),
     ("specsim.logs.document", "LogDocument", "read --json"),
-    ("specsim.decide.recommendation", "Recommendation", "recommend --json"),
+    ("specsim.decide.recommend", "Recommendation", "recommend --json"),
     ("specsim.decide.breakeven", "BreakEvens", "breakeven --json"),
     ("specsim.decide.compare", "ServerComparison", "compare --json"),
     ("specsim.decide.plan", "MeasurementPlan", "plan --json"),

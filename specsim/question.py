@@ -1,4 +1,4 @@
-"""What is asked of a server: settings, loads and requests, and the engine that runs them."""
+"""What is asked of a server: settings, loads, requests, targets, and how far the choice goes."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked; None leaves it to the profile."""
+    """What is asked of a server; None leaves it to the profile."""
 
-    settings: tuple[SpecSetting, ...] = ()
+    settings: tuple[SpecSetting, ...] = ()  # what is asked about
     concurrency: tuple[int, ...] = CONCURRENCY  # clients in flight
     request_rate: float | None = None  # Poisson arrivals per second instead of a closed loop
     input_len: float | None = None  # tokens
@@ -49,6 +49,17 @@ class Question:
     dataset: str | None = None  # whose acceptance
     temperature: float | None = None
     what_if: bool = False  # model what the engine refuses
+    max_draft_tokens: int = 64  # most that a candidate verifies per request, root included
+    max_steps: int = 8  # its deepest draft
+    max_topk: int = 8  # its widest tree
+    targets: tuple[Target, ...] = ()  # latencies
+    any_engine: bool = False  # later releases of the engine too
+    mix: tuple[tuple[int, float], ...] = ()  # share of the time by load, for one setting for all
+    measured: tuple[SpecSetting, ...] = ()  # what the profile was fitted to besides today's setting
+    gpu_hour_price: float | None = None  # money per GPU and hour
+    model_path: str | None = None  # of the model and
+    draft_model: str | None = None  # of the drafter, for the launch line
+    seed: int = 0  # of the Monte Carlo, and of simulations
 
     def __post_init__(self) -> None:
         if not self.concurrency:
@@ -63,6 +74,22 @@ class Question:
         for name, value in numbers.items():
             if value is not None and not (math.isfinite(value) and 0 <= value <= 1e8):
                 raise InputError(f"{name} {value}", "must be finite and >= 0", "give a number")
+        limits = {"max draft tokens": (self.max_draft_tokens, 2, "the root counts")}
+        limits["max steps"] = (self.max_steps, 1, "leave it out")
+        limits["max topk"] = (self.max_topk, 1, "leave it out")
+        for name, (most, least, remedy) in limits.items():
+            if most < least:
+                raise InputError(f"{name} {most}", f"must be at least {least}", remedy)
+        for c, share in self.mix:
+            if not 1 <= c <= MOST_CLIENTS or not share > 0:
+                raise InputError(
+                    f"mix {c}:{share}",
+                    "needs a load of at least 1 and a positive share",
+                    "write e.g. 1:0.5,30:0.5",
+                )
+        price = self.gpu_hour_price
+        if price is not None and not price > 0:
+            raise InputError(f"GPU hour price {price}", "must be positive", "or leave it out")
 
     @property
     def loads(self) -> tuple[Load, ...]:

@@ -19,7 +19,6 @@ from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.validate import validate
 from specsim.case import Case
 from specsim.decide.breakeven import breakeven_accept_length
-from specsim.decide.candidates import Wish
 from specsim.decide.recommend import recommend
 from specsim.engine import EngineSpec, engine_named
 from specsim.observations import Observation
@@ -158,7 +157,7 @@ def test_case_qwen3_no_setting_pays() -> None:
         assert row.concurrency is not None
         assert tps < plain[row.concurrency]
     settings = tuple(dict.fromkeys(row.setting for row in rows))
-    answer = recommend(qwen(), Wish(settings, (1, 4)))
+    answer = recommend(qwen(), Question(settings, (1, 4)))
     assert all(not choice.choice.plan.setting.speculates for choice in answer.loads)
     assert answer.advice[0].kind == "do-not-speculate"
 
@@ -288,7 +287,7 @@ def test_deepseek_is_told_to_raise_the_cap() -> None:
     """The thread's own answer; the fit of 0.1 reached it."""
     chain, profile = deepseek()
     today = replace(profile, setup=replace(profile.setup, current=chain))
-    advice = recommend(today, Wish((chain,), (100,))).advice
+    advice = recommend(today, Question((chain,), (100,))).advice
     raised = [a.text for a in advice if a.kind == "raise-max-running-requests"]
     assert raised
     assert "cap of 32" in raised[0]

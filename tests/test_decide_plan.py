@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.decide.belief import Belief, worth
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.plan import NCCL_MIN, RESTART_MIN, STOP, MeasurementPlan, plan_measurements
 from specsim.errors import InputError
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from random_systems import cells_needed, updated
 
-SMALL = Wish(concurrency=(1, 30, 100), limits=Limits(max_draft_tokens=8, max_steps=4, max_topk=2))
+SMALL = Question(concurrency=(1, 30, 100), max_draft_tokens=8, max_steps=4, max_topk=2)
 
 
 def two_settings(gap: float, sd: float) -> Belief:

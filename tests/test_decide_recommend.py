@@ -11,11 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.contest import wins
 from specsim.decide.outlook import Grid, outlook, root
-from specsim.decide.recommend import recommend
-from specsim.decide.recommendation import Recommendation
+from specsim.decide.recommend import Recommendation, recommend
 from specsim.decide.slo import parse_slo
 from specsim.documents import document
 from specsim.errors import InputError, UnknownNameError
@@ -27,17 +25,17 @@ from specsim.setting import SpecSetting
 from specsim.uncertainty import SURE, beats, normal_cdf
 from specsim.workload import Load
 
-SMALL = Limits(max_draft_tokens=8, max_steps=3, max_topk=2)
+SMALL = {"max_draft_tokens": 8, "max_steps": 3, "max_topk": 2}
 
 
 @functools.cache
 def founding() -> Recommendation:
-    return recommend(load_profile(), Wish(concurrency=(1, 30, 100)))
+    return recommend(load_profile(), Question(concurrency=(1, 30, 100)))
 
 
 @functools.cache
 def small(concurrency: tuple[int, ...] = (1, 30, 100)) -> Recommendation:
-    return recommend(load_profile(), Wish(concurrency=concurrency, limits=SMALL))
+    return recommend(load_profile(), Question(concurrency=concurrency, **SMALL))
 
 
 def test_founding_case_as_measured() -> None:
@@ -54,7 +52,7 @@ def test_founding_case_as_measured() -> None:
 
 
 def test_no_tree_pays_on_the_founding_server_at_any_load() -> None:
-    answer = recommend(load_profile(), Wish(concurrency=(1, 5, 20, 50, 200)))
+    answer = recommend(load_profile(), Question(concurrency=(1, 5, 20, 50, 200)))
     assert all(c.choice.plan.setting.topk == 1 for c in answer.loads)
     assert all(c.fastest.plan.setting.topk == 1 for c in answer.loads)
 
@@ -108,7 +106,7 @@ def test_gains_are_those_of_predict() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_and_the_document_is_complete() -> None:
-    again = recommend(load_profile(), Wish(concurrency=(1, 30, 100), limits=SMALL))
+    again = recommend(load_profile(), Question(concurrency=(1, 30, 100), **SMALL))
     text = document("specsim.recommendation/1", small())
     assert document("specsim.recommendation/1", again) == text
     content = json.loads(text)
@@ -130,7 +128,7 @@ def test_flags_are_those_of_the_engine() -> None:
 
 
 def test_vllm_gets_a_speculative_config() -> None:
-    wish = Wish(concurrency=(2,), limits=SMALL, draft_model="drafter")
+    wish = Question(concurrency=(2,), **SMALL, draft_model="drafter")
     answer = recommend(load_profile("kimi-k2.6-8x-rtx-pro-6000"), wish)
     (launch,) = answer.launch
     config = json.loads(launch.flags[launch.flags.index("--speculative-config") + 1])
@@ -141,7 +139,7 @@ def test_vllm_gets_a_speculative_config() -> None:
 
 def test_do_not_speculate_where_the_drafter_is_of_no_use() -> None:
     bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.05"])).profile
-    answer = recommend(bad, Wish(concurrency=(1, 30), limits=SMALL))
+    answer = recommend(bad, Question(concurrency=(1, 30), **SMALL))
     assert all(not c.choice.plan.setting.speculates for c in answer.loads)
     assert answer.advice[0].kind == "do-not-speculate"
     assert "every setting is expected to be slower" in answer.advice[0].text
@@ -149,14 +147,14 @@ def test_do_not_speculate_where_the_drafter_is_of_no_use() -> None:
 
 def test_speculate_where_the_drafter_is_perfect() -> None:
     good = apply_overrides(load_profile(), parse_overrides(["accept_length=2.98"])).profile
-    answer = recommend(good, Wish(concurrency=(1,), limits=SMALL))
+    answer = recommend(good, Question(concurrency=(1,), **SMALL))
     assert answer.loads[0].choice.plan.setting.speculates
     assert answer.loads[0].choice.gain.low > 0
 
 
 def test_raise_the_cap_where_it_binds_and_the_pool_has_room() -> None:
     roomy = apply_overrides(load_profile(), parse_overrides(["kv_tokens=900000"])).profile
-    answer = recommend(roomy, Wish(concurrency=(100,), limits=SMALL))
+    answer = recommend(roomy, Question(concurrency=(100,), **SMALL))
     advice = [a for a in answer.advice if a.kind == "raise-max-running-requests"]
     assert advice
     assert "--max-running-requests 128" in advice[0].text  # SGLang's default is 48 when speculating
@@ -174,7 +172,7 @@ def test_latency_targets_by_the_mean_and_by_a_percentile() -> None:
 
     def meeting(slo: str, *concurrency: int) -> Recommendation:
         return recommend(
-            profile, Wish(concurrency=concurrency, limits=SMALL, targets=parse_slo(slo))
+            profile, Question(concurrency=concurrency, **SMALL, targets=parse_slo(slo))
         )
 
     loose = meeting("tpot=10s", 1, 30)
@@ -201,7 +199,7 @@ def test_latency_targets_by_the_mean_and_by_a_percentile() -> None:
 
 
 def test_one_setting_for_a_mix() -> None:
-    wish = Wish(concurrency=(1, 30), limits=SMALL, mix=((1, 0.1), (30, 0.9)))
+    wish = Question(concurrency=(1, 30), **SMALL, mix=((1, 0.1), (30, 0.9)))
     mix = recommend(load_profile(), wish).mix
     assert mix is not None
     assert mix.plan.setting.topk == 1
@@ -217,7 +215,7 @@ def test_one_setting_for_a_mix() -> None:
 
 
 def test_another_release_is_another_question() -> None:
-    wish = Wish(concurrency=(1, 30), limits=SMALL, engine_version="0.5.13")
+    wish = Question(concurrency=(1, 30), **SMALL, engine_version="0.5.13")
     answer = recommend(load_profile(), wish)
     assert all(launch.plan.version == "0.5.13" for launch in answer.launch)
     assert all(not launch.env for launch in answer.launch)
@@ -227,7 +225,7 @@ def test_another_release_is_another_question() -> None:
 def test_what_the_engine_refuses_is_shown_and_never_chosen() -> None:
     """EAGLE3 came with 0.4.4.post1: what runs today cannot run on 0.4.4."""
     older = apply_overrides(load_profile(), parse_overrides(["engine.version=0.4.4"])).profile
-    answer = recommend(older, Wish(concurrency=(1, 30), limits=SMALL))
+    answer = recommend(older, Question(concurrency=(1, 30), **SMALL))
     assert all(not c.choice.plan.setting.speculates for c in answer.loads)
     assert all(c.current is not None and not c.current.plan.allowed for c in answer.loads)
     assert all(not option.plan.what_if for c in answer.loads for option in c.tied)
@@ -236,14 +234,14 @@ def test_what_the_engine_refuses_is_shown_and_never_chosen() -> None:
 def test_a_server_without_a_drafter() -> None:
     profile = load_profile()
     bare = replace(profile, setup=replace(profile.setup, draft=None, current=None))
-    answer = recommend(bare, Wish(concurrency=(1,), mix=((1, 1.0),)))
+    answer = recommend(bare, Question(concurrency=(1,), mix=((1, 1.0),)))
     assert (answer.settings_considered, answer.settings_compared) == (1, 1)
     assert answer.mix is not None
     assert "no setting of this server drafts" in answer.advice[0].text
 
 
 def test_money_and_gpus() -> None:
-    wish = Wish(concurrency=(1,), limits=SMALL, gpu_hour_price=2.0)
+    wish = Question(concurrency=(1,), **SMALL, gpu_hour_price=2.0)
     option = recommend(load_profile(), wish).loads[0].choice
     assert option.tokens_per_money == pytest.approx(option.output_tps.value * 3600 / 16)
     assert option.money_per_million == pytest.approx(16e6 / (option.output_tps.value * 3600))
@@ -268,13 +266,13 @@ def test_targets_that_cannot_be_read(text: str, error: type[Exception]) -> None:
 
 def test_loads_and_wishes_are_checked() -> None:
     with pytest.raises(InputError):
-        Wish(concurrency=())
+        Question(concurrency=())
     with pytest.raises(InputError):
-        Wish(concurrency=(0,))
+        Question(concurrency=(0,))
     with pytest.raises(InputError):
-        Wish(mix=((1, 0.0),))
+        Question(mix=((1, 0.0),))
     with pytest.raises(InputError):
-        Wish(gpu_hour_price=-1.0)
+        Question(gpu_hour_price=-1.0)
 
 
 def test_draws_have_the_stated_covariance() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from servers import with_prices
 
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.schedule import (
     Schedule,
     Step,
@@ -18,10 +17,11 @@ from specsim.decide.schedule import (
 )
 from specsim.errors import InputError
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
 from specsim.setting import SpecSetting
 
-CHAINS = Wish(limits=Limits(max_draft_tokens=8, max_steps=5))
+CHAINS = Question(max_draft_tokens=8, max_steps=5)
 
 
 def schedule(*steps: tuple[int, int], engine: str = "sglang") -> Schedule:
@@ -74,7 +74,7 @@ def test_a_drafter_that_is_loaded_costs_even_if_it_drafts_nothing() -> None:
 
 def test_no_depth_pays_for_a_useless_drafter() -> None:
     bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.02"])).profile
-    result = best_schedule(bad, Wish(limits=Limits(8, 3), engine_version="0.5.23"))
+    result = best_schedule(bad, Question(max_draft_tokens=8, max_steps=3, engine_version="0.5.23"))
     assert [s.num_steps for s in result.table] == [0]
     assert any("without speculation" in note for note in result.notes)
 

@@ -10,15 +10,15 @@ import pytest
 
 from specsim.cli.main import run
 from specsim.cost.rounds import round_time
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.engine_files import sps_table
 from specsim.engine import engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile, load_profile
 from specsim.profile.uncalibrated import uncalibrated_profile
+from specsim.question import Question
 from specsim.server import setup_from_mapping
 
-WISH = Wish(limits=Limits(max_steps=7))
+WISH = Question(max_steps=7)
 
 
 def dspark() -> Profile:

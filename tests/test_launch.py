@@ -14,6 +14,7 @@ from specsim.cli.main import run
 from specsim.decide.launch import launches_of
 from specsim.profile import Profile
 from specsim.profile.uncalibrated import uncalibrated_profile
+from specsim.question import Question
 from specsim.server import setup_from_mapping
 from specsim.setting import SpecSetting
 
@@ -50,7 +51,9 @@ def test_a_line_says_all_of_it(engine: str, version: str, numbers: tuple[int, in
     topk, steps, tokens = numbers
     profile = server(engine, version, mem_fraction_static=0.8, max_running_requests=64)
     plan = profile.system().plan(SpecSetting("EAGLE3", topk, steps, tokens))
-    (launch,) = launches_of(profile, [plan], "org/model", "org/drafter")
+    (launch,) = launches_of(
+        profile, [plan], Question(model_path="org/model", draft_model="org/drafter")
+    )
     assert not launch.missing
     words = words_of(launch.command)
     said = dict(itertools.pairwise(words))
@@ -80,7 +83,9 @@ def test_a_line_read_back_says_what_it_was_made_from() -> None:
     for engine, version, (topk, steps, tokens) in RELEASES:
         profile = server(engine, version, mem_fraction_static=0.8)
         plan = profile.system().plan(SpecSetting("EAGLE3", topk, steps, tokens))
-        (launch,) = launches_of(profile, [plan], "org/model", "org/drafter")
+        (launch,) = launches_of(
+            profile, [plan], Question(model_path="org/model", draft_model="org/drafter")
+        )
         found = parse_command(launch.command, lambda name, of=launch: of.files.get(name))
         assert not found.unknown
         said = found.settings
@@ -91,7 +96,9 @@ def test_a_line_read_back_says_what_it_was_made_from() -> None:
 def test_a_draft_model_of_llama_cpp() -> None:
     profile = server("llama.cpp", "b7000")
     plan = profile.system().plan(SpecSetting("STANDALONE", 1, 5, 6))
-    (launch,) = launches_of(profile, [plan], "target.gguf", "draft.gguf")
+    (launch,) = launches_of(
+        profile, [plan], Question(model_path="target.gguf", draft_model="draft.gguf")
+    )
     said = dict(itertools.pairwise(words_of(launch.command)))
     assert said["-m"] == "target.gguf"
     assert "draft.gguf" in said.values()

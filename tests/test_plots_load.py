@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from policy_cases import with_workload
 
 from specsim.decide.adaptive import schedule_under_load
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.load_answer import LoadAnswer
 from specsim.decide.slo import parse_slo
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.report.figure import drawn
 from specsim.report.plots_load import PAINT, SHOWN, outcomes_figure, plot_outcomes
 from specsim.workload import Lengths, VaryingLoad, Workload
@@ -22,7 +22,7 @@ SHORT = Workload(Lengths(200, 0.3), Lengths(60, 0.5), evidence="measured")
 
 @pytest.fixture(scope="module")
 def answer() -> LoadAnswer:
-    wish = Wish(limits=Limits(5, 2, 2), engine_version="0.5.23")
+    wish = Question(max_draft_tokens=5, max_steps=2, max_topk=2, engine_version="0.5.23")
     return schedule_under_load(
         with_workload(load_profile(), SHORT), VaryingLoad.ramp((1, 8), 20), wish, repeats=2
     )

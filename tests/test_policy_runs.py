@@ -13,11 +13,11 @@ from simulation_cases import CHAIN, CHAIN_V1, case_of, kimi, llama, llama_sglang
 
 from specsim.acceptance import accept_table
 from specsim.case import Case
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.schedule import SWITCH_GAIN, best_schedule, chain_plans
 from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import load_profile
+from specsim.question import Question
 from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import (
@@ -153,7 +153,7 @@ def test_on_a_stationary_load_the_table_is_as_good_as_the_best_fixed(clients: in
     """Within the noise of both (two standard errors) and what is not told apart (SWITCH_GAIN)."""
     workload = Workload(Lengths(1000, 0.3), Lengths(300, 0.5))
     profile = with_workload(load_profile(), workload)
-    wish = Wish(limits=Limits(max_draft_tokens=6, max_steps=4), engine_version="0.5.23")
+    wish = Question(max_draft_tokens=6, max_steps=4, engine_version="0.5.23")
     system = profile.system()
     drafts = chain_plans(profile, wish)[1:]
     acceptance = profile.acceptance()

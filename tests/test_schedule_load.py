@@ -14,18 +14,18 @@ from simulation_cases import CHAIN, case_of, llama_sglang
 
 from specsim.cli.schedule import schedule_command
 from specsim.decide.adaptive import schedule_under_load, simpler_tables
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.load_answer import LoadAnswer, Outcome, Role, paired_gain
 from specsim.decide.schedule import Step
 from specsim.decide.slo import parse_slo
 from specsim.errors import FormatError, InputError
 from specsim.profile import Profile, load_profile
+from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
 from specsim.simulate import Trace, parse_load, read_trace, simulate
 from specsim.workload import Lengths, VaryingLoad, Workload
 
 SHORT = Workload(Lengths(200, 0.3), Lengths(60, 0.5), evidence="measured")
-FEW = Wish(limits=Limits(5, 3, 2), engine_version="0.5.23")
+FEW = Question(max_draft_tokens=5, max_steps=3, max_topk=2, engine_version="0.5.23")
 
 
 def level_at(load: VaryingLoad, time_s: float) -> float:
@@ -223,7 +223,7 @@ def test_a_table_drafts_less_where_the_batch_is_larger() -> None:
     sets = ["model=llama-3.1-8b", "quantisation=bf16", "draft=eagle3", "gpu=l40s", "gpu_count=1"]
     sets += ["tp=1", "engine.version=0.5.23", "accept_length=2.4"]
     profile = with_workload(apply_overrides(load_profile(), parse_overrides(sets)).profile, SHORT)
-    wish = Wish(limits=Limits(9, 8, 2), max_running_requests=256)
+    wish = Question(max_draft_tokens=9, max_steps=8, max_topk=2, max_running_requests=256)
     load = VaryingLoad.burst(2, 256, 6, 40, 80, "clients")
     result = schedule_under_load(profile, load, wish, repeats=2)
     assert result.best_fixed.role == "fixed"

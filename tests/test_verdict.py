@@ -16,7 +16,6 @@ import pytest
 from specsim.cli.main import run
 from specsim.curve import Curve
 from specsim.decide import Verdict
-from specsim.decide.candidates import Limits, Wish
 from specsim.decide.contest import verdict
 from specsim.decide.recommend import recommend
 from specsim.predict import predict
@@ -69,7 +68,9 @@ def random_profile(systems: ModuleType, seed: int) -> Profile:
 @pytest.mark.parametrize("seed", range(SYSTEMS))
 def test_the_commands_agree_and_words_match_numbers(systems: ModuleType, seed: int) -> None:
     profile = random_profile(systems, seed)
-    wish = Wish(concurrency=LOADS, limits=Limits(16, 6, 4))  # few candidates, for speed
+    wish = Question(
+        concurrency=LOADS, max_draft_tokens=16, max_steps=6, max_topk=4
+    )  # few candidates, for speed
     question = replace(wish, settings=(ASKED[seed % 3],))
     curve = predict(profile, question, solver="analytic")
     decision = verdict(profile, question)
@@ -151,6 +152,6 @@ def test_the_interval_of_the_accept_length_holds_it(systems: ModuleType) -> None
 
 
 def test_limits_of_the_candidates_are_kept(systems: ModuleType) -> None:
-    wish = Wish(concurrency=(1,), limits=Limits(max_draft_tokens=3, max_topk=1))
+    wish = Question(concurrency=(1,), max_draft_tokens=3, max_topk=1)
     (load,) = recommend(random_profile(systems, 1), wish).loads
     assert load.choice.plan.setting.num_draft_tokens <= 4

@@ -49,15 +49,15 @@ def plan_command(server: AnyServer, how: Options) -> None:
 
     Example: specsim plan --concurrency 1,30,100
     """
-    from specsim.decide.candidates import Wish
     from specsim.decide.plan import LOADS, SCHEMA, plan_measurements
+    from specsim.question import Question
 
     if how.mix is not None and how.concurrency is not None:
         raise InputError("--mix --concurrency", "both say the loads", "choose one")
     profile, notes = server.load()
-    wish = filled(Wish, server, how, concurrency=how.concurrency or LOADS)
+    question = filled(Question, server, how, concurrency=how.concurrency or LOADS)
     with output.status("weighing measurements"):
-        result = plan_measurements(profile, wish)
+        result = plan_measurements(profile, question)
     if how.as_json:
         output.print_document(SCHEMA, result, digits=6)
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from specsim.cli.output import Columns
     from specsim.decide import LoadChoice, Option
-    from specsim.decide.recommendation import Recommendation
+    from specsim.decide.recommend import Recommendation
     from specsim.question import Target
     from specsim.setting import SpecSetting
     from specsim.uncertainty import Interval
@@ -66,20 +66,17 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
     Example: specsim recommend --concurrency 1,30,100
     """
-    from specsim.decide.candidates import Limits, Wish
-    from specsim.decide.recommend import recommend
-    from specsim.decide.recommendation import SCHEMA
-    from specsim.question import CONCURRENCY
+    from specsim.decide.recommend import SCHEMA, recommend
+    from specsim.question import CONCURRENCY, Question
 
     if how.schedule and how.as_json:
         raise InputError("--schedule --json", "exclude each other", "use specsim schedule --json")
     output.check_file("--launch", how.script)
     profile, notes = server.load()
-    limits = Limits(how.max_draft_tokens, how.max_steps, how.max_topk)
     loads = how.concurrency or tuple(sorted(load for load, _ in how.mix or ())) or CONCURRENCY
-    wish = filled(Wish, server, how, limits=limits, concurrency=loads)
+    question = filled(Question, server, how, concurrency=loads)
     with output.status("comparing settings"):
-        answer = recommend(profile, wish)
+        answer = recommend(profile, question)
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.script is not None:
         _write(how.script, answer)
@@ -90,7 +87,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
     if how.schedule:
         from specsim.decide.schedule import best_schedule, schedule_lines
 
-        for line in schedule_lines(best_schedule(profile, wish)):
+        for line in schedule_lines(best_schedule(profile, question)):
             out.print(line, soft_wrap=True)
 
 

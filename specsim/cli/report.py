@@ -68,7 +68,7 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         again,
         validation,
         workload,
-        launches=launches_of(profile, chosen),
+        launches=launches_of(profile, chosen, question),
         date=date.today().isoformat(),
     )
     write_text(Path(how.page), page)

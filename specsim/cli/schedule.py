@@ -72,8 +72,8 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     Example: specsim schedule --load burst:0.1..2/s,30s/300s@1200s --slo tpot=40ms
     """
     from specsim.decide.adaptive import schedule_under_load
-    from specsim.decide.candidates import Limits, Wish
     from specsim.decide.load_answer import SCHEMA
+    from specsim.question import Question
     from specsim.simulate import Trace
 
     output.check_plot(how.plot)
@@ -81,15 +81,14 @@ def schedule_command(server: AnyServer, how: Options) -> None:
         refuse_given("is said by the trace", "drop it", opt.Lengths(how.input_len, how.output_len))
     output.check_file("--sps-table", how.sps_table)
     profile, notes = server.load()
-    limits = Limits(how.max_draft_tokens, how.max_steps)
-    wish = filled(Wish, server, how, limits=limits)
+    question = filled(Question, server, how)
     if how.sps_table is not None:
         from specsim.decide.engine_files import sps_table
 
-        output.write_file(how.sps_table, sps_table(profile, wish))
+        output.write_file(how.sps_table, sps_table(profile, question))
     with output.progress_bar("simulating") as progress:
         answer = schedule_under_load(
-            profile, how.load, wish, repeats=how.repeats, given=how.given, progress=progress
+            profile, how.load, question, repeats=how.repeats, given=how.given, progress=progress
         )
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.plot is not None:

@@ -19,7 +19,7 @@ from typing import get_args
 
 import numpy as np
 
-from specsim.decide.candidates import Wish, possible_plans
+from specsim.decide.candidates import candidate_plans
 from specsim.decide.load_answer import Contender, LoadAnswer, Role, Run, Score, outcome_of
 from specsim.decide.outlook import Grid
 from specsim.decide.schedule import SWITCH_GAIN, Schedule, Step, best_schedule, chain_plans
@@ -27,6 +27,7 @@ from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Targets, e2e_s, goodput
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.setting import SpecSetting
 from specsim.simulate import (
     Adaptation,
@@ -53,7 +54,7 @@ KEPT = 2
 def schedule_under_load(
     profile: Profile,
     load: VaryingLoad | Trace,
-    wish: Wish | None = None,
+    question: Question | None = None,
     *,
     repeats: int = REPEATS,
     given: Policy | None = None,
@@ -67,7 +68,7 @@ def schedule_under_load(
         The server.
     load
         A ramp, bursts, or a trace to replay.
-    wish
+    question
         Limits, targets, release and lengths; `targets` are on single requests here.
     repeats
         Runs with other random numbers, at least 1; with one there are no standard errors.
@@ -81,11 +82,11 @@ def schedule_under_load(
     InputError
         If the server has no drafter, or `repeats` is out of range.
     """
-    wish = wish or Wish()
+    question = question or Question()
     if not 1 <= repeats <= 100:
         raise InputError(f"repeats {repeats}", "must lie in 1..100", "4 give a standard error")
-    lab = _Lab(profile, load, wish)
-    whole = best_schedule(profile, wish)
+    lab = _Lab(profile, load, question)
+    whole = best_schedule(profile, question)
     tables = [replace(whole, table=rows) for rows in simpler_tables(whole.table)]
     statics, others = lab.fixed_settings(), list(lab.rivals(whole))
     if given is not None:
@@ -139,11 +140,11 @@ class _Lab:
 
     profile: Profile
     load: VaryingLoad | Trace
-    wish: Wish
+    question: Question
 
     @property
     def score(self) -> Score:
-        if self.wish.targets:
+        if self.question.targets:
             return "goodput"
         closed = isinstance(self.load, VaryingLoad) and self.load.unit == "clients"
         return "throughput" if closed else "request_time"
@@ -154,8 +155,8 @@ class _Lab:
         if isinstance(self.load, VaryingLoad) and self.load.unit == "clients":
             most = max(self.load.level)
         clients = sorted({round(most**share) for share in np.linspace(0.0, 1.0, 7)})
-        plans = [p for p in possible_plans(self.profile, self.wish) if p.setting.speculates]
-        grid = Grid.of(self.profile, replace(self.wish, concurrency=tuple(clients)), plans)
+        plans = [p for p in candidate_plans(self.profile, self.question) if p.setting.speculates]
+        grid = Grid.of(self.profile, replace(self.question, concurrency=tuple(clients)), plans)
         tps = grid.solve(self.profile).log_tps
         best: dict[tuple[int, int, int], int] = {}  # of one shape the better scheduler
         for i in np.argsort(-tps.mean(axis=1), kind="stable").tolist():
@@ -166,7 +167,7 @@ class _Lab:
 
     def rivals(self, schedule: Schedule) -> Iterator[Contender]:
         """Yield no speculation, the engine's own table, and the idle drafter."""
-        plain, *drafts = chain_plans(self.profile, self.wish)
+        plain, *drafts = chain_plans(self.profile, self.question)
         yield Contender("none", "no speculation", plain)
         if schedule.engine == "sglang":
             own = sglang_default(drafts[0].version)
@@ -175,22 +176,22 @@ class _Lab:
 
     def of_table(self, schedule: Schedule) -> Contender:
         """Return the contender that runs a table."""
-        plan = chain_plans(self.profile, self.wish)[1]
+        plan = chain_plans(self.profile, self.question)[1]
         return Contender("table", "best table", plan, schedule.policy)
 
     def run(self, contender: Contender, repeat: int) -> Run:
         """Simulate a contender; all of one repeat see the same numbers."""
         adaptation, plan = None, contender.plan
         if contender.policy is not None:
-            acceptance = self.profile.acceptance(self.wish.dataset, self.wish.temperature)
+            acceptance = self.profile.acceptance(self.question.dataset, self.question.temperature)
             adaptation = Adaptation.of(contender.policy, partial(self._chain, plan), acceptance)
             plan = adaptation.head
-        one = Grid.of(self.profile, self.wish, (plan,), (Load(concurrency=1),))
+        one = Grid.of(self.profile, self.question, (plan,), (Load(concurrency=1),))
         cost, cases = one.cases(self.profile)
         result = simulate(
             cost,
             cases[0],
-            rng=np.random.default_rng(np.random.SeedSequence([self.wish.seed, repeat])),
+            rng=np.random.default_rng(np.random.SeedSequence([self.question.seed, repeat])),
             trace=self.load if isinstance(self.load, Trace) else None,
             varying=None if isinstance(self.load, Trace) else self.load,
             adaptation=adaptation,
@@ -205,14 +206,14 @@ class _Lab:
             return self.profile.system().plan(
                 setting,
                 engine_version=like.version,
-                max_running_requests=self.wish.max_running_requests,
+                max_running_requests=self.question.max_running_requests,
             )
         except EngineRefusal:  # a rule on depth would hold for the engine's table too
             return replace(like, setting=setting)
 
     def _measured(self, result: SimulationResult, policy: Policy) -> Run:
         rounds = result.rounds
-        wanted = {f"{t.metric}_s": t.seconds for t in self.wish.targets}
+        wanted = {f"{t.metric}_s": t.seconds for t in self.question.targets}
         span = result.window_s[1] - result.window_s[0]
         good = goodput(result.requests, Targets(**wanted), span)
         request_s = float(np.nanmean(e2e_s(result.requests)))
@@ -251,11 +252,11 @@ class _Lab:
         noise = 0.0 if math.isnan(table.gain_se) else 2.0 * table.gain_se
         return LoadAnswer(
             profile=self.profile.name,
-            seed=self.wish.seed,
+            seed=self.question.seed,
             repeats=len(table.runs),
             load=self.load.label,
             score=self.score,
-            targets=self.wish.targets,
+            targets=self.question.targets,
             engine=schedule.engine,
             engine_version=schedule.engine_version,
             algorithm=schedule.algorithm,
@@ -273,7 +274,7 @@ class _Lab:
     def _notes(self) -> Iterator[str]:
         """Say what is assumed."""
         yield "changing the steps takes no time: assumed, engines swap prepared graphs"
-        workload = self.wish.workload(self.profile.setup.workload)
+        workload = self.question.workload(self.profile.setup.workload)
         if workload.evidence == "assumed" and not isinstance(self.load, Trace):
             yield (
                 f"prompt and answer lengths are assumed: {workload.input_len.mean:g} and "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specsim.decide import LoadChoice, Planned
-from specsim.decide.candidates import Wish, possible_plans, with_current
+from specsim.decide.candidates import with_current
 from specsim.decide.contest import verdict
 from specsim.decide.outlook import Grid, Outlook, outlook
 from specsim.engine import RunPlan
@@ -103,12 +103,14 @@ def compare(
     question = replace(question, concurrency=tuple(sorted(set(question.concurrency))))
     one, other = (_Side.of(profile, wanted, question) for profile in (first, second))
     rows = [_pair(one, other, setting, j) for setting in wanted for j in range(len(question.loads))]
-    tops = [_fastest(profile, question) for profile in (first, second)]
-    best = [BestPair(c, a, b) for c, a, b in zip(question.concurrency, *tops, strict=True)]
     servers = []
     for profile in (first, second, *others):
         decision = verdict(profile, replace(question, settings=()))
         servers.append(ServerChoices(profile.name, decision.settings_considered, decision.loads))
+    best = [
+        BestPair(a.concurrency, _fastest(a), _fastest(b))
+        for a, b in zip(servers[0].loads, servers[1].loads, strict=True)
+    ]
     return ServerComparison(first.name, second.name, tuple(rows), tuple(best), tuple(servers))
 
 
@@ -184,8 +186,5 @@ def _change_sd(first: _Side, second: _Side, setting: SpecSetting, j: int) -> flo
     return float(np.sqrt(max(variance, 0.0) + own))
 
 
-def _fastest(profile: Profile, question: Question) -> list[Fastest]:
-    """Return the fastest expected plan at each load."""
-    plans = possible_plans(profile, Wish())
-    tps = Grid.of(profile, question, plans).solve(profile).output_tps
-    return [Fastest(plans[i], float(tps[i, j])) for j, i in enumerate(tps.argmax(axis=0))]
+def _fastest(load: LoadChoice) -> Fastest:
+    return Fastest(load.fastest.plan, load.fastest.output_tps.value)

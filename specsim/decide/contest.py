@@ -1,9 +1,10 @@
 """Settings against each other at one load: who wins, how surely, what is lost otherwise.
 
-A setting is dropped if another one beats it with a probability of at least 75 %. Of those that
-stay the simplest is chosen, and among equally simple ones the fastest. Simplicity: no speculation,
-what runs today, other chains, trees; whatever needs another release of the engine comes after all
-that does not.
+Every setting that the engine takes is solved in closed form; those that could be the fastest
+somewhere are compared in a joint Gaussian (`specsim.decide.outlook`). A setting is dropped if
+another one beats it with a probability of at least 75 %. Of those that stay the simplest is chosen,
+and among equally simple ones the fastest. Simplicity: no speculation, what runs today, other
+chains, trees; whatever needs another release of the engine comes after all that does not.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.decide import FreeFlag, FreeKind, LoadChoice, MixChoice, Option, Verdict
-from specsim.decide.candidates import Wish, finalists
-from specsim.decide.outlook import Outlook, ratio_sd
+from specsim.decide.candidates import candidate_plans, with_current, with_plan
+from specsim.decide.outlook import Grid, Outlook, outlook, ratio_sd
 from specsim.engine import EngineSpec, RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal
 from specsim.predict import lanes_of
@@ -36,6 +37,12 @@ SCHEMA = "specsim.curve/2, verdict"
 ASKED = ("asked", "alternative")
 """Roles of a curve's lines that a question brings in."""
 
+KEEP = 40
+"""Settings that are compared in detail."""
+
+MARGIN = 0.3
+"""In ln(throughput): what is further from the best at every load is not compared in detail."""
+
 FREE_GAIN = 0.03
 """What a free flag must bring to be pointed out."""
 
@@ -45,7 +52,7 @@ class Contest:
     """Settings to choose from."""
 
     profile: Profile
-    wish: Wish
+    question: Question
     outlook: Outlook  # the joint Gaussian; its first setting is no speculation
     draws: Floats  # (draws, settings, loads) of it
     current: int | None  # index of what runs today, if that is known
@@ -60,26 +67,26 @@ class Contest:
 
     def measured(self, i: int) -> bool:
         """Whether the profile rests on measurements of a setting, as far as is known."""
-        named = self.plans[i].setting.key in {s.key for s in self.wish.measured}
+        named = self.plans[i].setting.key in {s.key for s in self.question.measured}
         return self.profile.fit.observations > 0 and (named or i in (0, self.current))
 
     def rank(self, i: int) -> tuple[int, int]:
         """Return how simple a setting is: smaller is simpler."""
-        plan, asked = self.plans[i], self.wish.engine_version or self.profile.setup.engine.version
+        plan, own = self.plans[i], self.profile.setup.engine.version
         if not plan.setting.speculates:
             kind = 0
         elif i == self.current:
             kind = 1
         else:
             kind = 2 if plan.setting.topk == 1 else 3
-        return (int(plan.version != asked), kind)
+        return (int(plan.version != (self.question.engine_version or own)), kind)
 
     def choose(self, j: int) -> LoadChoice:
         """Choose at load j; among all settings if none meets the targets."""
         view, allowed = self.outlook, self.allowed[:, j]
         mean, sd, total = view.mean[:, j], view.ratio_sd(j), view.sd()[:, j]
         probability, regret = wins(self.draws[:, :, j], allowed)
-        gpus, price = self.profile.setup.hardware.gpu_count, self.wish.gpu_hour_price
+        gpus, price = self.profile.setup.hardware.gpu_count, self.question.gpu_hour_price
 
         def gain(i: int, base: int) -> Interval:
             return Interval.of_change(float(mean[i] - mean[base]), float(sd[i, base]))
@@ -129,7 +136,7 @@ class Contest:
             baseline=option(0),
             current=None if self.current is None else option(self.current),
             asked=tuple(map(option, self.shown)),
-            meets_targets=bool(allowed.any()) if self.wish.targets else None,
+            meets_targets=bool(allowed.any()) if self.question.targets else None,
         )
 
     def standing(self, pool: Ints, mean: Floats, sd: Floats) -> list[int]:
@@ -160,21 +167,58 @@ class Contest:
         )
 
 
-def contest_of(profile: Profile, wish: Wish, asked: Sequence[RunPlan] = ()) -> Contest:
-    """Return the settings that could win, ready to choose from, and those that are asked about."""
-    found = finalists(profile, wish, asked=asked)
-    view, current = found.outlook, found.current
-    grid = view.grid
+def contest_of(
+    profile: Profile,
+    question: Question,
+    asked: Sequence[RunPlan] = (),
+    most: int = KEEP,
+    refused_too: bool = True,
+) -> Contest:
+    """Compare the settings that could win at the loads of a question, at most so many.
+
+    What runs today is among them, unless the engine refuses it and `refused_too` is false; and so
+    is what is asked about, refused or not.
+    """
+    possible = candidate_plans(profile, question)
+    plans, today = with_current(profile, possible, question.max_running_requests)
+    if today is not None and not (refused_too or plans[today].allowed):
+        plans, today = plans[:today], None
+    places = []
+    for plan in asked:
+        plans, place = with_plan(plans, plan)
+        places.append(place)
+    whole = Grid.of(profile, question, plans)
+    log_tps = whole.solve(profile).log_tps[: len(possible)]
+    shown = places if today is None else [today, *places]
+    kept = sorted({*promising(log_tps, most), *shown})  # who else is asked about changes none
+    view = outlook(profile, whole.only(kept), question.measured)
+    current, grid = None if today is None else kept.index(today), view.grid
     allowed = np.ones(grid.shape, dtype=np.bool_)
-    if wish.targets:
+    if question.targets:
         from specsim.decide.slo import meeting  # simulates
 
         always = [0] if current is None else [0, current]
-        allowed = meeting(profile, grid, view.cells, wish.targets, always, wish.seed)
+        allowed = meeting(profile, grid, view.cells, question.targets, always, question.seed)
     # what runs today and what is asked about are shown even if they cannot be chosen
-    allowed &= np.array([[p.allowed and p.version in found.versions] for p in grid.plans])
-    draws = view.draws(np.random.default_rng(wish.seed))
-    return Contest(profile, wish, view, draws, current, found.asked, found.considered, allowed)
+    versions = {plan.version for plan in possible}
+    allowed &= np.array([[p.allowed and p.version in versions] for p in grid.plans])
+    return Contest(
+        profile,
+        question,
+        view,
+        view.draws(np.random.default_rng(question.seed)),
+        current,
+        tuple(kept.index(place) for place in places),
+        len(plans),
+        allowed,
+    )
+
+
+def promising(log_tps: Floats, most: int = KEEP) -> list[int]:
+    """Return the first setting and those that could win somewhere: the nearest to the best."""
+    gap = (log_tps.max(axis=0) - log_tps).min(axis=1)
+    near = [i for i in gap.argsort(kind="stable").tolist() if gap[i] < MARGIN]
+    return sorted({0, *near[: most - 1]})
 
 
 def choices_of(contest: Contest) -> tuple[LoadChoice, ...]:
@@ -198,7 +242,7 @@ def free_flags(contest: Contest, choices: Sequence[LoadChoice]) -> tuple[FreeFla
     """Return launch flags that make an asked setting, today's or a good one clearly faster."""
     asked = [contest.plans[i] for i in contest.shown]
     shown = [(c.choice, c.fastest, *([c.current] if c.current else [])) for c in choices]
-    own = contest.wish.engine_version or contest.profile.setup.engine.version
+    own = contest.question.engine_version or contest.profile.setup.engine.version
     plans = dict.fromkeys([*asked, *(option.plan for options in shown for option in options)])
     found: list[FreeFlag] = []
     for plan in plans:
@@ -252,8 +296,8 @@ def _variants(contest: Contest, i: int) -> Iterator[tuple[FreeKind, str, Profile
         return changed, changed.system().plan(setting, engine_version=spec.version)
 
     spec = replace(own, version=plan.version)
-    if contest.wish.max_running_requests is not None:
-        spec = replace(spec, max_running_requests=contest.wish.max_running_requests)
+    if contest.question.max_running_requests is not None:
+        spec = replace(spec, max_running_requests=contest.question.max_running_requests)
     loads = [load.concurrency for load in view.grid.loads]
     capped = [c for j, c in enumerate(loads) if view.cells.limit(i, j) == "cap"]
     if capped:
@@ -270,7 +314,7 @@ def _variants(contest: Contest, i: int) -> Iterator[tuple[FreeKind, str, Profile
             if overlapped[1].setting.key == plan.setting.key:
                 yield "overlap", "the overlap scheduler", *overlapped
     for version in engine.other_rules[-1:]:
-        if parse_version(plan.version).before(version) and not contest.wish.any_engine:
+        if parse_version(plan.version).before(version) and not contest.question.any_engine:
             with suppress(EngineRefusal):
                 newer = planned(replace(spec, version=version), plan.setting.with_scheduler("auto"))
                 if newer[1].setting.key == plan.setting.key:
@@ -284,12 +328,7 @@ def verdict(profile: Profile, question: Question) -> Verdict:
     asked settings follow each other as the lines of a predicted curve do.
     """
     asked = [plan for role, plan in lanes_of(profile, question) if role in ASKED]
-    if isinstance(question, Wish):
-        wish = replace(question, settings=())
-    else:
-        same = [f.name for f in fields(Question) if f.name != "settings"]
-        wish = Wish(**{name: getattr(question, name) for name in same})
-    contest = contest_of(profile, wish, asked)
+    contest = contest_of(profile, question, asked)
     choices = choices_of(contest)
     return Verdict(SURE, contest.considered, choices, free_flags(contest, choices))
 

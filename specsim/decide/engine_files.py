@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.cost.rounds import round_time
-from specsim.decide.candidates import Wish
 from specsim.decide.schedule import chain_plans
 from specsim.errors import InputError
 from specsim.profile import Profile
+from specsim.question import Question
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -21,7 +21,7 @@ PROBES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Requests at which the table is filled."""
 
 
-def sps_table(profile: Profile, wish: Wish) -> str:
+def sps_table(profile: Profile, question: Question) -> str:
     """Return SGLang's table of round times for DSPARK, which cuts drafts by it.
 
     Its additive form (0.5.16 ``dspark_sps.py``), seconds of a round of B requests that verify m
@@ -37,14 +37,14 @@ def sps_table(profile: Profile, wish: Wish) -> str:
     InputError
         If the server does not draft with SGLang's DSPARK.
     """
-    plan = chain_plans(profile, wish)[-1]
+    plan = chain_plans(profile, question)[-1]
     if (plan.engine, plan.setting.algorithm) != ("sglang", "DSPARK"):
         raise InputError(
             f"--sps-table with {plan.engine} and {plan.setting.algorithm}",
             "is a table of SGLang's DSPARK",
             "ask about a server that drafts with it",
         )
-    cost, work = profile.system().cost, wish.workload(profile.setup.workload)
+    cost, work = profile.system().cost, question.workload(profile.setup.workload)
     context_len = work.input_len.mean + work.output_len.mean / 2
 
     most = plan.setting.num_draft_tokens

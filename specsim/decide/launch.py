@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from shlex import quote
 
-from specsim.decide.recommendation import Launch
+from specsim.decide import Planned
 from specsim.engine import EngineSpec, RunPlan, engine_named, launch_flags
 from specsim.engine.flags import flag_words
 from specsim.library import repository
 from specsim.profile import Profile
+from specsim.question import Question
 
 SHARED = (
     *("mem_fraction_static", "attention_backend", "chunked_prefill_size", "kv_dtype"),
@@ -25,12 +26,19 @@ OWN_DRAFT = ("none", "MTP", "NGRAM", "SUFFIX")
 """Algorithms without a model of their own to load."""
 
 
+@dataclass(frozen=True, slots=True)
+class Launch(Planned):
+    """What to type for one plan; `flags` is empty where a file sets the engine."""
+
+    flags: tuple[str, ...]  # of the speculation, the scheduler and the caps alone
+    env: dict[str, str]
+    command: str  # all of it, for a shell
+    files: dict[str, str]  # that the command names: name and content
+    missing: tuple[str, ...]  # variables of the shell that stand for paths: MODEL, DRAFTER
+
+
 def launches_of(
-    profile: Profile,
-    plans: Sequence[RunPlan],
-    model_path: str | None = None,
-    draft_model: str | None = None,
-    max_running_requests: int | None = None,
+    profile: Profile, plans: Sequence[RunPlan], question: Question
 ) -> tuple[Launch, ...]:
     """Return what to type for every plan that the engine runs, once each.
 
@@ -40,20 +48,18 @@ def launches_of(
         The server.
     plans
         What shall run; what-ifs are left out.
-    model_path, draft_model
-        Where the models are; None is a name that is known for the library's model, or a variable
-        of the shell.
-    max_running_requests
-        A cap that stands instead of the server's.
+    question
+        Its cap stands instead of the server's; where it has no path of a model, that is a name
+        that is known for the library's model, or a variable of the shell.
     """
-    engine = profile.system().engine
-    if max_running_requests is not None:
-        engine = replace(engine, max_running_requests=max_running_requests)
+    engine, draft_model = profile.system().engine, question.draft_model
+    if question.max_running_requests is not None:
+        engine = replace(engine, max_running_requests=question.max_running_requests)
     named = profile.setup.model
     known = named.config or repository("models", named.id or "")
     if engine.name == "llama.cpp":  # takes a GGUF file
         known = None
-    model = model_path or known or MODEL
+    model = question.model_path or known or MODEL
     result = []
     for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
         spec = replace(engine, version=plan.version)

@@ -11,11 +11,12 @@ import numpy as np
 from specsim.calibrate.problem import ACCEPT_SIGMA
 from specsim.decide import Planned
 from specsim.decide.belief import Belief, belief, worth
-from specsim.decide.candidates import Wish, finalists
+from specsim.decide.contest import contest_of
 from specsim.decide.outlook import Outlook
 from specsim.engine import RunPlan, engine_named
 from specsim.parameters import ALLREDUCE_SD
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.uncertainty import each
 
 if TYPE_CHECKING:
@@ -82,23 +83,24 @@ class MeasurementPlan:
         return tuple(m for m in self.measurements if m.regret_cut >= self.stop_below)
 
 
-def plan_measurements(profile: Profile, wish: Wish | None = None) -> MeasurementPlan:
+def plan_measurements(profile: Profile, question: Question | None = None) -> MeasurementPlan:
     """Rank measurements by the expected cut of the regret of the choice at every load (WORTH).
 
     Parameters
     ----------
     profile
         The server.
-    wish
+    question
         Loads that matter, equally unless it has a mix; limits of the candidates, engine version,
         requests.
     """
-    wish = wish or Wish(concurrency=LOADS)
-    shares = dict(wish.mix) or dict.fromkeys(wish.concurrency, 1.0)
+    question = question or Question(concurrency=LOADS)
+    shares = dict(question.mix) or dict.fromkeys(question.concurrency, 1.0)
     levels = tuple(sorted(shares))
-    found = finalists(profile, replace(wish, concurrency=levels), FINALISTS, refused_too=False)
+    of = replace(question, concurrency=levels)
+    found = contest_of(profile, of, most=FINALISTS, refused_too=False)
     weights = np.array([shares[c] for c in levels]) / sum(shares.values())
-    rng = np.random.default_rng(wish.seed)
+    rng = np.random.default_rng(question.seed)
     now = belief(found.outlook)
     normal = rng.standard_normal((DRAWS, len(now.mean)))
     bench = _Bench(profile, found.outlook, found.current, now, normal, weights)

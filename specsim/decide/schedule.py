@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.cost.model import CostModel
-from specsim.decide.candidates import Wish, algorithm_of, candidate_plans
+from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.contest import unbeaten
 from specsim.decide.outlook import Grid, Outlook, outlook
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile
+from specsim.question import Question
 from specsim.setting import Algorithm, SpecSetting
 from specsim.simulate.adaptation import idle_plan
 from specsim.simulate.policy import Policy, by_batch
@@ -92,7 +93,7 @@ class Schedule:
         return tuple(syntax.lines(self.rows, config)) if syntax and config else ()
 
 
-def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
+def best_schedule(profile: Profile, question: Question | None = None) -> Schedule:
     """Choose the depth for every running batch, chains only, at the requests' mean context.
 
     Raises
@@ -100,14 +101,14 @@ def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
     InputError
         If the server has no drafter.
     """
-    wish = wish or Wish()
-    plain, *drafts = chain_plans(profile, wish)
+    question = question or Question()
+    plain, *drafts = chain_plans(profile, question)
     head = drafts[0]
-    workload = wish.workload(profile.setup.workload)
+    workload = question.workload(profile.setup.workload)
     batches, pool_share = _batches(profile, plain, drafts[-1], workload)
     context = workload.input_len.mean + workload.output_len.mean / 2
     loads = [Load("steady_decode", b, context_len=context) for b in batches]
-    view = outlook(profile, Grid.of(profile, wish, (plain, *drafts), loads), wish.measured)
+    view = outlook(profile, Grid.of(profile, question, (plain, *drafts), loads), question.measured)
     idle = zero_steps_tps(profile.system().cost, head, batches, context)
     depths = (0, *(p.setting.num_steps for p in drafts))
     table: list[Step] = []
@@ -127,7 +128,7 @@ def best_schedule(profile: Profile, wish: Wish | None = None) -> Schedule:
     )
 
 
-def chain_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
+def chain_plans(profile: Profile, question: Question) -> tuple[RunPlan, ...]:
     """Plan no speculation, then chains by rising depth, overlapped where the engine does so.
 
     Raises
@@ -138,9 +139,9 @@ def chain_plans(profile: Profile, wish: Wish) -> tuple[RunPlan, ...]:
     algorithm = algorithm_of(profile)
     if algorithm is None:
         raise InputError("schedule", "needs a drafter", "add [draft] to the setup")
-    deepest = min(wish.limits.max_steps, wish.limits.max_draft_tokens - 1)
+    deepest = min(question.max_steps, question.max_draft_tokens - 1)
     chains = [SpecSetting(algorithm, 1, s, s + 1) for s in range(1, deepest + 1)]
-    plain, *drafts = candidate_plans(profile, chains, wish)
+    plain, *drafts = candidate_plans(profile, question, chains)
     overlapped = [plan for plan in drafts if plan.setting.scheduler == "overlap"]
     if not drafts:
         raise InputError("schedule", "has no chain that the engine runs", "use another release")

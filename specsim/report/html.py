@@ -15,7 +15,7 @@ import numpy as np
 from specsim.calibrate.validate import Validation
 from specsim.curve import Curve
 from specsim.decide import Verdict
-from specsim.decide.recommendation import Launch
+from specsim.decide.launch import Launch
 from specsim.profile import Profile
 from specsim.profile.profile import server_line
 from specsim.report import View, curve_title, load_axis, series_labels
