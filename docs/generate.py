@@ -60,7 +60,7 @@ DOCUMENTS = (
     ("specsim.decide.breakeven", "BreakEvens", "breakeven --json"),
     ("specsim.decide.compare", "ServerComparison", "compare --json"),
     ("specsim.decide.plan", "MeasurementPlan", "plan --json"),
-    ("specsim.decide.load_answer", "LoadAnswer", "schedule --json"),
+    ("specsim.decide.adaptive", "LoadAnswer", "schedule --json"),
     ("specsim.probe.document", "ProbeDocument", "probe"),
 )
 

@@ -12,7 +12,6 @@ from specsim.decide.schedule import (
     Schedule,
     Step,
     best_schedule,
-    schedule_lines,
     zero_steps_tps,
 )
 from specsim.errors import InputError
@@ -56,7 +55,7 @@ def test_a_founding_schedule() -> None:
     assert depths == sorted(depths, reverse=True)  # more requests, less to gain from depth
     assert 0 < result.kv_pool_share_of_drafter < 0.2
     assert any("needs 0.5.1" in note for note in result.notes)  # 0.5.9 has no such table
-    assert "adaptive.json" in "\n".join(schedule_lines(result))
+    assert "adaptive.json" in "\n".join(result.config_lines)
 
 
 def test_a_drafter_that_is_loaded_costs_even_if_it_drafts_nothing() -> None:

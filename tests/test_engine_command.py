@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.cli.launched import read_launch
 from specsim.cli.main import run
+from specsim.cli.uncalibrated import read_launch
 from specsim.engine import engine_names
 from specsim.engine.command import MARK, Launch, launches_in, parse_command
 from specsim.engine.flags import flag_named, flag_words, flags_of

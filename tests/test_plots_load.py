@@ -8,8 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from policy_cases import with_workload
 
-from specsim.decide.adaptive import schedule_under_load
-from specsim.decide.load_answer import LoadAnswer
+from specsim.decide.adaptive import LoadAnswer, schedule_under_load
 from specsim.decide.slo import parse_slo
 from specsim.profile import load_profile
 from specsim.question import Question

@@ -13,9 +13,14 @@ from policy_cases import with_workload
 from simulation_cases import CHAIN, case_of, llama_sglang
 
 from specsim.cli.schedule import schedule_command
-from specsim.decide.adaptive import schedule_under_load, simpler_tables
-from specsim.decide.load_answer import LoadAnswer, Outcome, Role, paired_gain
-from specsim.decide.schedule import Step
+from specsim.decide.adaptive import (
+    LoadAnswer,
+    Outcome,
+    Role,
+    paired_gain,
+    schedule_under_load,
+)
+from specsim.decide.schedule import Step, simpler_tables
 from specsim.decide.slo import parse_slo
 from specsim.errors import FormatError, InputError
 from specsim.profile import Profile, load_profile

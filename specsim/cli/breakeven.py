@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, option, refuse_given
+from specsim.cli.options import AnyServer, command, option, refuse_given
 from specsim.cli.readers import number
 from specsim.errors import InputError
 
@@ -34,7 +34,6 @@ COLUMNS: Columns[BreakEven] = (
 class Options(opt.Requests):
     """At which loads, or from two times alone."""
 
-    words: tuple[str, ...] = opt.words()
     concurrency: tuple[int, ...] | None = opt.concurrency()
     round_ms: float | None = option("MS", "Without a profile: time of one round.", number())
     step_ms: float | None = option("MS", "And of one step without speculation.", number())
@@ -42,8 +41,8 @@ class Options(opt.Requests):
     as_json: bool = opt.as_json("specsim.breakeven/1")
 
 
-@command("breakeven", AnyServer, opt.Asked, Options)
-def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
+@command("breakeven", AnyServer, opt.Asking, Options)
+def breakeven_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
     """Say which accept length equals no speculation, and at which load speculation stops paying.
 
     Of the asked settings (S,K,N: steps, topk, draft tokens), or of what runs today.
@@ -53,33 +52,27 @@ def breakeven_command(server: AnyServer, asked: opt.Asked, how: Options) -> None
     Example: specsim breakeven --steps 1 --round-ms 98.7 --step-ms 37.7
     """
     from specsim.decide.breakeven import SCHEMA, BreakEvens, break_even
-    from specsim.decide.candidates import algorithm_of
-    from specsim.question import Question
 
-    output.check_plot(how.plot)
     if how.round_ms is not None or how.step_ms is not None:
         used = ("round_ms", "step_ms", "num_steps")
         why = "means nothing beside --round-ms and --step-ms, which need no server"
         refuse_given(why, "drop one or the other", server, asked, how, but=used)
         _without_profile(how.round_ms, how.step_ms, asked.num_steps)
         return
-    profile, notes = server.load(asked)
-    settings = asked.settings(algorithm_of(profile), how.words)
+    profile, question, notes = server.ask(asked, how)
     current = profile.setup.current
-    wanted = settings.asked or ((current,) if current is not None else ())
+    wanted = question.settings or ((current,) if current is not None else ())
     if not wanted:
         raise InputError("no setting", "is asked about", "add e.g. --topk 1 --steps 3")
-    question = filled(Question, how)
-    version = server.engine_version
+    version = question.engine_version
     plans = [profile.system().plan(setting, engine_version=version) for setting in wanted]
     curves = [break_even(profile, plan, question) for plan in plans]
     if how.plot is not None:
         _draw(profile, curves, how.plot, question)
     if how.as_json:
-        found = BreakEvens(profile.name, tuple(curves))
-        output.print_document(SCHEMA, found)
-        return
-    _show(profile.name, curves, (*notes, *settings.notes))
+        output.print_document(SCHEMA, BreakEvens(profile.name, tuple(curves)))
+    else:
+        _show(profile.name, curves, notes)
 
 
 def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, question: Question) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Described, argument, command, file, filled, option
+from specsim.cli.options import Described, argument, command, filled, option
 from specsim.cli.readers import whole
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ class Options(opt.Lengths):
     """What is measured, and what to write."""
 
     sources: tuple[str, ...] = argument("SOURCE...", nargs=-1, required=True)
-    target: str = file("profile.toml to write.", required=True, names="--output -o")
+    target: str = opt.written("profile.toml to write.", required=True, names="--output -o")
     name: str | None = option("NAME", "Of the profile.")
-    observations: str | None = file("Write what was read as observations.csv too.")
-    report: str | None = file("Write the report as Markdown too.")
+    observations: str | None = opt.written("Write what was read as observations.csv too.")
+    report: str | None = opt.written("Write the report as Markdown too.")
     plot: str | None = opt.plot()
     draws: int | None = option(
         "N",
@@ -68,10 +68,6 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     from specsim.profile import save_profile
     from specsim.textfile import write_text
 
-    output.check_plot(how.plot)
-    output.check_file("--output", how.target)
-    output.check_file("--report", how.report)
-    output.check_file("--observations", how.observations)
     said = filled(Stated, server, drafting, how)
     with output.status("reading"):
         found = read_sources(how.sources, said, server.setup)

@@ -51,7 +51,6 @@ def compare_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
 
     Example: specsim compare kimi-k2.5-int4-8x-rtx-pro-6000 --set allreduce.latency=*0.5
     """
-    from specsim.decide.candidates import algorithm_of
     from specsim.decide.compare import SCHEMA, compare
     from specsim.question import Question
 
@@ -60,7 +59,7 @@ def compare_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         remedy = "give a second one, several values (--engine sglang,vllm), or --set"
         raise InputError("one server", "is compared with nothing", remedy)
     profiles, notes = zip(*loaded, strict=True)
-    settings = asked.settings(algorithm_of(profiles[0]))
+    settings = asked.settings(profiles[0].default_algorithm)
     question = filled(Question, how, settings=settings.asked)
     result = compare(profiles[0], profiles[1], question, profiles[2:])
     if how.as_json:

@@ -1,12 +1,14 @@
-"""Shell completion: click completes; here the shell is told of it."""
+"""Shell completion: click completes; here are the names, and the shell is told of it."""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from specsim.errors import InputError
 
@@ -16,6 +18,14 @@ SHELLS = {
     "fish": (".config/fish/completions/specsim.fish", "", ""),
 }
 """By shell: where the script lies, and the line that a startup file needs, if any."""
+
+
+def names_at(place: str, begun: str, files: bool = False) -> list[CompletionItem]:
+    """Return the names that a `Literal` or a function of a module has, and files where they do."""
+    home, _, name = place.rpartition(".")
+    found = getattr(import_module(home), name)
+    items = [CompletionItem(n) for n in get_args(found) or found() if n.startswith(begun)]
+    return [CompletionItem(begun, type="file"), *items] if files else items
 
 
 def completion_script(command: click.Command) -> tuple[str, str]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
-from importlib import import_module
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from specsim.cli import readers
+from specsim.cli import output, readers
 from specsim.cli.readers import library, number, one_of, whole
 from specsim.errors import InputError
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from specsim.profile import Profile
+    from specsim.question import Question
     from specsim.setting import Algorithm, Scheduler
-    from specsim.workload import Workload
 
     Loaded = tuple[Profile, tuple[str, ...]]
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -138,31 +137,22 @@ def refuse_given(why: str, remedy: str, *groups: Any, but: tuple[str, ...] = ())
             raise InputError(f"{flag} {said}".strip(), why, remedy)
 
 
-# --- what the shell completes
+def named(place: str) -> Complete:
+    """Return what completes the names that a `Literal` or a function of a module has."""
 
+    def complete(_: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        from specsim.cli.completion import names_at
 
-def named(home: str, names: str, files: bool = False) -> Complete:
-    """Return what completes the names of a `Literal`, or those that a function returns.
-
-    `files` says that a file's name is as good.
-    """
-
-    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        found = getattr(import_module(home), names)
-        items = [CompletionItem(n) for n in get_args(found) or found() if n.startswith(begun)]
-        return [CompletionItem(begun, type="file"), *items] if files else items
+        return names_at(place, begun, files=isinstance(parameter.type, click.Path))
 
     return complete
 
 
-profiles = named("specsim.profile", "profile_names", files=True)
+profiles = named("specsim.profile.profile_names")
 
 
 # --- options of several commands: called in a group, each makes its field
 
-words = partial(argument, "[S,K,N|FILE]...", nargs=-1)
 concurrency = partial(
     option, "1,2,5,...", "Clients in flight. Default: 1 to 250.", readers.parse_concurrency
 )
@@ -182,12 +172,13 @@ solver = partial(
     "simulate|analytic",
     "analytic is instant, and close by.",
     one_of("solver", "specsim.curve", "Solver"),
-    named("specsim.curve", "Solver"),
+    named("specsim.curve.Solver"),
 )
 what_if = partial(flag, "Model what the engine's version refuses.")
 seed = partial(option, "N", "Of the random numbers.", readers.parse_seed, default="0")
 full = partial(flag, "Every setting, times, notes: not the short answer alone.")
-plot = partial(file, "Draw to .png, .svg or .pdf.")
+written = partial(file, read=output.writable())
+plot = partial(written, "Draw to .png, .svg or .pdf.", read=output.writable(*output.PICTURES))
 
 
 def as_json(schema: str) -> Any:
@@ -221,7 +212,7 @@ class Drafting:
         "A",
         "EAGLE3, MTP, DFLASH, STANDALONE, NGRAM, .. or none. Default: the profile's.",
         readers.read_algorithm,
-        named("specsim.setting", "Algorithm"),
+        named("specsim.setting.Algorithm"),
         names="--algorithm --speculative-algorithm",
     )
 
@@ -238,20 +229,27 @@ class Asked(Drafting):
         "auto|sequential|overlap",
         "auto is what the engine's version does by itself.",
         readers.read_scheduler,
-        named("specsim.setting", "Scheduler"),
+        named("specsim.setting.Scheduler"),
         default="auto",
     )
 
-    def settings(self, default: Algorithm | None, words: tuple[str, ...] = ()) -> readers.Settings:
-        """Collect the settings; `default` drafts those that do not say how, EAGLE3 for None."""
-        defaults = readers.Defaults(self.algorithm or default or "EAGLE3", self.scheduler)
+    def settings(self, default: Algorithm) -> readers.Settings:
+        """Collect the settings; `default` drafts those that do not say how."""
+        words: tuple[str, ...] = getattr(self, "words", ())
         texts = [word for word in words if readers.NUMBERS.fullmatch(word)]
         return readers.asked_settings(
             (self.topk, self.num_steps, self.num_draft_tokens),
             (*self.config_list, *texts),
             (*self.files, *(word for word in words if word not in texts)),
-            defaults,
+            readers.Defaults(self.algorithm or default, self.scheduler),
         )
+
+
+@dataclass(frozen=True)
+class Asking(Asked):
+    """The settings that are asked about, by options or by words."""
+
+    words: tuple[str, ...] = argument("[S,K,N|FILE]...", nargs=-1)
 
 
 @dataclass(frozen=True)
@@ -264,12 +262,6 @@ class Lengths:
     output_len: float | None = option(
         "N", "Answer tokens. Default: profile's.", number(), names="--output-len --osl"
     )
-
-    def workload(self, base: Workload) -> Workload:
-        """Return the requests of a profile with these lengths."""
-        from specsim.question import Question
-
-        return Question(input_len=self.input_len, output_len=self.output_len).workload(base)
 
 
 @dataclass(frozen=True)
@@ -287,9 +279,9 @@ class Requests(Lengths):
 class Measured:
     """A server with a profile."""
 
-    profile: str | None = option(
-        "NAME|FILE",
+    profile: str | None = file(
         "Shipped profile, profile.toml or scenario.toml.",
+        "NAME|FILE",
         complete=profiles,
         names="--profile -p",
     )
@@ -313,7 +305,14 @@ class Server(Changes, Measured):
 
     def load(self) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it."""
-        return _load(self.profile, self.overrides)
+        from specsim.profile import load_profile
+
+        if not self.overrides and not (self.profile or "").endswith(".toml"):
+            return load_profile(self.profile), ()  # needs nothing of scenarios
+        from specsim.scenario import load_server
+
+        changed = load_server(self.profile, self.overrides)
+        return changed.profile, changed.notes
 
 
 @dataclass(frozen=True)
@@ -334,7 +333,7 @@ class Described:
     engine: str | None = option(
         "E",
         "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
-        complete=named("specsim.engine", "engine_names"),
+        complete=named("specsim.engine.engine_names"),
     )
     engine_version: str | None = option("V", "Default: the profile's.")
     launch: str | None = file(
@@ -355,7 +354,16 @@ class AnyServer(Described, Server):
         names="--assume-accept-length",
     )
 
-    def load(self, asked: Drafting | None = None) -> Loaded:
+    def ask(self, asked: Asked, how: Any) -> tuple[Profile, Question, tuple[str, ...]]:
+        """Return the profile, what is asked of it, and what is to be said of both."""
+        from specsim.question import Question
+
+        profile, notes = self.load(asked)
+        settings = asked.settings(profile.default_algorithm)
+        question = filled(Question, self, how, settings=settings.asked)
+        return profile, question, (*notes, *settings.notes)
+
+    def load(self, asked: Asked | None = None) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it.
 
         Without a profile `asked` says how the server drafts, and whose accept length is assumed.
@@ -367,7 +375,7 @@ class AnyServer(Described, Server):
                 self,
                 but=("profile", "overrides", "engine", "engine_version"),
             )
-            profile, notes = _load(self.profile)
+            profile, notes = Server(self.profile, ()).load()
             if self.engine is not None:
                 from specsim.profile.other_engine import under_engine
 
@@ -389,15 +397,3 @@ class AnyServer(Described, Server):
             changed = apply_overrides(profile, parse_overrides(self.overrides))
             profile, notes = changed.profile, (*notes, *changed.notes)
         return profile, notes
-
-
-def _load(name: str | None, overrides: tuple[str, ...] = ()) -> Loaded:
-    """Load a profile or scenario; a shipped profile as it is needs nothing of scenarios."""
-    from specsim.profile import load_profile
-
-    if not overrides and not (name or "").endswith(".toml"):
-        return load_profile(name), ()
-    from specsim.scenario import load_server
-
-    changed = load_server(name, overrides)
-    return changed.profile, changed.notes

@@ -13,7 +13,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from specsim.errors import InputError
 from specsim.textfile import printable
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ PIPED_WIDTH = 160
 
 LEAST_WIDTH = 60
 """A narrower terminal breaks lines itself."""
+
+PICTURES = (".png", ".svg", ".pdf")
 
 PATIENCE_S = 1.0
 """What is done sooner shows no progress bar."""
@@ -219,26 +220,21 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 # --- files
 
 
-def check_file(flag: str, name: str | None, *endings: str) -> None:
-    """Refuse the name of a file that cannot be written, before anything is computed."""
-    if name is None:
-        return
-    path, said = Path(name), f"{flag} {name}"
-    if endings and path.suffix.lower() not in endings:
-        raise InputError(said, "has another ending", f"end the name in {' or '.join(endings)}")
-    if not path.parent.is_dir():
-        raise InputError(said, "is in a folder that does not exist", "make it, or choose another")
-    if path.is_dir():
-        raise InputError(said, "is a directory", "give the name of a file")
+def writable(*endings: str) -> Callable[[str], str]:
+    """Return what takes the name of a file that can be written, of some endings if any are said."""
 
+    def read(name: str) -> str:
+        path = Path(name)
+        if endings and path.suffix.lower() not in endings:
+            some = ", ".join(endings[:-1])
+            raise ValueError("has another ending", f"end the name in {some} or {endings[-1]}")
+        if not path.parent.is_dir():
+            raise ValueError("is in a folder that does not exist", "make it, or choose another")
+        if path.is_dir():
+            raise ValueError("is a directory", "give the name of a file")
+        return name
 
-def check_plot(plot: str | None) -> None:
-    """Refuse a picture that cannot be drawn or written, before anything is computed."""
-    if plot is not None:
-        from specsim.report.figure import plot_format
-
-        plot_format(plot)
-        check_file("--plot", plot)
+    return read
 
 
 def write_file(name: str, content: str) -> None:
@@ -251,8 +247,8 @@ def write_file(name: str, content: str) -> None:
 
 def write_plot(plot: str, figure: Figure) -> None:
     """Write a figure in the format of the file's name, and say so on stderr."""
-    from specsim.report.figure import drawn, plot_format
+    from specsim.report.figure import drawn
     from specsim.textfile import write_bytes
 
-    write_bytes(Path(plot), drawn(figure, plot_format(plot)))
+    write_bytes(Path(plot), drawn(figure, Path(plot).suffix.lower().removeprefix(".")))
     sys.stderr.write(f"wrote {plot}\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, file, filled, option
+from specsim.cli.options import AnyServer, command, file, option
 from specsim.cli.readers import number
 from specsim.errors import InputError
 
@@ -38,7 +38,6 @@ KINDS = "are two kinds of load"
 class Options(opt.Requests):
     """Under which loads, and what to write."""
 
-    words: tuple[str, ...] = opt.words()
     max_running_requests: int | None = opt.max_running_requests()
     concurrency: tuple[int, ...] | None = opt.concurrency()
     request_rate: float | None = option(
@@ -52,12 +51,12 @@ class Options(opt.Requests):
     seed: int = opt.seed()
     full: bool = opt.full()
     as_json: bool = opt.as_json("specsim.curve/2")
-    csv: str | None = file("Write the rows; - is stdout.")
+    csv: str | None = opt.written("Write the rows; - is stdout.")
     plot: str | None = opt.plot()
     observations: str | None = file("Measured cells to draw with --plot.")
 
     def check(self) -> None:
-        """Refuse what contradicts itself, of which one part would silently win, and bad files."""
+        """Refuse what contradicts itself, of which one part would silently win."""
         contradictions = (
             (self.as_json, self.csv, "--json --csv", "exclude each other"),
             (self.request_rate, self.concurrency, "--request-rate with --concurrency", KINDS),
@@ -78,12 +77,10 @@ class Options(opt.Requests):
                 "is drawn, and no picture is asked for",
                 "add --plot",
             )
-        output.check_plot(self.plot)
-        output.check_file("--csv", None if self.csv == "-" else self.csv)
 
 
-@command("predict", AnyServer, opt.Asked, Options)
-def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
+@command("predict", AnyServer, opt.Asking, Options)
+def predict_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
     """Say what a speculation setting would do to throughput, and whether it is worth a GPU hour.
 
     Shows no speculation, what runs today and the asked settings (as S,K,N: steps, topk, draft
@@ -93,19 +90,19 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """
     from specsim.curve import SCHEMA
     from specsim.decide.contest import verdict
-    from specsim.question import Question
 
     how.check()
-    profile, notes = server.load(_only_one(asked, how.words))
-    settings = asked.settings(profile.default_algorithm, how.words)
-    if not settings.asked and (asked.scheduler != "auto" or asked.algorithm not in (None, "none")):
+    profile, question, notes = server.ask(asked, how)
+    if not question.settings and (
+        asked.scheduler != "auto" or asked.algorithm not in (None, "none")
+    ):
         of = "scheduler" if asked.scheduler != "auto" else "algorithm"
         raise InputError(
             f"--{of} {getattr(asked, of)}",
             "is of a setting, and none is asked about",
             "add e.g. --topk 2 --steps 2",
         )
-    if any(not setting.speculates for setting in settings.asked):
+    if any(not setting.speculates for setting in question.settings):
         output.remark(["no speculation, which was asked about, is what all else is compared with"])
     cells: tuple[Observation, ...] = ()
     if how.observations is not None:
@@ -116,8 +113,7 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         doubtful = (*read.notes, *doubts(profile.setup, read.rows))
         output.remark(doubtful)
         cells, notes = read.rows, (*notes, *doubtful)
-    question = filled(Question, server, how, settings=settings.asked)
-    curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
+    curve = predicted(profile, question, how.solver, notes)
     if how.plot is not None:
         _draw(curve, how.request_rate, how.plot, cells)
     if how.csv is not None and how.csv != "-":
@@ -133,17 +129,8 @@ def predict_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         _show(curve, decision, how)
 
 
-def _only_one(asked: opt.Asked, words: tuple[str, ...]) -> opt.Asked:
-    """Return the one setting that is asked about, however it is given, as if by its numbers."""
-    settings = asked.settings(None, words).asked
-    if len(settings) != 1 or not settings[0].speculates:
-        return asked
-    names = ("topk", "num_steps", "num_draft_tokens")
-    return replace(asked, **{name: getattr(settings[0], name) for name in names})
-
-
 def predicted(
-    profile: Profile, question: Question, solver: Solver, seed: int, notes: tuple[str, ...]
+    profile: Profile, question: Question, solver: Solver, notes: tuple[str, ...]
 ) -> Curve:
     """Answer a question under a progress bar; the notes come before the answer's own."""
     from specsim.predict import predict
@@ -157,7 +144,7 @@ def predicted(
                 "use --solver analytic",
             )
     with output.progress_bar("simulating") as advance:
-        curve = predict(profile, question, solver=solver, seed=seed, progress=advance)
+        curve = predict(profile, question, solver=solver, seed=question.seed, progress=advance)
     return replace(curve, notes=(*notes, *curve.notes))
 
 

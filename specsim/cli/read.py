@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command, file, flag
+from specsim.cli.options import argument, command, flag
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Options:
     files: tuple[str, ...] = argument("FILE...", nargs=-1, required=True)
     as_json: bool = opt.as_json("specsim.log/1")
     as_csv: bool = flag("Print rows in the columns of observations.csv.", names="--csv")
-    target: str | None = file("Write to this file instead.", names="--output -o")
+    target: str | None = opt.written("Write to this file instead.", names="--output -o")
 
 
 @command("read", Options)
@@ -50,7 +50,6 @@ def read_command(how: Options) -> None:
 
     if how.as_json and how.as_csv:
         raise InputError("--json --csv", "exclude each other", "choose one")
-    output.check_file("--output", how.target)
     entries: list[LogEntry] = []
     for name in how.files:
         found = read_file(name)

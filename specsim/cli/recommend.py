@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, file, filled, flag, option
+from specsim.cli.options import AnyServer, command, filled, flag, option
 from specsim.cli.readers import number, whole
 from specsim.errors import InputError
 
@@ -51,7 +51,7 @@ class Options(opt.Requests):
     gpu_hour_price: float | None = option("M", "Money per GPU and hour.", number())
     model_path: str | None = option("PATH", "Of the model, for the launch line.")
     draft_model: str | None = option("PATH", "Of the drafter, for the launch line.")
-    script: str | None = file("Write the launch as a shell script.", names="--launch")
+    script: str | None = opt.written("Write the launch as a shell script.", names="--launch")
     measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
     full: bool = opt.full()
@@ -71,7 +71,6 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
     if how.schedule and how.as_json:
         raise InputError("--schedule --json", "exclude each other", "use specsim schedule --json")
-    output.check_file("--launch", how.script)
     profile, notes = server.load()
     loads = how.concurrency or tuple(sorted(load for load, _ in how.mix or ())) or CONCURRENCY
     question = filled(Question, server, how, concurrency=loads)
@@ -85,10 +84,12 @@ def recommend_command(server: AnyServer, how: Options) -> None:
         return
     out = _show(answer, how.full)
     if how.schedule:
-        from specsim.decide.schedule import best_schedule, schedule_lines
+        from specsim.cli.schedule import print_table
+        from specsim.decide.schedule import best_schedule
 
-        for line in schedule_lines(best_schedule(profile, question)):
-            out.print(line, soft_wrap=True)
+        best = best_schedule(profile, question)
+        print_table(out, best)
+        output.print_notes(out, best.notes)
 
 
 def _show(answer: Recommendation, full: bool) -> Console:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, command, file, filled, names_of
+from specsim.cli.options import AnyServer, Server, command, file, names_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 class Options(opt.Lengths):
     """At which loads, how it is computed, and where it goes."""
 
-    words: tuple[str, ...] = opt.words()
-    page: str = file("HTML file to write.", default="report.html", names="--output -o")
+    page: str = file(
+        "HTML file to write.",
+        read=output.writable(".html", ".htm"),
+        default="report.html",
+        names="--output -o",
+    )
     concurrency: tuple[int, ...] | None = opt.concurrency()
     observations: str | None = file("Measured cells, to show the errors.")
     solver: Solver = opt.solver(default="simulate")
@@ -32,8 +36,8 @@ class Options(opt.Lengths):
     seed: int = opt.seed()
 
 
-@command("report", AnyServer, opt.Asked, Options)
-def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
+@command("report", AnyServer, opt.Asking, Options)
+def report_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
     """Write a self-contained report: answer, curves, rounds, trees, calibration, assumptions.
 
     Example: specsim report --topk 2 --steps 2 -o report.html
@@ -43,22 +47,18 @@ def report_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     from specsim.decide.contest import verdict
     from specsim.decide.launch import launches_of
     from specsim.observations import read_observations
-    from specsim.question import Question
     from specsim.report.html import report_html
     from specsim.textfile import write_text
 
-    output.check_file("--output", how.page, ".html", ".htm")
-    profile, notes = server.load(asked)
-    settings = asked.settings(profile.default_algorithm, how.words)
-    question = filled(Question, server, how, settings=settings.asked)
+    profile, question, notes = server.ask(asked, how)
     cells = None if how.observations is None else read_observations(how.observations)
-    curve = predicted(profile, question, how.solver, how.seed, (*notes, *settings.notes))
+    curve = predicted(profile, question, how.solver, notes)
     validation = None
     if cells is not None:  # measured on the server as it is, whatever --set makes of it
         as_it_is, _ = replace(server, overrides=()).load(asked)
         validation = validate(as_it_is, cells.rows)
     again = _command_lines(server, question, how)
-    workload = how.workload(profile.setup.workload)
+    workload = question.workload(profile.setup.workload)
     decision = verdict(profile, question)
     chosen = [load.choice.plan for load in decision.loads]
     page = report_html(

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, file, filled, option, refuse_given
+from specsim.cli.options import AnyServer, command, filled, option, refuse_given
 from specsim.cli.readers import library, whole
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from specsim.cli.output import Columns
-    from specsim.decide.load_answer import LoadAnswer, Outcome
+    from specsim.decide.adaptive import LoadAnswer, Outcome
+    from specsim.decide.schedule import Schedule
     from specsim.question import Target
     from specsim.simulate import Policy, Trace
     from specsim.workload import VaryingLoad
@@ -56,7 +59,7 @@ class Options(opt.Requests):
     repeats: int = option("R", "Runs with other random numbers.", whole(), default="4")
     seed: int = opt.seed()
     plot: str | None = opt.plot()
-    sps_table: str | None = file("Write SGLang's table of round times (DSPARK).")
+    sps_table: str | None = opt.written("Write SGLang's table of round times (DSPARK).")
     as_json: bool = opt.as_json("specsim.schedule/1")
 
 
@@ -71,15 +74,12 @@ def schedule_command(server: AnyServer, how: Options) -> None:
 
     Example: specsim schedule --load burst:0.1..2/s,30s/300s@1200s --slo tpot=40ms
     """
-    from specsim.decide.adaptive import schedule_under_load
-    from specsim.decide.load_answer import SCHEMA
+    from specsim.decide.adaptive import SCHEMA, schedule_under_load
     from specsim.question import Question
     from specsim.simulate import Trace
 
-    output.check_plot(how.plot)
     if isinstance(how.load, Trace):
         refuse_given("is said by the trace", "drop it", opt.Lengths(how.input_len, how.output_len))
-    output.check_file("--sps-table", how.sps_table)
     profile, notes = server.load()
     question = filled(Question, server, how)
     if how.sps_table is not None:
@@ -107,14 +107,27 @@ def _show(answer: LoadAnswer) -> None:
     out.print(output.table(_columns(answer, out.width >= FULL_WIDTH), answer.outcomes))
     out.print(f"compared by {SCORES[answer.score]}; ± is one standard error")
     output.print_sentences(out, _sentences(answer))
-    out.print(f"\nBest table ({answer.engine} {answer.engine_version}, by running requests):")
-    for step in answer.table:
-        depth = f"{step.num_steps} steps" if step.num_steps else "no drafts"
-        out.print(f"  from {step.from_batch_size}: {depth}")
-    for line in answer.config_lines:
-        out.print(f"  {line}", soft_wrap=True)
+    print_table(out, answer)
     out.print()
     output.print_notes(out, answer.notes)
+
+
+def print_table(out: Console, best: Schedule) -> None:
+    """Print draft steps by running batch, for people and in the engine's syntax."""
+    from specsim.decide import whole_percent
+
+    out.print(f"\nBest table ({best.engine} {best.engine_version}, chains, gains of decoding):")
+    for step in best.table:
+        depth = f"{step.num_steps} steps" if step.num_steps else "no drafts"
+        out.print(
+            f"  from {step.from_batch_size} running: {depth}, {whole_percent(step.gain)} against "
+            f"no drafter (K = 0 here: {whole_percent(step.gain_idle_drafter)})",
+            soft_wrap=True,
+        )
+    share = 100 * best.kv_pool_share_of_drafter
+    out.print(f"  the drafter takes {share:.0f} % of the KV pool's tokens")
+    for line in best.config_lines:
+        out.print(f"  {line}", soft_wrap=True)
 
 
 def _columns(answer: LoadAnswer, wide: bool) -> Columns[Outcome]:
@@ -147,7 +160,7 @@ def _gain(gain: float, error: float) -> str:
 
 def _sentences(answer: LoadAnswer) -> list[str]:
     """Say what to launch, and what the engine's table and the loaded drafter would do."""
-    from specsim.decide.load_answer import paired_gain
+    from specsim.decide.adaptive import paired_gain
 
     table, static, default = answer.of("table"), answer.best_fixed, answer.of("default")
     assert table is not None

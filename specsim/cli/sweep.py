@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 class Options:
     """The grid, how it is computed, and where it goes."""
 
-    words: tuple[str, ...] = opt.words()
-    target: str = file(".csv or .parquet; resumed.", default="sweep.csv", names="--output -o")
+    target: str = file(
+        ".csv or .parquet; resumed.",
+        read=output.writable(".csv", ".parquet"),
+        default="sweep.csv",
+        names="--output -o",
+    )
     grid: tuple[str, ...] = option(
         "AXIS=V,...",
         "topk=1,2,4 steps=1-8 tokens=8,16,all: every combination. Repeatable.",
@@ -40,13 +44,12 @@ class Options:
     seed: int = opt.seed()
 
 
-@command("sweep", Server, opt.Asked, Options)
-def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
+@command("sweep", Server, opt.Asking, Options)
+def sweep_command(server: Server, asked: opt.Asking, how: Options) -> None:
     """Compute a grid of settings, loads and what-ifs; run again, it goes on where it stopped.
 
     Example: specsim sweep --grid topk=1,2,4 --grid steps=1-6 -o sweep.csv
     """
-    from specsim.decide.candidates import algorithm_of
     from specsim.decide.sweep import Sweep, grid_settings, scenarios
     from specsim.decide.sweep_run import append_rows, read_done, run_sweep
     from specsim.question import CONCURRENCY
@@ -56,8 +59,8 @@ def sweep_command(server: Server, asked: opt.Asked, how: Options) -> None:
         raise InputError("--jobs --dask", "exclude each other", "choose one")
     path = _path(how.target)
     profile, notes = server.load()
-    algorithm = algorithm_of(profile) or "EAGLE3"
-    settings = asked.settings(algorithm, how.words)
+    algorithm = profile.default_algorithm
+    settings = asked.settings(algorithm)
     grid = grid_settings(how.grid, asked.algorithm or algorithm)
     wanted = (*settings.asked, *(replace(s, scheduler=asked.scheduler) for s in grid))
     if not wanted:
@@ -97,7 +100,6 @@ def _path(target: str) -> Path:
     """Return the file to write, checked before anything is computed."""
     from importlib.util import find_spec
 
-    output.check_file("--output", target, ".csv", ".parquet")
     if target.endswith(".parquet") and find_spec("pyarrow") is None:
         raise InputError(
             f"--output {target}", "needs pyarrow, which is not installed", "write .csv instead"

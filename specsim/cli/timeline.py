@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, file, option
+from specsim.cli.options import AnyServer, command, option
 from specsim.cli.readers import whole
 from specsim.errors import InputError
 
@@ -31,16 +31,17 @@ AVERAGED = 400
 class Options(opt.Lengths):
     """How many rounds of how many clients, and what to write."""
 
-    words: tuple[str, ...] = opt.words()
-    concurrency: int = option("C", "Clients in flight.", whole(1, 20000), default="30")
+    clients: int = option(
+        "C", "Clients in flight.", whole(1, 20000), default="30", names="--concurrency"
+    )
     rounds: int = option("N", "Rounds in the files; 4 are sketched.", whole(), default="4")
     seed: int = opt.seed()
-    plot: str | None = file("Draw to .png, .svg or .pdf.", names="--plot --png")
-    trace: str | None = file("Write a Chrome trace for Perfetto.")
+    plot: str | None = opt.plot(names="--plot --png")
+    trace: str | None = opt.written("Write a Chrome trace for Perfetto.")
 
 
-@command("timeline", AnyServer, opt.Asked, Options)
-def timeline_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
+@command("timeline", AnyServer, opt.Asking, Options)
+def timeline_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
     """Show the phases of simulated rounds on CPU, GPU and link, sequential beside overlap.
 
     Of one setting (S,K,N: steps, topk, draft tokens), or of what runs today. --scheduler
@@ -50,15 +51,13 @@ def timeline_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     """
     from specsim.report.timeline import timelines
 
-    output.check_plot(how.plot)
-    output.check_file("--trace", how.trace)
-    profile, notes = server.load(asked)
-    setting = _setting(profile, asked, how.words)
-    workload = how.workload(profile.setup.workload)
+    profile, question, notes = server.ask(asked, how)
+    setting = _setting(profile, asked, question.settings)
+    workload = question.workload(profile.setup.workload)
 
     def simulated(rounds: int) -> Sequence[Timeline]:
         return timelines(
-            profile, setting, how.concurrency, rounds=rounds, workload=workload, seed=how.seed
+            profile, setting, how.clients, rounds=rounds, workload=workload, seed=how.seed
         )
 
     shown = simulated(how.rounds)
@@ -75,13 +74,12 @@ def timeline_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     _show(profile.name, simulated(SKETCHED) if how.rounds > SKETCHED else shown, many, notes)
 
 
-def _setting(profile: Profile, asked: opt.Asked, words: tuple[str, ...]) -> SpecSetting:
+def _setting(profile: Profile, asked: opt.Asking, settings: tuple[SpecSetting, ...]) -> SpecSetting:
     """Return the one setting that is asked about, or what runs today."""
     from specsim.setting import SpecSetting
 
     if asked.algorithm == "none":
         return SpecSetting.none(asked.scheduler)
-    settings = asked.settings(profile.default_algorithm, words).asked
     if len(settings) > 1:
         raise InputError(f"{len(settings)} settings", "are too many to show", "ask for one")
     if settings:

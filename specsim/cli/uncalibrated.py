@@ -1,28 +1,35 @@
-"""A server that nobody has measured: from what the options say of it to a profile."""
+"""A server that nobody has measured: from options or its launch command to a profile."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specsim.architecture import load_model
 from specsim.calibrate.log_setup import Known, Stated, build_setup
-from specsim.cli.options import AnyServer, Drafting, filled, refuse_given
+from specsim.cli.options import AnyServer, Asked, filled, refuse_given
 from specsim.engine import engine_named
-from specsim.errors import InputError, UnknownNameError
+from specsim.engine.command import Launch, parse_command
+from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.profile import main_algorithm
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.server import Setup, read_setup
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting, parse_algorithm
+from specsim.textfile import read_text, shown
 
 if TYPE_CHECKING:
     from specsim.cli.options import Loaded
+
+MOST_PATH = 1000
+"""A longer text is no file's name."""
 
 SPLITS = (1, 2, 4, 8, 16)
 """Tensor-parallel sizes that are tried where none is said."""
 
 
-def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
+def uncalibrated(server: AnyServer, asked: Asked | None) -> Loaded:
     """Build the profile from the library, and say what was assumed."""
     notes = ["nothing was measured on this server: library physics with wide errors"]
     if server.setup is not None:
@@ -30,8 +37,6 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
         refuse_given("is said by --setup", "change it with --set, or there", server, but=kept)
         setup = read_setup(server.setup)
     elif server.launch is not None:
-        from specsim.cli.launched import launched
-
         server, setup, more = launched(server, server.launch)
         notes += more
     else:
@@ -47,10 +52,8 @@ def uncalibrated(server: AnyServer, asked: Drafting | None) -> Loaded:
     if server.accept_length is None:
         notes.append("accept length is the prior of such drafters; --assume-accept-length says")
     name = server.setup or f"{server.model} on {setup.hardware.gpu_count}x {server.gpu}"
-    setting = None
-    if asked is not None and asked.num_steps is not None:
-        numbers = (asked.topk, asked.num_steps, asked.num_draft_tokens)
-        setting = SpecSetting.of(*numbers, asked.algorithm or main_algorithm(setup))
+    found = () if asked is None else asked.settings(main_algorithm(setup)).asked
+    setting = found[0] if len(found) == 1 and found[0].speculates else None
     return uncalibrated_profile(setup, name, server.accept_length, setting), tuple(notes)
 
 
@@ -80,3 +83,53 @@ def _built(stated: Stated, known: Known) -> tuple[Setup, list[str]]:
         f"does not fit on up to {sizes[-1]} x {stated.gpu}{reason}",
         "give more GPUs with --tp, or a smaller --quantisation",
     )
+
+
+def launched(server: AnyServer, command: str) -> tuple[AnyServer, Setup, list[str]]:
+    """Build the setup that a launch command describes; options say what it does not."""
+    launch = read_launch(command)
+    engine = server.engine or launch.engine
+    version = server.engine_version or launch.version
+    known = Known(dict(launch.settings), engine, version, list(launch.notes))
+    if version is None:
+        known.version = engine_named(engine).newest
+        known.notes.append(f"{engine} {known.version} assumed; --engine-version says")
+    name = known.settings.get("model")
+    if server.model is None and isinstance(name, str) and _is_known(name):
+        server = replace(server, model=name)
+    speculates = known.settings.get("algorithm") not in (None, "none")
+    setup = build_setup(known, filled(Stated, server), (), drafts=speculates)
+    return replace(server, model=server.model or setup.model.id), setup, known.notes
+
+
+def _is_known(name: str) -> bool:
+    try:
+        return bool(load_model(name).id)
+    except SpecsimError:
+        return False
+
+
+def read_launch(command: str) -> Launch:
+    """Return what a launch command says, or the file that holds it; files it names lie beside it.
+
+    Raises
+    ------
+    InputError
+        If it launches no engine that specsim knows.
+    """
+    file = Path(command) if "\n" not in command and len(command) < MOST_PATH else None
+    written = file is not None and file.is_file()
+    folder = file.parent if file is not None and written else Path()
+
+    def beside(name: str) -> str | None:
+        path = folder / name
+        return read_text(path, "options of an engine") if path.is_file() else None
+
+    launch = parse_command(read_text(command, "a launch command") if written else command, beside)
+    if launch is None:
+        raise InputError(
+            f"--command {shown(command)}",
+            "launches no engine that specsim knows",
+            "give the command of an SGLang, vLLM, TensorRT-LLM or llama.cpp server",
+        )
+    return launch

@@ -45,7 +45,6 @@ def validate_command(server: Measured, how: Options) -> None:
     from specsim.observations import read_observations
     from specsim.profile import load_profile
 
-    output.check_plot(how.plot)
     left_out = how.leave_out
     profile = load_profile(server.profile)
     cells = read_observations(how.observations)

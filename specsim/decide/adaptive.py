@@ -6,28 +6,37 @@ are the same numbers for every one of them, and everything is repeated with othe
 
 The score is requests per second that meet the latency targets, if there are any; else tokens per
 second where clients wait for their answers, and 1 / (mean time of a request) where requests come
-by themselves, for then the throughput is that of the load.
+by themselves, for then the throughput is that of the load. What one way brings over another is a
+mean over repeats of ratios within a repeat, in which both saw the same random numbers:
+
+    gain = mean_r(score_r / score'_r) - 1,   se = sd_r / sqrt(R)                   (PAIRED-GAIN)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
+from specsim.decide import HIDDEN, Planned
 from specsim.decide.candidates import candidate_plans
-from specsim.decide.load_answer import Contender, LoadAnswer, Role, Run, Score, outcome_of
 from specsim.decide.outlook import Grid
-from specsim.decide.schedule import SWITCH_GAIN, Schedule, Step, best_schedule, chain_plans
+from specsim.decide.schedule import (
+    SWITCH_GAIN,
+    Schedule,
+    best_schedule,
+    chain_plans,
+    simpler_tables,
+)
 from specsim.engine import RunPlan
-from specsim.errors import EngineRefusal, InputError
+from specsim.errors import InputError
 from specsim.metrics import Targets, e2e_s, goodput
 from specsim.profile import Profile
-from specsim.question import Question
+from specsim.question import Question, Target
 from specsim.setting import SpecSetting
 from specsim.simulate import (
     Adaptation,
@@ -41,6 +50,14 @@ from specsim.simulate import (
 )
 from specsim.workload import Load, VaryingLoad
 
+SCHEMA = "specsim.schedule/1"
+
+Role = Literal["none", "fixed", "table", "given", "default", "idle"]
+"""No speculation, a fixed setting, the best table, the user's, the engine's default table, or
+``idle``: the drafter loaded, nothing drafted."""
+
+Score = Literal["goodput", "throughput", "request_time"]
+
 REPEATS = 4
 
 TRIED = 6
@@ -49,6 +66,108 @@ the highest load are too."""
 
 KEPT = 2
 """Of them, those that are repeated: the best of the first run."""
+
+SIMULATED = (
+    *("output_tps", "tpot_s", "tpot_p99_s", "ttft_s", "ttft_p99_s", "batch_size"),
+    *("accept_length", "switches"),
+)
+"""Numbers that a run takes from its simulation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to run the server."""
+
+    role: Role
+    name: str  # for people
+    plan: RunPlan  # what it is launched with
+    policy: Policy | None = None  # None for a fixed setting
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one simulated run says."""
+
+    score: float
+    numbers: dict[str, float]  # as an `Outcome` has them
+    time_share: dict[int, float]  # of the decoding, by draft steps
+
+
+@dataclass(frozen=True, slots=True)
+class StepsShare:
+    """Share of the decoding time that ran with so many draft steps."""
+
+    num_steps: int
+    time_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Planned):
+    """One way to run the server under the load: means over its runs, one for each repeat.
+
+    The setting is what it is launched with: of a table its deepest. `gain` is by score against the
+    best of the settings without a table, `gain_se` its standard error over the repeats.
+    """
+
+    role: Role
+    name: str  # for people
+    output_tps: float
+    output_tps_se: float
+    tpot_s: float
+    tpot_p99_s: float
+    ttft_s: float
+    ttft_p99_s: float
+    request_time_s: float
+    goodput_rps: float
+    good_share: float
+    batch_size: float
+    accept_length: float
+    switches: float
+    requests: float
+    steps: tuple[StepsShare, ...]
+    gain: float
+    gain_se: float
+    score: float = field(metadata=HIDDEN)
+    policy: Policy | None = field(metadata=HIDDEN)  # None for a fixed setting
+    runs: tuple[Run, ...] = field(metadata=HIDDEN)
+
+    def __post_init__(self) -> None:
+        Planned.__post_init__(self)
+        if self.policy is not None:
+            most = max(self.policy.steps)
+            for name, value in (("topk", 1), ("num_steps", most), ("num_draft_tokens", most + 1)):
+                object.__setattr__(self, name, value)
+
+    def error(self, name: str) -> float:
+        """Return the standard error of a mean; NaN for a single repeat."""
+        return standard_error([run.numbers[name] for run in self.runs])
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAnswer(Schedule):
+    """The best table, and what ways to run a server under a changing load gave.
+
+    Fields as in ``specsim.schedule/1``.
+    """
+
+    profile: str
+    seed: int
+    repeats: int
+    load: str  # in words
+    score: Score  # what they are compared by
+    targets: tuple[Target, ...]  # latency targets of the goodput
+    worth_it: bool  # the table beats every setting without one, by more than noise and a percent
+    best_static: str  # the best of no speculation and the fixed settings
+    outcomes: tuple[Outcome, ...]  # by role, in the order that Role has; the best fixed one first
+
+    def of(self, role: Role) -> Outcome | None:
+        """Return the first outcome of that role."""
+        return next((o for o in self.outcomes if o.role == role), None)
+
+    @property
+    def best_fixed(self) -> Outcome:
+        """What the table is held against."""
+        return next(o for o in self.outcomes if o.name == self.best_static)
 
 
 def schedule_under_load(
@@ -92,14 +211,12 @@ def schedule_under_load(
     if given is not None:
         others.append(Contender("given", given.name, others[-1].plan, given))
     total = len(statics) + len(tables) + (repeats - 1) * (KEPT + 1) + repeats * len(others)
-    done = 0
+    done = iter(range(1, total))
 
     def run(contender: Contender, repeat: int) -> Run:
-        nonlocal done
         result = lab.run(contender, repeat)
-        done += 1
         if progress is not None:
-            progress(min(done, total), total)
+            progress(next(done, total), total)
         return result
 
     tried = sorted(((c, run(c, 0)) for c in statics), key=lambda pair: -pair[1].score)[:KEPT]
@@ -112,26 +229,6 @@ def schedule_under_load(
     tried.append((lab.of_table(schedule), best))
     runs = {c: [first, *(run(c, r) for r in range(1, repeats))] for c, first in tried}
     return lab.answer(schedule, runs)
-
-
-def simpler_tables(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """Return a table, itself without K = 0, and its cuts into two rows.
-
-    >>> rows = [Step(b, s, 0.0, 0.0) for b, s in ((1, 5), (8, 2), (32, 0))]
-    >>> [[(r.from_batch_size, r.num_steps) for r in table] for table in simpler_tables(rows)]
-    [[(1, 5), (8, 2), (32, 0)], [(1, 5), (8, 2)], [(1, 5), (32, 0)], [(1, 5), (8, 0)]]
-    """
-    rows = tuple(steps)
-    drafting = tuple(row for row in rows if row.num_steps > 0)
-    tables = [rows]
-    if drafting and drafting[0].from_batch_size == 1:
-        tables.append(drafting)
-    if len(rows) > 2:
-        tables.append((rows[0], rows[-1]))
-        tables += [
-            (rows[0], replace(rows[-1], from_batch_size=row.from_batch_size)) for row in rows[1:-1]
-        ]
-    return list(dict.fromkeys(tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,47 +296,37 @@ class _Lab:
         return self._measured(result, contender.policy or fixed(plan.setting.num_steps))
 
     def _chain(self, like: RunPlan, steps: int) -> RunPlan:
-        """Plan a chain of so many steps under the scheduler of another plan."""
+        """Plan a chain of so many steps under the scheduler of another plan.
+
+        A rule on depth that refuses it would hold for the engine's table too.
+        """
         drafts = like.setting
-        setting = SpecSetting(drafts.algorithm, 1, steps, steps + 1, drafts.scheduler)
-        try:
-            return self.profile.system().plan(
-                setting,
-                engine_version=like.version,
-                max_running_requests=self.question.max_running_requests,
-            )
-        except EngineRefusal:  # a rule on depth would hold for the engine's table too
-            return replace(like, setting=setting)
+        return self.profile.system().plan(
+            SpecSetting(drafts.algorithm, 1, steps, steps + 1, drafts.scheduler),
+            engine_version=like.version,
+            max_running_requests=self.question.max_running_requests,
+            what_if=True,
+        )
 
     def _measured(self, result: SimulationResult, policy: Policy) -> Run:
-        rounds = result.rounds
         wanted = {f"{t.metric}_s": t.seconds for t in self.question.targets}
         span = result.window_s[1] - result.window_s[0]
         good = goodput(result.requests, Targets(**wanted), span)
-        request_s = float(np.nanmean(e2e_s(result.requests)))
+        numbers = {name: float(getattr(result, name)) for name in SIMULATED}
+        numbers["request_time_s"] = float(np.nanmean(e2e_s(result.requests)))
+        numbers |= {"goodput_rps": good.requests_per_s, "good_share": good.share}
+        numbers["requests"] = float(len(result.requests))
         scores: dict[Score, float] = {
             "goodput": good.requests_per_s,
             "throughput": result.output_tps,
-            "request_time": 1.0 / request_s,
+            "request_time": 1.0 / numbers["request_time_s"],
         }
+        rounds = result.rounds
         length = rounds["end_s"] - rounds["start_s"]
         time = np.bincount(rounds["gear"], length, minlength=len(policy.steps))
         share = time / max(float(time.sum()), 1e-300)
         return Run(
-            score=scores[self.score],
-            output_tps=result.output_tps,
-            tpot_s=result.tpot_s,
-            tpot_p99_s=result.tpot_p99_s,
-            ttft_s=result.ttft_s,
-            ttft_p99_s=result.ttft_p99_s,
-            request_time_s=request_s,
-            goodput_rps=good.requests_per_s,
-            good_share=good.share,
-            batch_size=result.batch_size,
-            accept_length=result.accept_length,
-            switches=result.switches,
-            requests=len(result.requests),
-            time_share=dict(zip(policy.steps, share.tolist(), strict=True)),
+            scores[self.score], numbers, dict(zip(policy.steps, share.tolist(), strict=True))
         )
 
     def answer(self, schedule: Schedule, runs: dict[Contender, list[Run]]) -> LoadAnswer:
@@ -250,25 +337,18 @@ class _Lab:
         outcomes = [outcome_of(c, runs[c], runs[static]) for c in ways]
         table = next(o for o in outcomes if o.role == "table")
         noise = 0.0 if math.isnan(table.gain_se) else 2.0 * table.gain_se
+        of_table = {f.name: getattr(schedule, f.name) for f in fields(schedule) if f.init}
         return LoadAnswer(
+            **of_table | {"notes": (*schedule.notes, *self._notes())},
             profile=self.profile.name,
             seed=self.question.seed,
             repeats=len(table.runs),
             load=self.load.label,
             score=self.score,
             targets=self.question.targets,
-            engine=schedule.engine,
-            engine_version=schedule.engine_version,
-            algorithm=schedule.algorithm,
-            table=schedule.table,
-            engine_config=schedule.engine_config,
-            flags=schedule.flags,
-            kv_pool_share_of_drafter=schedule.kv_pool_share_of_drafter,
             worth_it=table.gain > max(noise, SWITCH_GAIN),
             best_static=static.name,
             outcomes=tuple(outcomes),
-            notes=(*schedule.notes, *self._notes()),
-            config_lines=schedule.config_lines,
         )
 
     def _notes(self) -> Iterator[str]:
@@ -276,10 +356,7 @@ class _Lab:
         yield "changing the steps takes no time: assumed, engines swap prepared graphs"
         workload = self.question.workload(self.profile.setup.workload)
         if workload.evidence == "assumed" and not isinstance(self.load, Trace):
-            yield (
-                f"prompt and answer lengths are assumed: {workload.input_len.mean:g} and "
-                f"{workload.output_len.mean:g} tokens"
-            )
+            yield workload.assumed_lengths
         today = self.profile.setup.current
         if today is not None and today.speculates:
             yield (
@@ -291,3 +368,36 @@ class _Lab:
 def _always(setting: SpecSetting) -> str:
     tree = f", tree {setting.topk}x{setting.num_draft_tokens}" if setting.topk > 1 else ""
     return f"always {setting.num_steps} steps{tree}, {setting.scheduler}"
+
+
+def outcome_of(contender: Contender, runs: Sequence[Run], static: Sequence[Run]) -> Outcome:
+    """Average the runs of one way, and compare them with those of the best fixed setting."""
+    values = {name: [run.numbers[name] for run in runs] for name in runs[0].numbers}
+    depths = sorted({depth for run in runs for depth in run.time_share})
+    shares = [float(np.mean([run.time_share.get(d, 0.0) for run in runs])) for d in depths]
+    gain, error = paired_gain(runs, static)
+    return Outcome(
+        contender.plan,
+        role=contender.role,
+        name=contender.name,
+        output_tps_se=standard_error(values["output_tps"]),
+        steps=tuple(map(StepsShare, depths, shares)),
+        gain=gain,
+        gain_se=error,
+        score=float(np.mean([run.score for run in runs])),
+        policy=contender.policy,
+        runs=tuple(runs),
+        **{name: float(np.mean(of_runs)) for name, of_runs in values.items()},
+    )
+
+
+def paired_gain(runs: Sequence[Run], others: Sequence[Run]) -> tuple[float, float]:
+    """Return by how much one way scores above another, and the standard error (PAIRED-GAIN)."""
+    pairs = zip(runs, others, strict=True)
+    ratios = [a.score / b.score - 1.0 if b.score > 0 else math.nan for a, b in pairs]
+    return float(np.mean(ratios)), standard_error(ratios)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean; NaN for a single value."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan

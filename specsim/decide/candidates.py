@@ -10,7 +10,7 @@ from specsim.engine import RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal
 from specsim.profile import Profile
 from specsim.question import Question
-from specsim.setting import FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
+from specsim.setting import FAMILY_OF, Algorithm, SpecSetting
 from specsim.tree import tree_capacity
 
 TREE_STEPS = 6
@@ -20,12 +20,10 @@ TREE_TOKENS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def algorithm_of(profile: Profile) -> Algorithm | None:
-    """Return how this server drafts: as it does today, else by its drafter; None without one."""
+    """Return how this server drafts; None if nothing is known to."""
     current = profile.setup.current
-    if current is not None and current.speculates:
-        return current.algorithm
-    draft = profile.system().cost.draft
-    return None if draft is None else parse_algorithm(draft.kind)
+    drafts = profile.setup.draft is not None or (current is not None and current.speculates)
+    return profile.default_algorithm if drafts else None
 
 
 def candidate_settings(algorithm: Algorithm, question: Question) -> Iterator[SpecSetting]:

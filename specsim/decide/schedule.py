@@ -10,12 +10,13 @@ simulates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.cost.model import CostModel
+from specsim.decide import HIDDEN
 from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.contest import unbeaten
 from specsim.decide.outlook import Grid, Outlook, outlook
@@ -57,40 +58,33 @@ class Schedule:
     engine_version: str
     algorithm: Algorithm
     table: tuple[Step, ...]  # in rising order of batch; the first starts at 1
-    batch_max: int  # most requests that run
+    batch_max: int = field(metadata=HIDDEN)  # most requests that run
     kv_pool_share_of_drafter: float  # of the pool's tokens
-    notes: tuple[str, ...]  # what the engine's release cannot do
+    notes: tuple[str, ...]  # what is assumed, or what the engine's release cannot do
+    engine_config: str | None = field(init=False)  # in the engine's syntax, None where it has none
+    flags: tuple[str, ...] = field(init=False)  # what switches the table on, besides the setting's
+    config_lines: tuple[str, ...] = field(init=False, metadata=HIDDEN)  # ready to paste
+
+    def __post_init__(self) -> None:
+        syntax, rows = engine_named(self.engine).schedule, list(self.rows.items())
+        drafts = syntax is not None and any(self.rows.values())
+        config = syntax.config(rows, self.batch_max) if syntax and drafts else None
+        object.__setattr__(self, "engine_config", config)
+        for name, said in (("flags", "words"), ("config_lines", "lines")):
+            written = tuple(getattr(syntax, said)(rows, config)) if config else ()
+            object.__setattr__(self, name, written)
 
     @property
-    def rows(self) -> list[tuple[int, int]]:
-        """First batch and steps."""
-        return [(row.from_batch_size, row.num_steps) for row in self.table]
+    def rows(self) -> dict[int, int]:
+        """Steps by first batch."""
+        return {row.from_batch_size: row.num_steps for row in self.table}
 
     @property
     def policy(self) -> Policy:
         """What the simulator runs."""
         syntax = engine_named(self.engine).schedule
         padded = syntax is not None and syntax.padded
-        return by_batch(dict(self.rows), padded=padded, name="best table")
-
-    @property
-    def engine_config(self) -> str | None:
-        """The table as the engine reads it, JSON; None where it has none, or drafts nothing."""
-        syntax = engine_named(self.engine).schedule
-        drafts = any(row.num_steps for row in self.table)
-        return syntax.config(self.rows, self.batch_max) if syntax and drafts else None
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The flags that switch the table on, besides those of the setting."""
-        syntax, config = engine_named(self.engine).schedule, self.engine_config
-        return tuple(syntax.words(self.rows, config)) if syntax and config else ()
-
-    @property
-    def config_lines(self) -> tuple[str, ...]:
-        """The table in the engine's syntax, ready to paste."""
-        syntax, config = engine_named(self.engine).schedule, self.engine_config
-        return tuple(syntax.lines(self.rows, config)) if syntax and config else ()
+        return by_batch(self.rows, padded=padded, name="best table")
 
 
 def best_schedule(profile: Profile, question: Question | None = None) -> Schedule:
@@ -184,19 +178,24 @@ def _depth_choice(
     return chosen
 
 
-def schedule_lines(schedule: Schedule) -> list[str]:
-    """Return the table for people, then in the engine's syntax."""
-    lines = ["Draft steps by running batch (chains, decode only):"]
-    for row in schedule.table:
-        depth = f"{row.num_steps} steps" if row.num_steps else "no drafts"
-        lines.append(
-            f"  from {row.from_batch_size} running: {depth}, {100 * row.gain:+.0f} % against a "
-            f"server without drafter (K = 0 here: {100 * row.gain_idle_drafter:+.0f} %)"
-        )
-    share = 100 * schedule.kv_pool_share_of_drafter
-    lines.append(f"  the drafter takes {share:.0f} % of the KV pool's tokens")
-    lines += [f"  {line}" for line in schedule.config_lines]
-    return [*lines, *(f"  - {note}" for note in schedule.notes)]
+def simpler_tables(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+    """Return a table, itself without K = 0, and its cuts into two rows.
+
+    >>> rows = [Step(b, s, 0.0, 0.0) for b, s in ((1, 5), (8, 2), (32, 0))]
+    >>> [[(r.from_batch_size, r.num_steps) for r in table] for table in simpler_tables(rows)]
+    [[(1, 5), (8, 2), (32, 0)], [(1, 5), (8, 2)], [(1, 5), (32, 0)], [(1, 5), (8, 0)]]
+    """
+    rows = tuple(steps)
+    drafting = tuple(row for row in rows if row.num_steps > 0)
+    tables = [rows]
+    if drafting and drafting[0].from_batch_size == 1:
+        tables.append(drafting)
+    if len(rows) > 2:
+        tables.append((rows[0], rows[-1]))
+        tables += [
+            (rows[0], replace(rows[-1], from_batch_size=row.from_batch_size)) for row in rows[1:-1]
+        ]
+    return list(dict.fromkeys(tables))
 
 
 def _batches(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from pathlib import PurePath
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +15,6 @@ if TYPE_CHECKING:
 
     from specsim.profile import Profile
 
-FORMATS = ("png", "svg", "pdf")
 DPI = 160
 SIZE_INCHES = (7.5, 5.0)
 CAPTION_COLUMNS = 125  # of a caption below a figure of that width
@@ -145,22 +141,6 @@ def name_rows(axes: Axes, names: Sequence[str], **looks: Any) -> None:
     """Name the rows of a plot whose vertical axis only lists them."""
     axes.set_yticks(range(len(names)), names, **looks)
     axes.tick_params(axis="y", length=0)
-
-
-def plot_format(path: str) -> str:
-    """Return the format that a file name asks for.
-
-    Raises
-    ------
-    InputError
-        If it is none of png, svg, pdf.
-    """
-    suffix = PurePath(path).suffix.lower().removeprefix(".")
-    if suffix not in FORMATS:
-        raise InputError(
-            f"plot {path}", "is no format that can be drawn", "end the name in .png, .svg or .pdf"
-        )
-    return suffix
 
 
 def drawn(figure: Figure, file_format: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from specsim.decide.load_answer import LoadAnswer, Score
+from specsim.decide.adaptive import LoadAnswer, Score
 from specsim.report import figure as fig
 
 if TYPE_CHECKING:
