@@ -17,10 +17,11 @@ from specsim.acceptance.prior import default_acceptance
 from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.candidates import candidate_plans, with_current
 from specsim.decide.contest import promising
-from specsim.decide.outlook import Grid, load_likeness, outlook, root, setting_likeness
+from specsim.decide.outlook import load_likeness, outlook, root, setting_likeness
 from specsim.decide.recommend import recommend
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors
+from specsim.predict import Grid
 from specsim.profile import FitRecord, Profile, acceptance_name
 from specsim.question import Question
 from specsim.server import Setup, setup_from_mapping

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from specsim.acceptance import AcceptTable
 from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost.model import CostModel
+from specsim.cost.rounds import RoundTime
 from specsim.curve import Curve, CurvePoint, Role, Solver
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal
@@ -28,6 +30,7 @@ from specsim.workload import Load, Workload
 if TYPE_CHECKING:
     from specsim.arrays import Floats
     from specsim.curve import Misfit
+    from specsim.simulate import SimulationResult
 
 Progress = Callable[[int, int], None]
 
@@ -81,6 +84,99 @@ class Server(Protocol):
         """Return what settings buy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Settings by loads that are asked about."""
+
+    plans: tuple[RunPlan, ...]
+    loads: tuple[Load, ...]  # of one kind, and of one context
+    workload: Workload
+    dataset: str | None = None  # whose acceptance; None is the profile's first
+    temperature: float | None = None
+
+    @classmethod
+    def of(
+        cls, profile: Server, asked: Question, plans: Sequence[RunPlan], loads: Sequence[Load] = ()
+    ) -> Grid:
+        """Return some settings at the loads of a question, or at others, for its requests."""
+        workload = asked.workload(profile.setup.workload)
+        at = tuple(loads or asked.loads)
+        return cls(tuple(plans), at, workload, asked.dataset, asked.temperature)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Settings, loads."""
+        return len(self.plans), len(self.loads)
+
+    def only(self, rows: Sequence[int]) -> Grid:
+        """Return the same loads for some of the settings."""
+        return replace(self, plans=tuple(self.plans[i] for i in rows))
+
+    def cases(self, profile: Server, at: Floats | None = None) -> tuple[CostModel, list[Case]]:
+        """Return what prices rounds, and all cells, setting by setting.
+
+        `at`: coordinates of the profile's parameters, where they are not its own.
+        """
+        coordinates = profile.coordinates if at is None else at
+        system = profile.system(coordinates)
+        settings = [plan.setting for plan in self.plans]
+        tables = profile.accept_tables(settings, self.dataset, self.temperature, coordinates)
+        firsts = [
+            Case.of(system, plan, table, self.workload, self.loads[0])
+            for plan, table in zip(self.plans, tables, strict=True)
+        ]
+        return system.cost, [case.at(load) for case in firsts for load in self.loads]
+
+    def log_tps(self, profile: Server, at: Floats) -> Floats:
+        """Return ln X of all cells, setting by setting, under each row of coordinates."""
+        flat = [case for row in at for case in self.cases(profile, row)[1]]
+        points = len(flat) // len(at)
+        cost = self.cases(profile)[0].stacked(profile.parameters, at, points)
+        return np.log(solve(cost, flat, with_limit=False).output_tps).reshape(len(at), -1)
+
+    def simulate(
+        self, profile: Server, seed: int, at: Sequence[tuple[int, int]] | None = None
+    ) -> Iterator[SimulationResult]:
+        """Simulate cells (setting, load), by default all; all share their random numbers."""
+        from specsim.simulate import simulate
+
+        cost, cases = self.cases(profile)
+        for i, j in np.ndindex(self.shape) if at is None else at:
+            rng = np.random.default_rng(seed)
+            yield simulate(cost, cases[i * len(self.loads) + j], rng=rng, record_rounds=False)
+
+    def solve(self, profile: Server, at: Floats | None = None, with_limit: bool = False) -> Cells:
+        """Solve all cells in closed form; `with_limit` also finds out what binds each."""
+        cost, cases = self.cases(profile, at)
+        found = solve(cost, cases, with_limit)
+        names = ("output_tps", "accept_length", "batch_size", "round_s", "tpot_s", "ttft_s")
+        arrays = {name: getattr(found, name).reshape(self.shape) for name in names}
+        return Cells(**arrays, limits=found.limit, time=found.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A closed-form solution, arrays (settings, loads)."""
+
+    output_tps: Floats
+    accept_length: Floats
+    batch_size: Floats
+    round_s: Floats
+    tpot_s: Floats
+    ttft_s: Floats
+    limits: tuple[str, ...]  # setting by setting; empty if not asked for
+    time: RoundTime  # parts of each cell's round, setting by setting
+
+    @property
+    def log_tps(self) -> Floats:
+        """Logarithm of the throughput."""
+        return np.log(self.output_tps)
+
+    def limit(self, i: int, j: int) -> str:
+        """Return what binds setting i at load j; it must have been solved for."""
+        return self.limits[int(i * self.output_tps.shape[1] + j)]
+
+
 Lane = tuple[Role, RunPlan]  # one line of the plot
 
 
@@ -113,52 +209,17 @@ def predict(
         If the engine refuses an asked setting and `what_if` is not set.
     """
     lanes = lanes_of(profile, question)
-    workload = question.workload(profile.setup.workload)
-
-    def at(coordinates: Floats) -> tuple[CostModel, list[Case]]:
-        """All points, lane after lane; within a lane only the load differs."""
-        system = profile.system(coordinates)
-        settings = [plan.setting for _, plan in lanes]
-        tables = profile.accept_tables(
-            settings, question.dataset, question.temperature, coordinates
-        )
-        firsts = [
-            Case.of(system, plan, table, workload, question.loads[0])
-            for (_, plan), table in zip(lanes, tables, strict=True)
-        ]
-        return system.cost, [case.at(load) for case in firsts for load in question.loads]
-
-    cost, cases = at(profile.coordinates)
-
-    def log_output(coordinates: Floats) -> Floats:
-        """ln(throughput) under each row of coordinates, all solved in one go."""
-        flat = [case for row in coordinates for case in at(row)[1]]
-        stacked = cost.stacked(profile.parameters, coordinates, len(cases))
-        tps = solve(stacked, flat, with_limit=False).output_tps
-        return np.log(tps).reshape(len(coordinates), len(cases))
-
+    grid = Grid.of(profile, question, [plan for _, plan in lanes])
+    cost, cases = grid.cases(profile)
     solution = solve(cost, cases)
-    errors = profile.spread(log_output)
+    errors = profile.spread(partial(grid.log_tps, profile))
     if solver == "simulate":
         solution = _simulated(cost, cases, seed, solution, progress)
     rows = _rows(profile, lanes, cases, solution, errors)
-    notes = (*_near_misfits(profile, cases), *_notes(profile, lanes, workload))
+    asked = [(case.plan.setting, case.load) for case in cases]
+    near = [m.sentence for m in profile.misfits if any(m.is_near(*point) for point in asked)]
+    notes = (*near, *_notes(profile, lanes, grid.workload))
     return Curve(profile.name, seed, solver, rows, notes)
-
-
-def accept_length_sd(
-    profile: Server,
-    settings: Sequence[SpecSetting],
-    dataset: str | None = None,
-    temperature: float | None = None,
-) -> Floats:
-    """Return the error of ln(accept length) of each setting, by the profile's parameters."""
-
-    def log_length(coordinates: Floats) -> Floats:
-        rows = (profile.accept_tables(settings, dataset, temperature, row) for row in coordinates)
-        return np.log([[t.accept_length for t in row] for row in rows])
-
-    return replace(profile.spread(log_length), model_error=0.0).sd
 
 
 def lanes_of(profile: Server, question: Question) -> tuple[Lane, ...]:
@@ -247,7 +308,6 @@ def _rows(
     rows = []
     for i, case in enumerate(cases):
         role, same_load = lanes[i // loads][0], i % loads
-        output = Interval.of_log(tps[i], sd[i])
         ratio, probability = Interval(1.0, 1.0, 1.0), 0.0
         if role != "baseline":
             ratio_sd = errors.ratio_sd(i, same_load)
@@ -256,22 +316,22 @@ def _rows(
             probability = normal_cdf(math.log(ratio.value) / ratio_sd) if ratio_sd > 0 else certain
         shares = zip(profile.parameters, errors.shares(i), strict=True)
         heavy = [parameter.evidence for parameter, share in shares if share > HEAVY_SHARE]
-        evidence = weakest([case.workload.evidence, server, *heavy])
-        rows.append(_point(role, case, solution, i, output, ratio, probability, evidence))
+        point = _point(role, case, solution, i, Interval.of_log(tps[i], sd[i]))
+        rows.append(
+            replace(
+                point,
+                speedup=ratio.value,
+                gain_low=ratio.low - 1,
+                gain_high=ratio.high - 1,
+                probability=probability,
+                evidence=weakest([case.workload.evidence, server, *heavy]),
+            )
+        )
     return tuple(rows)
 
 
-def _point(
-    role: Role,
-    case: Case,
-    solution: Solution,
-    i: int,
-    output: Interval,
-    ratio: Interval,
-    probability: float,
-    evidence: Evidence,
-) -> CurvePoint:
-    """Describe the i-th case."""
+def _point(role: Role, case: Case, solution: Solution, i: int, output: Interval) -> CurvePoint:
+    """Describe the i-th case, not yet compared with others."""
     plan, setting, load, workload = case.plan, case.plan.setting, case.load, case.workload
     steady, saturated = load.kind == "steady_decode", bool(solution.saturated[i])
 
@@ -301,7 +361,7 @@ def _point(
         output_tps=output.value,
         output_tps_low=output.low,
         output_tps_high=output.high,
-        speedup=ratio.value,
+        speedup=1.0,
         accept_length=float(solution.accept_length[i]),
         batch_size=float(solution.batch_size[i]),
         round_time_s=float(solution.round_s[i]),
@@ -311,18 +371,9 @@ def _point(
         ttft_s=waited(solution.ttft_s),
         ttft_p50_s=waited(solution.ttft_p50_s),
         ttft_p99_s=waited(solution.ttft_p99_s),
-        evidence=evidence,
+        evidence="assumed",
         limit=solution.limit[i],
-        gain_low=ratio.low - 1,
-        gain_high=ratio.high - 1,
-        probability=probability,
     )
-
-
-def _near_misfits(profile: Server, cases: Sequence[Case]) -> list[str]:
-    """Name the measured cells near the asked ones that the profile does not honour."""
-    asked = [(case.plan.setting, case.load) for case in cases]
-    return [m.sentence for m in profile.misfits if any(m.is_near(*point) for point in asked)]
 
 
 def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[str, ...]:

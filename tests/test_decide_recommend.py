@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from specsim.decide.contest import wins
-from specsim.decide.outlook import Grid, outlook, root
+from specsim.decide.outlook import outlook, root
 from specsim.decide.recommend import Recommendation, recommend
 from specsim.decide.slo import parse_slo
 from specsim.documents import document
 from specsim.errors import InputError, UnknownNameError
-from specsim.predict import predict
+from specsim.predict import Grid, predict
 from specsim.profile import load_profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides

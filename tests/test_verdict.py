@@ -18,6 +18,7 @@ from specsim.curve import Curve
 from specsim.decide import Verdict
 from specsim.decide.contest import verdict
 from specsim.decide.recommend import recommend
+from specsim.decide.schedule import best_schedule
 from specsim.predict import predict
 from specsim.profile import Profile
 from specsim.question import Question
@@ -32,6 +33,7 @@ SYSTEMS = int(os.environ.get("SPECSIM_FUZZ", "3"))
 LOADS = (1, 4, 16, 64, 128)
 ASKED = (SpecSetting.of(1, 3), SpecSetting.of(2, 2), SpecSetting.of(4, 3, 16))
 GAIN = re.compile(r"([+-]?\d+) % at (\d+), (?:over )?(\d+) % sure")
+UNBEATEN = re.compile(r"(\d+) (?:to (\d+)|and more)(?=,| clients no chain)")
 SPAN = re.compile(r"(wins|loses|is even) (?:from (\d+) to (\d+)|at (\d+)) clients?")
 
 
@@ -77,6 +79,24 @@ def test_the_commands_agree_and_words_match_numbers(systems: ModuleType, seed: i
     chosen = [load.choice.plan for load in recommend(profile, wish).loads]
     assert [load.choice.plan.setting for load in decision.loads] == [p.setting for p in chosen]
     check_words(curve, decision)
+
+
+@pytest.mark.parametrize("seed", range(SYSTEMS))
+def test_the_schedule_agrees_or_says_why_not(systems: ModuleType, seed: int) -> None:
+    """Its depth at a load's batch is a choice of that load, or its note names the load."""
+    profile = random_profile(systems, seed)
+    chains = Question(concurrency=LOADS, max_draft_tokens=16, max_steps=6, max_topk=1)
+    best = best_schedule(profile, chains)
+    told = [(int(a), int(b or LOADS[-1])) for a, b in UNBEATEN.findall(" ".join(best.notes))]
+    for load in verdict(profile, chains).loads:
+        batch = max(1.0, load.choice.batch_size) + 0.5
+        depth = [step.num_steps for step in best.table if step.from_batch_size <= batch][-1]
+        plain = not load.choice.plan.setting.speculates
+        if plain and depth:
+            assert any(a <= load.concurrency <= b for a, b in told), (best.table, best.notes)
+        else:
+            good = {o.plan.setting.num_steps for o in (load.choice, *load.tied)}
+            assert depth in good, (load.concurrency, best.table)
 
 
 def check_words(curve: Curve, decision: Verdict) -> None:

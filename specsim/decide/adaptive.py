@@ -24,7 +24,6 @@ import numpy as np
 
 from specsim.decide import HIDDEN, Planned
 from specsim.decide.candidates import candidate_plans
-from specsim.decide.outlook import Grid
 from specsim.decide.schedule import (
     SWITCH_GAIN,
     Schedule,
@@ -32,9 +31,11 @@ from specsim.decide.schedule import (
     chain_plans,
     simpler_tables,
 )
+from specsim.decide.slo import limits_of
 from specsim.engine import RunPlan
 from specsim.errors import InputError
-from specsim.metrics import Targets, e2e_s, goodput
+from specsim.metrics import e2e_s, goodput
+from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.question import Question, Target
 from specsim.setting import SpecSetting
@@ -309,9 +310,8 @@ class _Lab:
         )
 
     def _measured(self, result: SimulationResult, policy: Policy) -> Run:
-        wanted = {f"{t.metric}_s": t.seconds for t in self.question.targets}
         span = result.window_s[1] - result.window_s[0]
-        good = goodput(result.requests, Targets(**wanted), span)
+        good = goodput(result.requests, limits_of(self.question.targets), span)
         numbers = {name: float(getattr(result, name)) for name in SIMULATED}
         numbers["request_time_s"] = float(np.nanmean(e2e_s(result.requests)))
         numbers |= {"goodput_rps": good.requests_per_s, "good_share": good.share}

@@ -21,9 +21,9 @@ import numpy as np
 from specsim.acceptance import AcceptTable
 from specsim.analytic import solve
 from specsim.decide import Planned
-from specsim.decide.outlook import Cells, Grid
 from specsim.engine import RunPlan
 from specsim.errors import InputError
+from specsim.predict import Cells, Grid
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import SpecSetting

@@ -11,9 +11,10 @@ import numpy as np
 from specsim.decide import LoadChoice, Planned
 from specsim.decide.candidates import with_current
 from specsim.decide.contest import verdict
-from specsim.decide.outlook import Grid, Outlook, outlook
+from specsim.decide.outlook import Outlook, outlook
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal
+from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import Algorithm, SpecSetting

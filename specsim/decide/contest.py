@@ -19,10 +19,10 @@ import numpy as np
 
 from specsim.decide import FreeFlag, FreeKind, LoadChoice, MixChoice, Option, Verdict
 from specsim.decide.candidates import candidate_plans, with_current, with_plan
-from specsim.decide.outlook import Grid, Outlook, outlook, ratio_sd
+from specsim.decide.outlook import Outlook, outlook, ratio_sd
 from specsim.engine import EngineSpec, RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal
-from specsim.predict import lanes_of
+from specsim.predict import Grid, lanes_of
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import SpecSetting

@@ -31,16 +31,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.analytic import solve
-from specsim.case import Case
-from specsim.cost.model import CostModel
-from specsim.cost.rounds import RoundTime
 from specsim.engine import RunPlan
-from specsim.predict import accept_length_sd
+from specsim.predict import Cells, Grid
 from specsim.profile import Profile
-from specsim.question import Question
 from specsim.setting import SpecSetting
-from specsim.workload import Load, Workload
+from specsim.workload import Load
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -57,92 +52,6 @@ step costs, psi is zero."""
 
 DRAWS = 4000
 """Of the joint Gaussian: a probability of 0.5 is known to 0.8 %."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Settings by loads that are asked about."""
-
-    plans: tuple[RunPlan, ...]
-    loads: tuple[Load, ...]  # of one kind, and of one context
-    workload: Workload
-    dataset: str | None = None  # whose acceptance; None is the profile's first
-    temperature: float | None = None
-
-    @classmethod
-    def of(
-        cls,
-        profile: Profile,
-        question: Question,
-        plans: Sequence[RunPlan],
-        loads: Sequence[Load] | None = None,
-    ) -> Grid:
-        """Return some settings at the loads of a question, or at others, for its requests."""
-        workload = question.workload(profile.setup.workload)
-        at = tuple(question.loads if loads is None else loads)
-        return cls(tuple(plans), at, workload, question.dataset, question.temperature)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Settings, loads."""
-        return len(self.plans), len(self.loads)
-
-    def only(self, rows: Sequence[int]) -> Grid:
-        """Return the same loads for some of the settings."""
-        return replace(self, plans=tuple(self.plans[i] for i in rows))
-
-    def cases(self, profile: Profile, at: Floats | None = None) -> tuple[CostModel, list[Case]]:
-        """Return what prices rounds, and all cells, setting by setting.
-
-        `at`: coordinates of the profile's parameters, where they are not its own.
-        """
-        coordinates = profile.coordinates if at is None else at
-        system = profile.system(coordinates)
-        settings = [plan.setting for plan in self.plans]
-        tables = profile.accept_tables(settings, self.dataset, self.temperature, coordinates)
-        firsts = [
-            Case.of(system, plan, table, self.workload, self.loads[0])
-            for plan, table in zip(self.plans, tables, strict=True)
-        ]
-        return system.cost, [case.at(load) for case in firsts for load in self.loads]
-
-    def log_tps(self, profile: Profile, at: Floats) -> Floats:
-        """Return ln X of all cells, setting by setting, under each row of coordinates."""
-        flat = [case for row in at for case in self.cases(profile, row)[1]]
-        points = len(flat) // len(at)
-        cost = self.cases(profile)[0].stacked(profile.parameters, at, points)
-        return np.log(solve(cost, flat, with_limit=False).output_tps).reshape(len(at), -1)
-
-    def solve(self, profile: Profile, at: Floats | None = None, with_limit: bool = False) -> Cells:
-        """Solve all cells in closed form; `with_limit` also finds out what binds each."""
-        cost, cases = self.cases(profile, at)
-        found = solve(cost, cases, with_limit)
-        names = ("output_tps", "accept_length", "batch_size", "round_s", "tpot_s", "ttft_s")
-        arrays = {name: getattr(found, name).reshape(self.shape) for name in names}
-        return Cells(**arrays, limits=found.limit, time=found.time)
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """A closed-form solution, arrays (settings, loads)."""
-
-    output_tps: Floats
-    accept_length: Floats
-    batch_size: Floats
-    round_s: Floats
-    tpot_s: Floats
-    ttft_s: Floats
-    limits: tuple[str, ...]  # setting by setting; empty if not asked for
-    time: RoundTime  # parts of each cell's round, setting by setting
-
-    @property
-    def log_tps(self) -> Floats:
-        """Logarithm of the throughput."""
-        return np.log(self.output_tps)
-
-    def limit(self, i: int, j: int) -> str:
-        """Return what binds setting i at load j; it must have been solved for."""
-        return self.limits[int(i * self.output_tps.shape[1] + j)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +127,21 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
         (SPECIFIC_SHARE * variance) ** 0.5,
         ((1 - SPECIFIC_SHARE) * variance) ** 0.5,
     )
+
+
+def accept_length_sd(
+    profile: Profile,
+    settings: Sequence[SpecSetting],
+    dataset: str | None = None,
+    temperature: float | None = None,
+) -> Floats:
+    """Return the error of ln(accept length) of each setting, by the profile's parameters."""
+
+    def log_length(coordinates: Floats) -> Floats:
+        rows = (profile.accept_tables(settings, dataset, temperature, row) for row in coordinates)
+        return np.log([[t.accept_length for t in row] for row in rows])
+
+    return replace(profile.spread(log_length), model_error=0.0).sd
 
 
 def depth_sd(profile: Profile, measured: Sequence[SpecSetting] = ()) -> float:

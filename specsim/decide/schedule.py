@@ -19,9 +19,10 @@ from specsim.cost.model import CostModel
 from specsim.decide import HIDDEN
 from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.contest import unbeaten
-from specsim.decide.outlook import Grid, Outlook, outlook
+from specsim.decide.outlook import Outlook, outlook
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
+from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import Algorithm, SpecSetting
@@ -118,7 +119,7 @@ def best_schedule(profile: Profile, question: Question | None = None) -> Schedul
         tuple(table),
         batches[-1],
         pool_share,
-        _notes(head, table),
+        _notes(head, table, _unbeaten(profile, question, (plain, *drafts))),
     )
 
 
@@ -210,16 +211,33 @@ def _batches(
     return tuple(batches), 1.0 - pool / system.kv_pool_tokens(plain)
 
 
-def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
-    """Say what the release cannot do."""
+def _unbeaten(profile: Profile, question: Question, plans: Sequence[RunPlan]) -> str:
+    """Name the clients at which no chain surely beats no speculation; empty if there are none.
+
+    There `specsim.decide.recommend` launches no drafter, which a table cannot do.
+    """
+    loads = [Load("closed_loop", clients) for clients in BATCHES]
+    view = outlook(profile, Grid.of(profile, question, plans, loads), question.measured)
+    spans: list[list[int]] = [[]]
+    for j, clients in enumerate(BATCHES):
+        stand = unbeaten(range(len(plans)), view.mean[:, j], view.ratio_sd(j), lambda i: (i,))
+        if 0 in stand:
+            spans[-1].append(clients)
+        elif spans[-1]:
+            spans.append([])
+    words = [f"{span[0]} to {span[-1]}" for span in spans if span]
+    return ", ".join(words).replace(f" to {BATCHES[-1]}", " and more")
+
+
+def _notes(plan: RunPlan, table: Sequence[Step], unbeaten_at: str) -> tuple[str, ...]:
+    """Say where a server without drafter is as good, and what the release cannot do."""
     syntax = engine_named(plan.engine).schedule
     depths = [row.num_steps for row in table]
     notes = []
-    slower = [row.from_batch_size for row in table if row.gain < 0]
-    if any(depths) and slower:
+    if any(depths) and unbeaten_at:
         notes.append(
-            f"from {slower[0]} running a server without drafter is expected to be faster: specsim "
-            "recommend says whether to launch one"
+            f"at {unbeaten_at} clients no chain surely beats a server without drafter, which "
+            "specsim recommend prefers there: a table cannot unload the drafter"
         )
     if not any(depths):
         notes.append("no depth pays at any batch: launch without speculation")

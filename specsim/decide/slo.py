@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from specsim.decide import Latency
-from specsim.decide.outlook import Cells, Grid
 from specsim.errors import InputError, UnknownNameError
 from specsim.metrics import Targets, goodput
+from specsim.predict import Cells, Grid
 from specsim.profile import Profile
 from specsim.question import Metric, Statistic, Target
 from specsim.workload import Load
@@ -85,16 +85,14 @@ def meeting(
     percentiles = [t for t in targets if t.statistic != "mean"]
     if not percentiles:
         return met
-    from specsim.simulate import simulate  # closed forms do without
-
-    cost, cases = grid.cases(profile)
     in_tail = np.zeros(grid.shape, dtype=np.bool_)
     for j in range(grid.shape[1]):
         order = np.argsort(-cells.output_tps[:, j], kind="stable")
         fast = [int(i) for i in order if met[i, j] and i not in always][:TRIES]
-        for i in [*always, *fast]:
-            case = cases[i * grid.shape[1] + j]
-            run = simulate(cost, case, rng=np.random.default_rng(seed), record_rounds=False)
+        tried = [*always, *fast]
+        for i, run in zip(
+            tried, grid.simulate(profile, seed, [(i, j) for i in tried]), strict=False
+        ):
             in_tail[i, j] = all(
                 getattr(run, f"{t.metric}_{t.statistic}_s") <= t.seconds for t in percentiles
             )
@@ -111,29 +109,23 @@ def latency(
     The goodput counts a request as good if it stays within every target itself, whatever statistic
     the target is on.
     """
-    from specsim.simulate import simulate
+    result = []
+    for run in grid.simulate(profile, seed):
+        counted = run.requests[run.requests["measured"]]
+        share = goodput(counted, limits_of(targets), 1.0).share
+        rate = share * run.output_tps / grid.workload.output_len.mean
+        tails = (run.tpot_p50_s, run.tpot_p99_s, run.ttft_p50_s, run.ttft_p99_s)
+        result.append(Latency(*tails, rate, share))
+    return result
 
-    cost, cases = grid.cases(profile)
+
+def limits_of(targets: Sequence[Target]) -> Targets:
+    """Return what a single request must stay within, whatever statistic a target is on."""
     limits: dict[str, float] = {}
     for target in targets:
         key = f"{target.metric}_s"
         limits[key] = min(target.seconds, limits.get(key, math.inf))
-    result = []
-    for case in cases:
-        run = simulate(cost, case, rng=np.random.default_rng(seed), record_rounds=False)
-        counted = run.requests[run.requests["measured"]]
-        share = goodput(counted, Targets(**limits), 1.0).share
-        result.append(
-            Latency(
-                run.tpot_p50_s,
-                run.tpot_p99_s,
-                run.ttft_p50_s,
-                run.ttft_p99_s,
-                share * run.output_tps / grid.workload.output_len.mean,
-                share,
-            )
-        )
-    return result
+    return Targets(**limits)
 
 
 def largest_load(

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from typing import Any
-
-import numpy as np
 
 from specsim import __version__
 from specsim.curve import Solver
 from specsim.decide.candidates import TREE_TOKENS
-from specsim.decide.outlook import Grid
 from specsim.engine import RunPlan
 from specsim.errors import InputError, SpecsimError, UnknownNameError
+from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_override, parse_overrides
@@ -134,11 +132,6 @@ class Sweep:
             for concurrency in self.concurrency
         ]
 
-    def failed(self, setting: SpecSetting, error: Exception) -> list[SweepRow]:
-        """Return the rows of a setting that cannot be computed."""
-        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return [replace(row, error=text) for row in self.blank(setting)]
-
 
 def _fingerprint(profile: Profile, what_if: bool) -> str:
     """Return what tells an edited profile, one of its own files or another version of specsim."""
@@ -153,65 +146,59 @@ def solve_task(task: Sweep) -> list[SweepRow]:
     try:
         profile = apply_overrides(task.profile, parse_overrides(task.scenarios[0])).profile
     except SpecsimError as error:
-        return [row for s in task.settings for row in task.failed(s, error)]
+        return _failed([row for setting in task.settings for row in task.blank(setting)], error)
     plans: dict[SpecSetting, RunPlan] = {}
     rows: list[SweepRow] = []
     for setting in task.settings:
         try:
             plans[setting] = profile.system().plan(setting, what_if=task.what_if)
         except SpecsimError as error:
-            rows += task.failed(setting, error)
-    if task.solver == "analytic":
-        return rows + _solved(task, profile, plans)
-    return rows + [row for s, plan in plans.items() for row in _simulated(task, profile, s, plan)]
+            rows += _failed(task.blank(setting), error)
+    return rows + _solved(task, profile, plans)
+
+
+def _failed(rows: Sequence[SweepRow], error: Exception) -> list[SweepRow]:
+    """Return rows that cannot be computed."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return [replace(row, error=text) for row in rows]
 
 
 def _solved(task: Sweep, profile: Profile, plans: dict[SpecSetting, RunPlan]) -> list[SweepRow]:
-    """Solve all at once; if that fails, setting by setting."""
-    if not plans:
-        return []
+    """Compute all at once; if that fails, cell by cell."""
+    rows = [row for setting in plans for row in task.blank(setting)]
     grid = Grid.of(profile, Question(concurrency=task.concurrency), tuple(plans.values()))
     try:
-        cells = grid.solve(profile, with_limit=True)
+        if task.solver == "analytic":
+            cells = grid.solve(profile, with_limit=True)
+            found: dict[str, list[Any]] = {
+                column: getattr(cells, n).ravel().tolist() for n, column in NUMBERS.items()
+            }
+            limits = cells.limits
+        else:
+            runs = list(grid.simulate(profile, task.seed))
+            found = {column: [getattr(r, n) for r in runs] for n, column in NUMBERS.items()}
+            limits = ("",) * len(runs)
     except FAILURES as error:
-        if len(plans) == 1:
-            return task.failed(next(iter(plans)), error)
-        return [row for s, plan in plans.items() for row in _solved(task, profile, {s: plan})]
+        if len(rows) <= 1:
+            return _failed(rows, error)
+        singles = product(plans.items(), task.concurrency)
+        return [
+            row
+            for (setting, plan), c in singles
+            for row in _solved(replace(task, concurrency=(c,)), profile, {setting: plan})
+        ]
+    runs_as = (plan for plan in plans.values() for _ in task.concurrency)
     return [
-        _filled(row, plan, {n: float(getattr(cells, n)[i, j]) for n in NUMBERS}, cells.limit(i, j))
-        for i, (setting, plan) in enumerate(plans.items())
-        for j, row in enumerate(task.blank(setting))
+        replace(
+            row,
+            scheduler=plan.setting.scheduler,
+            engine=plan.engine,
+            engine_version=plan.version,
+            limit=limits[i],
+            **{column: values[i] for column, values in found.items()},
+        )
+        for i, (row, plan) in enumerate(zip(rows, runs_as, strict=True))
     ]
-
-
-def _simulated(
-    task: Sweep, profile: Profile, setting: SpecSetting, plan: RunPlan
-) -> list[SweepRow]:
-    from specsim.simulate import simulate
-
-    rows = []
-    for j, blank in enumerate(task.blank(setting)):
-        try:
-            grid = Grid.of(profile, Question(concurrency=task.concurrency), (plan,))
-            cost, cases = grid.cases(profile)
-            rng = np.random.default_rng(task.seed)
-            result = simulate(cost, cases[j], rng=rng, record_rounds=False)
-            rows.append(_filled(blank, plan, {n: getattr(result, n) for n in NUMBERS}))
-        except FAILURES as error:
-            rows.append(task.failed(setting, error)[j])
-    return rows
-
-
-def _filled(row: SweepRow, plan: RunPlan, numbers: Mapping[str, Any], limit: str = "") -> SweepRow:
-    """Fill in what runs, and what a solver says of it."""
-    return replace(
-        row,
-        scheduler=plan.setting.scheduler,
-        engine=plan.engine,
-        engine_version=plan.version,
-        limit=limit,
-        **{NUMBERS[name]: number for name, number in numbers.items()},
-    )
 
 
 def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -220,7 +207,7 @@ def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     >>> scenarios(["tp=4,8", "allreduce.latency=*0.5"])
     (('tp=4', 'allreduce.latency=*0.5'), ('tp=8', 'allreduce.latency=*0.5'))
     """
-    return tuple(itertools.product(*map(_overrides, axes)))
+    return tuple(product(*map(_overrides, axes)))
 
 
 def _overrides(text: str) -> list[str]:
@@ -259,7 +246,7 @@ def grid_settings(texts: Sequence[str], algorithm: Algorithm) -> list[SpecSettin
     if texts and "steps" not in axes:
         raise InputError("--grid", "has no steps", "add --grid steps=1-6")
     result = []
-    for k, s in itertools.product(axes.get("topk", [1]), axes.get("steps", ())):
+    for k, s in product(axes.get("topk", [1]), axes.get("steps", ())):
         if k is None or s is None or k < 1 or s < 1:
             raise InputError("--grid topk, steps", "must be at least 1", "write e.g. 1-6")
         whole = tree_capacity(k, s)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from specsim.analytic import Solution, solve
-from specsim.decide.outlook import Grid
 from specsim.engine import RunPlan
+from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.report import figure as fig
 from specsim.workload import Load, Workload

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.decide.outlook import Grid
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Records
+from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
