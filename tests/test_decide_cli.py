@@ -36,7 +36,7 @@ def test_recommend_says_what_to_launch(capsys: pytest.CaptureFixture[str]) -> No
     assert "SGLANG_ENABLE_SPEC_V2=True" in text
     assert "tok/s per GPU" in text
     assert "the simplest of" in flat
-    assert "Draft steps by running batch" in text
+    assert "Best table (sglang 0.5.9" in text
     full = printed(capsys, "recommend", "--concurrency", "30", *FEW, "--full")
     assert "a simpler setting is kept unless another is faster with 75 %" in " ".join(full.split())
 

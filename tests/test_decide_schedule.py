@@ -87,7 +87,7 @@ def test_the_table_keeps_what_runs_today_unless_another_depth_surely_beats_it() 
     bad = apply_overrides(load_profile(), parse_overrides(["accept_length=1.8"])).profile
     poor = best_schedule(bad, CHAINS)
     assert poor.table[0].gain < 0
-    assert any("without drafter is expected to be faster" in note for note in poor.notes)
+    assert any("1 and more clients no chain surely beats" in note for note in poor.notes)
     good = apply_overrides(load_profile(), parse_overrides(["accept_length=2.9"])).profile
     assert best_schedule(good, CHAINS).table[0].num_steps > 2
 
