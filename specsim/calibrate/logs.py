@@ -21,7 +21,7 @@ from specsim.calibrate.rows import steps_are_priced
 from specsim.errors import CalibrationError
 from specsim.logs import LogEntry, LogRow, Timing
 from specsim.observations import SURVIVAL, Observation, checked
-from specsim.observations.schema import cell_text
+from specsim.observations.observation import cell_text
 from specsim.server import Setup
 from specsim.setting import SpecSetting
 

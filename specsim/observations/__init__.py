@@ -1,8 +1,15 @@
 """Measured cells: observations.csv, one row per cell."""
 
 from specsim.observations.contradictions import contradictions, first_of
-from specsim.observations.observation import Observation, cell_name, checked
-from specsim.observations.schema import COLUMNS, SCHEMA, SURVIVAL, Scope
+from specsim.observations.observation import (
+    COLUMNS,
+    SCHEMA,
+    SURVIVAL,
+    Observation,
+    Scope,
+    cell_name,
+    checked,
+)
 from specsim.observations.table import (
     Observations,
     observations_from_rows,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from specsim.observations.observation import Observation, cell_name
-from specsim.observations.schema import COLUMNS, SURVIVAL
+from specsim.observations.observation import COLUMNS, SURVIVAL, Observation, cell_name
 
 MEASURED = {
     *("num_requests", "batch_size", "window_s", "output_tps", "accept_length", *SURVIVAL),

@@ -16,15 +16,16 @@ import numpy as np
 
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.observations.contradictions import contradictions
-from specsim.observations.observation import Observation, checked
-from specsim.observations.schema import (
+from specsim.observations.observation import (
     COLUMNS,
     PERCENTILE,
     SCHEMA,
     SETTING,
     SURVIVAL,
     Column,
+    Observation,
     cell_text,
+    checked,
     further_column,
     refusal,
 )
