@@ -34,12 +34,19 @@ def literal(value: bytes) -> object:
 def stated(found: re.Match[bytes] | None) -> dict[str, object]:
     """Return the settings for which the groups of a pattern are named, where they are known.
 
+    Of a list the largest counts.
+
     >>> stated(re.search(rb"size: (?P<kv_tokens>[0-9,]+)", b"size: 1,024"))
     {'kv_tokens': 1024}
     """
     texts = found.groupdict() if found else {}
-    values = {name: literal(text.replace(b",", b"")) for name, text in texts.items() if text}
-    return {name: value for name, value in values.items() if value is not None}
+    values: dict[str, object] = {}
+    for name, text in texts.items():
+        if text and b" " in text:
+            values[name] = max(map(int, text.replace(b",", b" ").split()))
+        elif text and text != b"None":
+            values[name] = literal(text.replace(b",", b""))
+    return values
 
 
 MOST_ARGUMENTS = 2**17

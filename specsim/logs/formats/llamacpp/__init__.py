@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
-from specsim.logs.formats.llamacpp.facts import Facts, begins_server
+from specsim.logs.formats.llamacpp.facts import Facts
 from specsim.logs.formats.llamacpp.requests import Slots
 from specsim.logs.formats.llamacpp.server import server_entry
 from specsim.logs.formats.llamacpp.summary import Summary, summary_entry
@@ -103,7 +103,7 @@ class _Reader:
                 self._switch(found[1])
         marked, of_slot = bool(_MARK.search(line)), bool(_OF_SLOT.search(line))
         another = line.startswith(b"decoded ") and self.run.summary.decoded
-        if another or (begins_server(line) and self.run.slots.requests):
+        if another or (self.run.facts.told.starts(line) and self.run.slots.requests):
             self._start()
         if marked or of_slot:
             self._place()

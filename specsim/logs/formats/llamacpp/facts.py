@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from specsim.logs.entry import Timing
-from specsim.logs.settings import chain_settings, stated
+from specsim.logs.facts import Facts as EngineFacts
+from specsim.logs.settings import chain_settings
 
 _ALGORITHMS = {
     "draft-simple": "STANDALONE",
@@ -30,29 +31,6 @@ _MODEL_FACTS = {
 _INFO = re.compile(
     rb"print_info: (%s) += ([^=]{1,100})\s*\Z" % b"|".join(map(re.escape, _MODEL_FACTS))
 )
-_BUILD = re.compile(rb"\bbuild:? +(?P<build>\d{1,7}) \((?:[0-9a-f]{5,40}|unknown)\) with ")
-_STATED = (
-    re.compile(
-        rb"(?: - (?:n_match=\d{1,4}, )?n_max=|, size_m=)(?P<depth>\d{1,4}), (?:n_min=|min_hits=)"
-    ),
-    _BUILD,
-    re.compile(
-        rb"system_info: n_threads = (?P<threads>\d{1,4}) "
-        rb"\(n_threads_batch = (?P<threads_batch>\d{1,4})\) / \d"
-    ),
-    re.compile(
-        rb"\bn_slots = (?P<max_running_requests>\d{1,4})"
-        rb"(?:, n_ctx_slot = (?P<context_tokens>\d{1,8}), kv_unified = '(?P<kv_unified>\w+)')?\s*\Z"
-    ),
-    re.compile(
-        rb"llama_context: (?:n_batch += (?P<n_batch>\w{1,12})|n_ubatch += (?P<n_ubatch>\w{1,12})"
-        rb"|flash_attn += (?P<flash_attn>\w{1,12}))\s*\Z"
-    ),
-    re.compile(rb"llama_kv_cache: size = .*, K \((?P<kv_dtype>\w{1,8})\): "),
-)
-"""Lines that state something, by the name of the group."""
-_FIRST_COUNTS = ("n_batch", "n_ubatch", "flash_attn", "kv_dtype")
-"""Printed again of the draft."""
 _NAMED = re.compile(
     rb"(?:impl_|[\s'=,:])(?P<name>draft[-_](?:simple|eagle3|mtp|dflash|dspark)|ngram[-_][a-z0-9_-]{2,16})"
     rb"(?![a-z0-9])"
@@ -67,10 +45,6 @@ _STATISTICS = re.compile(
 )
 """Of the life of a server, requests still running included: times that the drafter was asked,
 drafts that were verified, drafts that it gave, their tokens that were accepted."""
-_MARK = re.compile(
-    rb"build|system_info|n_slots|loading model|print_info|llama_context|llama_kv_cache|spec"
-    rb"|n_max=|size_m=|statistics|synthetic"
-)
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -78,7 +52,7 @@ _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 class Facts:
     """Collects what a server says of itself."""
 
-    said: dict[str, object] = field(default_factory=dict)  # settings, build and way of drafting
+    told: EngineFacts = field(default_factory=lambda: EngineFacts("llama.cpp"))
     models: list[dict[str, object]] = field(default_factory=list)  # the target, then the draft
     depths: dict[str, object] = field(default_factory=dict)  # by way of drafting, as named; or None
     launched: Mapping[str, object] = field(default_factory=dict)  # what a command says
@@ -87,7 +61,7 @@ class Facts:
 
     def read(self, line: bytes) -> None:
         """Take in a whole line."""
-        if not _MARK.search(line):
+        if not self.told.concerned(line):
             return
         named = _NAMED.search(line)
         if named and b"--spec" not in line:  # a command may be of another server
@@ -99,30 +73,28 @@ class Facts:
             self.models[-1][key] = _number(found[2].decode(errors="replace").strip())
         elif found := _STATISTICS.search(line):
             self.totals[found["name"].decode()] = found.groupdict()
-        elif b"synthetic speculative acceptance is enabled" in line:
-            self.said["synthetic_acceptance"] = True
-        elif found := next((f for p in _STATED if (f := p.search(line))), None):
-            self._state(stated(found))
         elif found := _FILE.search(line):
-            self.said["model"] = PurePosixPath(found[1].decode(errors="replace")).name
+            self.told.settings["model"] = PurePosixPath(found[1].decode(errors="replace")).name
+        else:
+            self.told.learn(line)
+            self._complete(self.told.settings)
 
-    def _state(self, values: dict[str, object]) -> None:
-        if depth := values.pop("depth", None):
+    def _complete(self, settings: dict[str, object]) -> None:
+        """Take what a line said further: a depth is of the drafter that was named last."""
+        if depth := settings.pop("depth", None):
             name = next(reversed(self.depths), "")
             self.depths[name] = self.depths.get(name) or depth
-        for key, value in values.items():
-            if key not in _FIRST_COUNTS or key not in self.said:
-                self.said[key] = value
-        slots, context = values.get("max_running_requests"), values.get("context_tokens")
-        if isinstance(slots, int) and isinstance(context, int):
-            unified = self.said["kv_unified"] = values["kv_unified"] == "true"
-            self.said["kv_tokens"] = context * (1 if unified else slots)
+        context, slots = settings.get("context_tokens"), settings.get("max_running_requests")
+        unified = settings.get("kv_unified")
+        if isinstance(unified, str) and isinstance(context, int) and isinstance(slots, int):
+            settings["kv_unified"] = unified == "true"
+            settings["kv_tokens"] = context * (1 if unified == "true" else slots)
 
     @property
     def build(self) -> str | None:
         """Build of the binary; None where it does not know."""
-        number = self.said.get("build")
-        return f"b{number}" if number else None
+        number = self.told.version
+        return f"b{number}" if number and int(number) else None
 
     @property
     def implementation(self) -> str | None:
@@ -147,7 +119,7 @@ class Facts:
 
     def server_settings(self) -> dict[str, object]:
         """Return the settings that have nothing to do with speculation."""
-        found = {key: value for key, value in self.said.items() if key != "build"}
+        found = dict(self.told.settings)
         target = dict(self.models[0]) if self.models else {}
         name = target.pop("name", None)
         if name and not found.get("model"):
@@ -180,11 +152,6 @@ class Facts:
             for name, n, drafts, s in timed
             if n and s
         )
-
-
-def begins_server(line: bytes) -> bool:
-    """Whether a line is the first of a server's log."""
-    return b"build" in line and _BUILD.search(line) is not None
 
 
 def _number(text: str) -> object:

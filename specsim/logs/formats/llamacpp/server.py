@@ -120,7 +120,7 @@ def _timed_rows(
     level = timeline.main_level()
     if not any(r.launched_s is not None for r in requests):
         # of a log without launches, requests that were cut off are missing, unless all slots show
-        all_slots = facts.said.get("max_running_requests")
+        all_slots = facts.told.settings.get("max_running_requests")
         loads = [load for load in loads if load.level == all_slots]
         level = level if level == all_slots else None
     if len(slots.timed_slots) <= 1:

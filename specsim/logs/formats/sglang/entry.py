@@ -66,16 +66,16 @@ def _diagnoses(
     server: Server, rows: Sequence[LogRow], settings: Mapping[str, object]
 ) -> tuple[Diagnosis, ...]:
     """Return the diagnoses of one server, whose entry has these rows and settings."""
-    facts, layout, windows = server.facts, server.layout, server.windows
+    events, layout, windows = server.facts.counts, server.layout, server.windows
     adaptive = (
-        f"the draft depth changed {facts.adaptive} times while running (adaptive speculation): "
+        f"the draft depth changed {events['adaptive']} times while running (adaptive speculation): "
         "an accept length over several of them belongs to no one setting"
     )
     retracted = (
-        f"{facts.retracted} requests were retracted in {facts.retractions} events: "
+        f"{events['retracted']} requests were retracted in {events['retractions']} events: "
         "the KV cache was full, and their tokens were computed twice"
     )
-    is_adaptive = facts.adaptive or settings.get("speculative_adaptive")
+    is_adaptive = events["adaptive"] or settings.get("speculative_adaptive")
     ranks = len(windows.ranks.named)
     summed = f"{ranks} data-parallel ranks were summed per window"
     findings: list[Finding] = []
@@ -83,7 +83,7 @@ def _diagnoses(
         findings += _acceptance(rows, settings, server)
     findings += [
         ("partial_drafting", adaptive if is_adaptive else ""),
-        ("retraction", retracted if facts.retractions else ""),
+        ("retraction", retracted if events["retractions"] else ""),
     ]
     if layout is not None and layout.prints("rate"):
         findings.append(("accept_rate_definition", _rate_definition(server, layout, settings)))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.logs.columns import floats, in_order, runs_back, seconds
+from specsim.logs.facts import Facts
 from specsim.logs.formats.sglang.accept_rate import AcceptRate
-from specsim.logs.formats.sglang.facts import ANY_FACT, Facts
+from specsim.logs.formats.sglang.facts import learn
 from specsim.logs.formats.sglang.lines import (
     COLUMNS,
     MARK,
@@ -54,12 +55,11 @@ class Server:
 
     def __init__(self, samples: int = 0) -> None:
         self.layout: Layout | None = None  # of the first decode line
-        self.facts = Facts()
+        self.facts = Facts("sglang")
         self.windows = Windows(parse_ranks, max_samples=samples)
         self.rate = AcceptRate()
         self.unread: Counter[str] = Counter()
         self.label = ""
-        self.launched = False  # a command that started it is known
         self.stamp = b""  # time of the last decode line
         self.has_threshold = False  # of the batch, beyond which nothing is drafted
         self.prefills = 0  # prefill lines
@@ -78,11 +78,6 @@ class Server:
     def drafts_nothing(self) -> bool:
         """Whether no fact tells of speculation."""
         return self.facts.settings.get("algorithm") in (None, "none")
-
-    def take_launch(self, settings: Mapping[str, object]) -> None:
-        """Take in what a command says of the server; its own words come first."""
-        self.launched |= bool(settings)
-        self.facts.settings = {**settings, **self.facts.settings}
 
     def add(self, lines: Printed, prefilled: Sequence[bool]) -> None:
         """Add decode lines, with `stamp` and `rank`; before some of them a prefill ran."""
@@ -209,13 +204,13 @@ class Reader:
         self._drain()
         self._drop_odd()
         self._start()
-        if len(self.done) == 1 and not self.done[0].launched:
-            self.done[0].take_launch(self.above.left())
+        if len(self.done) == 1 and not self.done[0].facts.launched:
+            self.done[0].facts.take_launch(self.above.left())
         return self.done
 
     def _other(self, line: bytes) -> None:
         """Read a line of another kind: a fact, or what may separate two runs in a paste."""
-        if not ANY_FACT.search(line):
+        if not self.server.facts.concerned(line):
             self.above.read(line, self._drain)
             return
         if b"server_args=" in line:
@@ -223,7 +218,7 @@ class Reader:
             if self.server.is_open:
                 self._drop_odd()
                 self._start()
-        self.server.facts.learn(line)
+        learn(self.server.facts, line)
         self.server.has_threshold |= _THRESHOLD.search(line) is not None
 
     def _drain(self) -> None:
@@ -270,7 +265,7 @@ class Reader:
             other_version = not alike or mine.trailing_comma != layout.trailing_comma
             if named or other_version or self.server.jumps_back(printed):
                 self._start()
-        self.server.take_launch(launch)
+        self.server.facts.take_launch(launch)
         self.server.label = self.server.label or self.above.label
         self._take(printed, layout, prefilled)
         self.layout = layout

@@ -92,7 +92,7 @@ def _diagnoses(
     server: Server, rows: Sequence[LogRow], settings: Mapping[str, object]
 ) -> tuple[Diagnosis, ...]:
     windows = server.windows
-    preempted = server.preemptions or server.facts.preemptions
+    preempted = server.preemptions or server.facts.counts["preemptions"]
     full = f"{preempted} requests were preempted: the KV cache was full"
     eager = "enforce_eager=True: no forward runs as a CUDA graph"
     ranks = max(len(windows.ranks.named), server.engines)

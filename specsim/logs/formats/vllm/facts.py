@@ -1,14 +1,14 @@
-"""What vLLM says at start-up: version, configuration, memory."""
+"""vLLM's arguments and configuration, as it logs them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from specsim.engine import engine_named
 from specsim.engine.flags import said_by
-from specsim.logs.settings import NO_SPECULATION, literal, printed_dict, stated
+from specsim.logs.facts import Facts
+from specsim.logs.settings import NO_SPECULATION, literal, printed_dict
 
 CONFIG = (
     *("model", "quantization", "kv_cache_dtype", "max_seq_len", "enforce_eager"),
@@ -22,10 +22,6 @@ _VALUE = re.compile(
     % b"|".join(name.encode() for name in CONFIG)
 )
 _GRAPHS = re.compile(rb"['\"]?max_cudagraph_capture_size['\"]?[=:] ?(\d{1,6})(?=\D)")
-_VERSION = re.compile(
-    rb"(?:vLLM API server version |LLM engine \(v|vLLM version |vllm==)v?"
-    rb"(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?[\w.+]{0,40})"
-)
 _CONFIG_SPECULATION = re.compile(
     rb"speculative_config=(None|SpeculativeConfig\(([^)\n]{0,1024})\))"
 )
@@ -34,72 +30,38 @@ _METHOD = re.compile(rb"['\"]?method['\"]?[=:] ?['\"](\w{1,32})['\"]")
 _TOKENS = re.compile(rb"['\"]?num_spec(?:ulative)?_tokens['\"]?[=:] ?(\d{1,3})(?=\D)")
 _DRAFT = re.compile(rb"['\"]?model['\"]?[=:] ?['\"]([^'\"\n]{1,256})['\"]")
 
-STATED = (
-    re.compile(rb"max_num_batched_tokens['\"]?[=:] ?(?P<chunked_prefill_size>\d{1,7})(?=\D)"),
-    re.compile(rb"KV cache size: (?P<kv_tokens>\d[\d,]{0,15}) tokens"),
-)
-ANY_FACT = re.compile(
-    rb"vLLM |LLM engine|non-default args|KV cache size|max_num_batched_tokens"
-    rb"|synchronous scheduling|preempted|vllm=="
-)
-"""Cheap test before :meth:`Facts.learn`."""
 
-
-@dataclass(slots=True)
-class Facts:
-    """Facts of one server."""
-
-    settings: dict[str, object] = field(default_factory=dict)  # as in setup.toml and SpecSetting
-    said: dict[str, object] = field(default_factory=dict)  # by arguments, as ``flags.csv`` has them
-    version: str | None = None
-    started: bool = False  # a start-up was seen: the first window after it is a ramp
-    preemptions: int = 0  # requests whose KV was dropped
-
-    def learn(self, line: bytes) -> None:
-        """Take in one line."""
-        version = _VERSION.search(line)
-        if version:
-            self.version, self.started = version[1].decode().rstrip("."), True
-        if b"with config: " in line:
-            self._config(line)
-        for pattern in STATED:
-            self.settings.update(stated(pattern.search(line)))
-        arguments = _ARGS.search(line)
-        if arguments:
-            self._arguments(arguments[1])
-        if b"synchronous scheduling is enabled" in line:
-            self.settings["scheduler"] = "overlap"
-        elif b"synchronous scheduling is disabled" in line:
-            self.settings["scheduler"] = "sequential"
-        self.preemptions += b" is preempted by " in line
-
-    def _config(self, line: bytes) -> None:
-        self.started = True
-        said: dict[str, object] = {n.decode(): literal(v) for n, v in _VALUE.findall(line)}
-        graphs = _GRAPHS.search(line)
-        if graphs:
-            said["compilation_config"] = {"max_cudagraph_capture_size": int(graphs[1])}
-        speculation = _CONFIG_SPECULATION.search(line)
-        if speculation and speculation[1] == b"None":
-            self.settings.update(NO_SPECULATION)
-        elif speculation:
-            said["speculative_config"] = _speculation(speculation[2])
-        self._take(said)
-
-    def _arguments(self, arguments: bytes) -> None:
-        said = printed_dict(arguments)
+def learn(facts: Facts, line: bytes) -> None:
+    """Take in a line that states a fact; of an argument that is told twice the first counts."""
+    facts.learn(line)
+    if b"with config: " in line:
+        _take(facts, _config(facts, line))
+    if arguments := _ARGS.search(line):
+        said = printed_dict(arguments[1])
         if said is None:  # damaged: what can be read
-            said = {"speculative_config": _speculation(arguments)}
+            said = {"speculative_config": _speculation(arguments[1])}
         if "model_tag" in said:
             said.setdefault("model", said["model_tag"])
-        self._take(said)
+        _take(facts, said)
 
-    def _take(self, said: Mapping[str, object]) -> None:
-        """Take in arguments; of a fact that is told twice the first counts."""
-        fields = {name: value for name, value in said.items() if not str(name).startswith("-")}
-        self.said = {**said_by("vllm", fields)[0], **self.said}
-        for name, value in engine_named("vllm").settings(self.said).items():
-            self.settings[name] = value
+
+def _config(facts: Facts, line: bytes) -> dict[str, object]:
+    """Return the arguments that an engine's configuration tells."""
+    said: dict[str, object] = {n.decode(): literal(v) for n, v in _VALUE.findall(line)}
+    if graphs := _GRAPHS.search(line):
+        said["compilation_config"] = {"max_cudagraph_capture_size": int(graphs[1])}
+    speculation = _CONFIG_SPECULATION.search(line)
+    if speculation and speculation[1] == b"None":
+        facts.settings.update(NO_SPECULATION)
+    elif speculation:
+        said["speculative_config"] = _speculation(speculation[2])
+    return said
+
+
+def _take(facts: Facts, said: Mapping[str, object]) -> None:
+    fields = {name: value for name, value in said.items() if not str(name).startswith("-")}
+    facts.said = {**said_by("vllm", fields)[0], **facts.said}
+    facts.settings.update(engine_named("vllm").settings(facts.said))
 
 
 def _speculation(text: bytes) -> dict[str, object]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
 
 from specsim.logs.columns import floats, in_order, runs_back, seconds
+from specsim.logs.facts import Facts
 from specsim.logs.formats.vllm.drafting import Drafting, judge, survival_matrix
-from specsim.logs.formats.vllm.facts import ANY_FACT, Facts
+from specsim.logs.formats.vllm.facts import learn
 from specsim.logs.formats.vllm.lines import (
     DRAFTING,
     ENGINE,
@@ -52,12 +53,11 @@ class Server:
     """The lines of one server."""
 
     def __init__(self, samples: int = 0) -> None:
-        self.facts = Facts()
+        self.facts = Facts("vllm")
         self.windows = Windows(_rank_of, equal_time=True, tps_quantum=0.1, max_samples=samples)
         self.drafting = Drafting()
         self.unread: Counter[str] = Counter()
         self.label = ""
-        self.launched = False  # a command that started it is known
         self.stamp = b""  # time of the last line
         # Whether lines of other kinds follow: a log that was filtered for throughput lines says
         # nothing of speculation by not mentioning it.
@@ -73,11 +73,6 @@ class Server:
     def is_open(self) -> bool:
         """Whether measurements of this server were seen."""
         return bool(self._rows or self.windows.read or self.drafting.lines or self.v0)
-
-    def take_launch(self, settings: Mapping[str, object]) -> None:
-        """Take in what a command says of the server; its own words come first."""
-        self.launched |= bool(settings)
-        self.facts.settings = {**settings, **self.facts.settings}
 
     def add(self, rows: Sequence[Values]) -> None:
         """Add intervals: time, name of the engine, values of `ENGINE` and `DRAFTING`."""
@@ -170,8 +165,8 @@ class Reader:
             else:
                 self._other(line)
         self._drain()
-        if len(self.servers) == 1 and not self.server.launched:
-            self.server.take_launch(self.above.left())
+        if len(self.servers) == 1 and not self.server.facts.launched:
+            self.server.facts.take_launch(self.above.left())
         for server in self.servers:
             server.flush(final=True)
         return self.servers
@@ -179,12 +174,12 @@ class Reader:
     def _other(self, line: bytes) -> None:
         """Read a line of another kind."""
         self._drain()
-        if ANY_FACT.search(line):
+        if self.server.facts.concerned(line):
             starts = b"vLLM API server version" in line or b"with config: " in line
             if starts and self.server.is_open:
                 self._start()
                 self.by_pid = {}
-            self.server.facts.learn(line)
+            learn(self.server.facts, line)
         self.above.read(line)
         self.server.other_lines |= self.server.is_open
         self.server.mentions_drafting |= b"metrics.py" in line or b"Per-position" in line
@@ -243,7 +238,7 @@ class Reader:
             if self.server.is_open and (launch or label != self.server.label):
                 self._start()
             self.server.label = self.server.label or label
-            self.server.take_launch(launch)
+            self.server.facts.take_launch(launch)
         if runs_back(stamp, self.server.stamp, BACKWARDS_S):
             self._start()
         if pid:
