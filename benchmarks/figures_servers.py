@@ -260,7 +260,7 @@ def step_at_tokens(server: Server, split: Split) -> list[Prediction]:
     constants = [
         step_s(c) - plain for c in given if c.accept_length and (plain := plain_s(c)) is not None
     ]
-    constant = float(np.mean(constants)) if constants else 0.0
+    constant = max(float(np.mean(constants)), 0.0) if constants else 0.0  # no time is negative
     result = []
     for c in split.asked:
         plain = plain_s(c)
