@@ -84,13 +84,14 @@ PAGES = {
         "predicted from a few cells of each, beside cheap rules. The splits were written down\n"
         "before anything was run. No blind test: the priors of what only speculation pays are\n"
         "read on these servers, and some accept lengths and shapes in the converted sets are\n"
-        "assumptions (each folder's `setup.toml` says which). Two mechanisms that no baseline shows\n"
-        "were found on these very servers, and then read in the engines' sources: what attention\n"
-        "kernel verifies (AWQ at 32k, 8-bit KV on an A100), and the token budget of a step\n"
-        "(GB300). What falls short: one cell does not tell how the cost of speculating grows with\n"
-        "the batch; a step that costs twice as much from 32 tokens on (GLM-5.1, cliff) goes on\n"
-        "to grow faster than the fit follows; without an accept length (Kimi-K2.5 INT4, the\n"
-        "llama.cpp servers) it cannot be told from the cost of drafting.",
+        "assumptions (each folder's `setup.toml` says which).\n"
+        "Two mechanisms that no baseline shows were found on these very servers, and then read\n"
+        "in the engines' sources: what attention kernel verifies (AWQ at 32k, 8-bit KV on an\n"
+        "A100), and the token budget of a step (GB300). What falls short: one cell does not\n"
+        "tell how the cost of speculating grows with the batch; a step that costs twice as much\n"
+        "from 32 tokens on (GLM-5.1, cliff) goes on to grow faster than the fit follows;\n"
+        "without an accept length (Kimi-K2.5 INT4, the llama.cpp servers) it cannot be told\n"
+        "from the cost of drafting.",
         ("figures_servers",),
     ),
 }
