@@ -19,9 +19,9 @@ from specsim.library import (
     Table,
     checked,
     is_file,
+    kinds_of,
     look_up,
     positive,
-    read_library,
     read_table,
     split_sources,
 )
@@ -59,12 +59,6 @@ _QUANTITIES = {
     "l2_bytes": (1e3, "give bytes: 128 MiB is 134217728"),
 }
 _REQUIRED = ("mem_bytes", "mem_bandwidth", "flops_bf16")
-_GPU: Mapping[str, Kind] = {
-    **dict.fromkeys(("id", "name", "link"), str),
-    "is_cpu": bool,
-    "aliases": list,
-    **dict.fromkeys((*_QUANTITIES, "compute_capability"), float),
-}
 _LINK: Mapping[str, Kind] = {
     **dict.fromkeys(("id", "name"), str),
     "kind": get_args(LinkKind),
@@ -186,7 +180,6 @@ class Link:
     # of one measured host (another may differ by 10x): kernel, GPUs, piece
     allreduce: tuple[tuple[AllReducePath, int, AllReducePiece], ...] = ()
     allreduce_evidence: Evidence = "assumed"
-    allreduce_source: str = ""
     evidence: Evidence = "assumed"  # of bytes_per_s
     source: str = ""
 
@@ -208,11 +201,6 @@ class Link:
         """
         pieces = (piece for *of, piece in self.allreduce if of == [path, gpus])
         return tuple(sorted(pieces, key=lambda piece: piece.max_bytes))
-
-
-def gpu_names() -> tuple[str, ...]:
-    """Ids of the GPUs in the library."""
-    return tuple(sorted(read_library("gpus")))
 
 
 def load_gpu(name: str) -> Gpu:
@@ -244,7 +232,8 @@ def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> 
     """
     where = f"gpu {id}"
     bare, sources = split_sources(where, table, _QUANTITIES, source)
-    values = {"id": id, **read_table(where, bare, _GPU, _REQUIRED)}
+    keys = {key: kind for key, kind in kinds_of(Gpu).items() if key != "sources"}
+    values = {"id": id, **read_table(where, bare, {**keys, "aliases": list}, _REQUIRED)}
     values.pop("aliases", None)
     return Gpu(**{"name": values["id"], **values}, sources=sources)
 
@@ -275,7 +264,6 @@ def link_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) ->
         **{"name": values["id"], **values},
         allreduce=pieces,
         allreduce_evidence=about.get("evidence", "assumed"),
-        allreduce_source=about.get("source", source if pieces else ""),
         evidence=origins[0].evidence,
         source=origins[0].source,
     )

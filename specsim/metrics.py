@@ -68,8 +68,9 @@ class Spread:
         known = known[~np.isnan(known)]
         if known.size == 0:
             return cls(math.nan, math.nan, math.nan, math.nan)
-        p50, p90, p99 = np.percentile(known, (50, 90, 99)).tolist()
-        return cls(float(known.mean()), p50, p90, p99)
+        mean = float(known.mean())
+        p50, p90, p99 = np.percentile(known, (50, 90, 99), overwrite_input=True).tolist()
+        return cls(mean, p50, p90, p99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,11 @@ def ttft_s(requests: Records) -> Floats:
 
 def tpot_s(requests: Records) -> Floats:
     """Time per output token after the first, seconds; NaN for a single token (TPOT)."""
-    decode = _between(requests, "first_token_s", "last_token_s")
-    gaps = requests["tokens"] - 1.0
-    return np.where(gaps > 0, decode / np.maximum(gaps, 1.0), math.nan)
+    gaps: Floats = requests["tokens"] - 1.0
+    gaps[gaps <= 0] = math.nan
+    seconds = _between(requests, "first_token_s", "last_token_s")
+    seconds /= gaps
+    return seconds
 
 
 def e2e_s(requests: Records) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shapes import kv_bytes_of_context
 
 from specsim.architecture import (
     AttentionGroup,
@@ -86,7 +87,7 @@ def test_every_model_reads_and_names_its_source() -> None:
 
 def test_mla_projections_of_kimi() -> None:
     # q_a 7168x1536, kv_a 7168x576, q_b 1536x64x192, kv_b 512x64x256, o 8192x7168
-    parts = load_model("kimi-k2.5").attention_params
+    parts = load_model("kimi-k2.5").attention_groups[0].params
     assert parts.replicated == 7168 * (1536 + 576)
     assert parts.split == 1536 * 64 * 192 + 512 * 64 * 256 + 8192 * 7168
     assert parts.kv == 0
@@ -95,10 +96,10 @@ def test_mla_projections_of_kimi() -> None:
 
 def test_windows_bound_what_attention_reads() -> None:
     oss, llama = load_model("gpt-oss-120b"), load_model("llama-3.1-8b")
-    assert oss.kv_bytes_of_context(100) == 100 * oss.kv_bytes_per_token()
+    assert kv_bytes_of_context(oss, 100) == 100 * oss.kv_bytes_per_token()
     # half of the 36 layers stop at 128 tokens
-    assert oss.kv_bytes_of_context(10_000) == 18 * 2048 * (10_000 + 128)
-    assert llama.kv_bytes_of_context(10_000) == 10_000 * llama.kv_bytes_per_token()
+    assert kv_bytes_of_context(oss, 10_000) == 18 * 2048 * (10_000 + 128)
+    assert kv_bytes_of_context(llama, 10_000) == 10_000 * llama.kv_bytes_per_token()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_mtp_is_a_layer_of_the_target() -> None:
     target = load_model("deepseek-r1")
     draft = load_draft("mtp", target)
     layer = (
-        target.attention_params.total
+        target.attention_groups[0].params.total
         + target.router_params
         + 9 * target.expert_params  # one shared, eight routed
         + 3 * target.hidden  # norms
@@ -307,18 +308,18 @@ def test_sparse_attention_reads_what_the_indexer_picks() -> None:
     """DeepSeek-V3.2: 2048 entries of each layer, and an 8-bit key of 128 and a scale per token."""
     index = {"index_topk": 2048, "index_heads": 64, "index_head_dim": 128}
     dense, sparse = (load_model("deepseek-v3"), model_from_table(v32(index), "v3.2"))
-    assert sparse.kv_bytes_of_context(1000) == dense.kv_bytes_of_context(1000) + 61 * 132 * 1000
-    far = sparse.kv_bytes_of_context(100_000)
+    assert kv_bytes_of_context(sparse, 1000) == kv_bytes_of_context(dense, 1000) + 61 * 132 * 1000
+    far = kv_bytes_of_context(sparse, 100_000)
     assert far == 61 * (2048 * 576 * 2 + 132 * 100_000)
     indexer = 1536 * 64 * 128 + 7168 * 128 + 7168 * 64
     assert sparse.total_params - dense.total_params == 61 * indexer
     # GLM-5.2: three layers of four read what another layer's indexer picked
     shared = model_from_table(v32({**index, "index_shared_layers": 45}), "shared")
     assert shared.total_params - dense.total_params == 16 * indexer
-    assert shared.kv_bytes_of_context(100_000) == 61 * 2048 * 576 * 2 + 16 * 132 * 100_000
+    assert kv_bytes_of_context(shared, 100_000) == 61 * 2048 * 576 * 2 + 16 * 132 * 100_000
     # MiniMax-M3: the first layers are not sparse
     first = model_from_table(v32({**index, "sparse_layers": 58}), "first")
-    assert first.kv_bytes_of_context(100_000) == pytest.approx(
+    assert kv_bytes_of_context(first, 100_000) == pytest.approx(
         58 / 61 * far + 3 * 576 * 2 * 100_000
     )
 
@@ -363,7 +364,7 @@ def test_compressed_attention_has_the_published_size() -> None:
     assert model.kv_bytes_per_token(1) == per_token
     window = 43 * 128 * 512
     far = window + 21 * (512 * 512 + 132 * 25_000) + 20 * 512 * 100_000 / 128
-    assert model.kv_bytes_of_context(100_000, 1) == far
+    assert kv_bytes_of_context(model, 100_000, 1) == far
 
 
 def test_layers_may_be_halves() -> None:

@@ -107,7 +107,7 @@ def test_a_block_drafter_has_its_layers_and_the_targets_head() -> None:
     assert not draft.own_head
     assert draft.fc_params == 5 * LLAMA.hidden**2
     part = shard_draft(draft, LLAMA)
-    layers = 5 * (LLAMA.attention_params.total + 3 * LLAMA.hidden * LLAMA.ffn_inter)
+    layers = 5 * (LLAMA.attention_groups[0].params.total + 3 * LLAMA.hidden * LLAMA.ffn_inter)
     assert part.weight_bytes_per_gpu == pytest.approx(2 * (layers + draft.fc_params), rel=1e-3)
     assert part.kv_bytes_per_token == 5 / LLAMA.layers * LLAMA.kv_bytes_per_token()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shapes import kv_bytes_of_context
 
 from specsim.architecture import ModelArchitecture, load_model
 from specsim.errors import FormatError, InputError
@@ -119,7 +120,7 @@ def test_configs_agree_with_the_library(tmp_path: Path, config: dict[str, Any], 
     read, known = _read(tmp_path, config), load_model(id)
     assert read.total_params == known.total_params
     assert read.active_params == known.active_params
-    assert read.kv_bytes_of_context(5000) == known.kv_bytes_of_context(5000)
+    assert kv_bytes_of_context(read, 5000) == kv_bytes_of_context(known, 5000)
     assert read.native_quantisation == known.native_quantisation
     assert read.mtp_layers == known.mtp_layers
     assert read.moe_layers == known.moe_layers

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specsim.architecture import ModelArchitecture, load_draft, load_model, model_names
 from specsim.errors import InputError, UnknownNameError
-from specsim.quantisation import SCHEMES, kv_dtype_bytes, load_quantisation
+from specsim.quantisation import kv_dtype_bytes, load_quantisation, schemes
 from specsim.sharding import shard, shard_draft
 
 KIMI = load_model("kimi-k2.5")
@@ -91,7 +91,7 @@ def test_checkpoint_sizes(name: str, scheme: str, gigabytes: float) -> None:
 def test_bytes_per_weight(name: str, dense: float, experts: float, head: float) -> None:
     scheme = load_quantisation(name.upper())
     assert (scheme.dense, scheme.experts, scheme.head) == (dense, experts, head)
-    assert name in SCHEMES
+    assert name in schemes()
 
 
 def test_number_types_of_the_products() -> None:
@@ -123,7 +123,7 @@ def test_data_parallel_attention() -> None:
     split, whole = shard(deepseek, tp=8), shard(deepseek, tp=8, dp=8)
     assert whole.attention_tp == 1
     # attention is whole on every GPU, and each sees an eighth of the tokens
-    attention = deepseek.layers * deepseek.attention_params.total
+    attention = deepseek.layers * deepseek.attention_groups[0].params.total
     ffn = 3 * 3 * deepseek.hidden * deepseek.ffn_inter + 58 * deepseek.expert_params
     router = 58 * deepseek.router_params
     small = router + deepseek.norm_params
@@ -232,7 +232,7 @@ def cache_heads(model: ModelArchitecture) -> set[int]:
 # --- laws ---------------------------------------------------------------------------------------
 
 MODELS = [load_model(name) for name in model_names()]
-EVERYWHERE = [name for name, scheme in SCHEMES.items() if not scheme.only_experts]
+EVERYWHERE = [name for name, scheme in schemes().items() if not scheme.only_experts]
 
 
 @given(model=st.sampled_from(MODELS), scheme=st.sampled_from(EVERYWHERE))

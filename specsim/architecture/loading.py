@@ -6,25 +6,24 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specsim.architecture.model import COUNTS, MLA, ModelArchitecture
+from specsim.architecture.model import ModelArchitecture
 from specsim.errors import InputError, UnknownNameError
-from specsim.library import Kind, Table, checked, look_up, read_library, read_table
-from specsim.uncertainty import ORDER
+from specsim.library import Kind, Table, checked, kinds_of, look_up, read_library, read_table
 
 _REQUIRED = ("layers", "hidden", "vocab", "heads")
-_KEYS: Mapping[str, Kind] = {
-    **dict.fromkeys((*_REQUIRED, "kv_heads", "head_dim", *MLA, *COUNTS), int),
-    **dict.fromkeys(("tied_embeddings", "query_gate", "shared_kv"), bool),
-    **dict.fromkeys(("attention", "native_quantisation", "kv_dtype", "source"), str),
-    "evidence": ORDER,
-    **dict.fromkeys(("compressed", "aliases"), list),
-    "quantised": dict,
-}
+
+
+@cache
+def _keys() -> dict[str, Kind]:
+    """Return what may stand under each key of a model's table."""
+    own = {k: v for k, v in kinds_of(ModelArchitecture).items() if k not in ("id", "qkv_inputs")}
+    return {**own, "aliases": list, "quantised": dict}
 
 
 def model_names() -> tuple[str, ...]:
@@ -118,7 +117,7 @@ def model_from_table(table: Table, id: str) -> ModelArchitecture:
     `same_as` names a library entry whose fields hold where this table is silent.
     """
     where = f"model {id}"
-    values = read_table(where, _inherit(table), _KEYS, _REQUIRED)
+    values = read_table(where, _inherit(table), _keys(), _REQUIRED)
     for key in ("aliases", "quantised"):
         values.pop(key, None)
     attention = "mla" if "kv_lora_rank" in values else "gqa"

@@ -85,8 +85,9 @@ class ModelArchitecture:
         kv_dtype_bytes(self.kv_dtype or "auto")
         for key in _needed(self):
             positive(f"model {self.id}: {key}", getattr(self, key))
-        for key in COUNTS:
-            if getattr(self, key) < 0:
+        for key in self.__slots__:
+            value = getattr(self, key)
+            if isinstance(value, int) and value < 0:
                 self._refuse(key, "is negative", "use 0 for none")
         if self.heads % self.kv_heads:
             self._refuse("kv_heads", f"do not divide the {self.heads} heads", "check both")
@@ -123,16 +124,6 @@ class ModelArchitecture:
         return self.layers - (self.ffn_only_layers + self.mixer_only_layers) / 2
 
     @property
-    def attention_params(self) -> AttentionParams:
-        """Parameters of one full-attention layer, without an indexer.
-
-        GQA: q and o are hidden x heads x head_dim, k and v hidden x kv_heads x head_dim.
-        MLA (DeepSeek-V2, arXiv 2405.04434, section 2.1): down projections of q and kv, then up
-        projections by heads.
-        """
-        return self._full_group(1).params
-
-    @property
     def attention_groups(self) -> tuple[AttentionGroup, ...]:
         """Attention layers by what they cache and read."""
         full = self._full_group(self.full_layers)
@@ -151,6 +142,12 @@ class ModelArchitecture:
         return tuple(group for group in groups if group.layers)
 
     def _full_group(self, layers: int) -> AttentionGroup:
+        """Return full-attention layers, without an indexer.
+
+        GQA: q and o are hidden x heads x head_dim, k and v hidden x kv_heads x head_dim.
+        MLA (DeepSeek-V2, arXiv 2405.04434, section 2.1): down projections of q and kv, then up
+        projections by heads.
+        """
         if self.attention == "gqa":
             sizes = (self.heads, self.kv_heads, self.head_dim, self.v_head_dim)
             return self._group(layers, *sizes, self.shared_kv)
@@ -310,23 +307,7 @@ class ModelArchitecture:
             for group in self.attention_groups
         )
 
-    def kv_bytes_of_context(self, context_len: float, kv_dtype_bytes: float = 2.0) -> float:
-        """KV bytes that attention reads for one request: windowed layers stop at their window."""
-        return sum(
-            group.layers * group.numbers * kv_dtype_bytes * float(group.entries(context_len))
-            + group.index_bytes_per_token * context_len
-            for group in self.attention_groups
-        )
 
-
-COUNTS = (
-    *("ffn_inter", "experts", "experts_per_token", "shared_experts", "moe_inter", "dense_layers"),
-    *("ffn_matrices", "ffn_only_layers", "mixer_only_layers", "shared_inter", "expert_hidden"),
-    *("o_lora_rank", "o_groups", "mtp_layers", "sliding_window", "sliding_layers"),
-    *("sliding_heads", "sliding_kv_heads", "sliding_head_dim", "sliding_v_head_dim"),
-    *("index_topk", "index_heads", "index_head_dim", "sparse_layers", "index_shared_layers"),
-    *("linear_layers", "linear_params", "linear_state_bytes", "q_lora_rank"),
-)
 MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 

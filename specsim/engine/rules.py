@@ -395,7 +395,6 @@ class Engine:
     trees_overlap_from: str | None = None  # the first that overlaps trees, if one came later
     cap_flag: str  # what sets the most requests that run at once
     graph_flag: str = ""  # what sets the largest captured batch, in requests
-    cap_over_ranks: bool = False  # whether that counts all data-parallel ranks together
     synthetic_shape: str = "whole"  # by which law (a shape of `Acceptance`)
     pins_acceptance: str = "synthetic acceptance"  # how a benchmark fixes the accept length
     lookup_fills_tree: bool = False  # whether a lookup drafts in every round, whatever it finds

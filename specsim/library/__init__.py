@@ -16,14 +16,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.textfile import read_toml, shown
 from specsim.uncertainty import ORDER, Evidence
 
 Table = Mapping[str, object]
-LibraryName = Literal["gpus", "links", "models", "drafts", "families", "acceptance"]
+LibraryName = Literal[
+    "gpus", "links", "models", "drafts", "families", "acceptance", "quantisations"
+]
 Kind = type | tuple[str, ...]
 """What a key may hold: a value of a type, or one of so many texts."""
 
@@ -154,6 +156,22 @@ def repository(library: LibraryName, id: str) -> str | None:
 
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def kinds_of(of: Any) -> dict[str, Any]:
+    """Return what may stand under the name of each field or argument, by its annotation.
+
+    Of ``X | None`` it is X, as None is a key left out; of several types, the first.
+    """
+    return {key: _kind(hint) for key, hint in get_type_hints(of).items() if key != "return"}
+
+
+def _kind(hint: Any) -> Any:
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) is tuple:
+        return list
+    return _kind(get_args(hint)[0]) if get_args(hint) else hint
 
 
 def read_table(

@@ -9,12 +9,12 @@ from datetime import date
 from functools import cache
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from specsim.engine import ENGINES
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import Gpu, gpu_from_table, load_gpu
-from specsim.library import Kind, checked, is_file
+from specsim.library import Kind, checked, is_file, kinds_of
 from specsim.server.spec import REQUIRED, SECTIONS, Setup, workload_table
 from specsim.textfile import read_toml, shown
 
@@ -131,15 +131,7 @@ def _section(name: str, raw: object, origin: str | Path) -> Any:
 @cache
 def _kinds(name: str) -> dict[str, Kind]:
     """Return what each key of a section may hold: the types of its arguments."""
-    hints = get_type_hints(SECTIONS[name])
-    return {key: _kind(hint) for key, hint in hints.items() if key != "return"}
-
-
-def _kind(hint: Any) -> Any:
-    """Return the kind of a field: of ``X | None`` the first, as None is a key left out."""
-    if get_origin(hint) is Literal:
-        return get_args(hint)
-    return _kind(get_args(hint)[0]) if get_args(hint) else hint
+    return kinds_of(SECTIONS[name])
 
 
 def _value(key: str, value: object, kind: Kind) -> object:

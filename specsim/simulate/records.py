@@ -195,7 +195,7 @@ def enter(table: Records, requests: Sequence[Request]) -> Records:
     place = np.array([r.request for r in requests])
     short = int(place.max()) + 1 - len(table)
     if short > 0:  # in place: a copy would double the memory of a long run
-        table.resize(len(table) + max(short, len(table) // 8), refcheck=False)
+        table.resize(len(table) + max(short, len(table) // 32), refcheck=False)
     for name in REQUEST_DTYPE.names or ():
         if name == "rounds":
             table[name][place] = [r.offset for r in requests]

@@ -229,7 +229,6 @@ ENGINE = Engine(
     trees_overlap_from=V2_ONLY_FROM,
     cap_flag="--max-running-requests",
     graph_flag="--cuda-graph-max-bs",
-    cap_over_ranks=True,
     pins_acceptance="SGLANG_SIMULATE_ACC_LEN",
     lookup_fills_tree=True,
     worker_names=(("sequential", "v1"), ("overlap", "v2")),
