@@ -241,6 +241,18 @@ Run ID,Strategy,Successful,Successful ms,Successful ms,Successful ms,Successful 
 abc,concurrent@8,90,150.25,140.25,15.75,7.75,1.95,484.25,256.5
 abc,constant@2.50,75,151.25,141.25,16.75,10.25,2.45,634.25,256.5
 """  # noqa: E501
+GUIDELLM_CONSOLE = """\
+Server Throughput Statistics (All Requests)
+|==============|=======|======|=========|==============|===============|==============|
+| Benchmark    | Requests             ||| Input Tokens | Output Tokens | Total Tokens |
+| Strategy     | Concurrency || Per Sec | Per Sec      | Per Sec       | Per Sec      |
+|              | Mdn   | Mean | Mean                                               ||||
+|--------------|-------|------|---------|--------------|---------------|--------------|
+| synchronous  | 1.0   | 0.9  | 0.3     | 60.2         | 75.2          | 135.4        |
+| concurrent@8 | 8.0   | 7.8  | 2.1     | 420.2        | 540.2         | 960.4        |
+| constant@2.5 | 9.0   | 9.8  | 2.4     | 480.2        | 620.2         | 1,100.4      |
+|==============|=======|======|=========|==============|===============|==============|
+"""
 FINISH = "".join(
     f"[2026-03-04 05:06:0{i}] Finish: obj=GenerateReqInput(rid='r{i}', text='x'), "
     "out={'text': 'y', 'meta_info': {'id': 'r', 'prompt_tokens': 20, 'completion_tokens': 250, "

@@ -248,6 +248,17 @@ def test_guidellm_csv() -> None:
     assert closed.ttft_s == approx(0.15025)  # the mean, not the median
 
 
+def test_guidellm_in_the_console() -> None:
+    """Its heads span columns and stand in three lines; the median is not the mean."""
+    (entry,) = parse("table", samples.GUIDELLM_CONSOLE)
+    one, eight, paced = entry.rows
+    assert (entry.format, entry.unread) == ("guidellm_console", {})
+    assert [(r.concurrency, r.output_tps) for r in (one, eight)] == [(1, 75.2), (8, 540.2)]
+    assert (paced.kind, paced.request_rate, paced.concurrency) == ("open_loop", 2.5, 9.8)
+    medians = samples.GUIDELLM_CONSOLE.replace("Mean", "Mdn ")
+    assert not any(e.usable for e in parse("table", medians))
+
+
 def test_finish_lines_of_sglang() -> None:
     entry = parse_one("sglang_finish", samples.FINISH)
     (row,) = entry.rows

@@ -85,6 +85,7 @@ FORMAT_OF = {
         benchmarks.AIPERF,
         benchmarks.AIPERF_CSV,
         benchmarks.GUIDELLM_CSV,
+        benchmarks.GUIDELLM_CONSOLE,
         benchmarks.VLLM_SWEEP,
         benchmarks.EVALSCOPE_RICH,
         benchmarks.PEOPLES_TABLE,

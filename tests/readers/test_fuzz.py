@@ -75,6 +75,7 @@ TEXTS: dict[str, list[str]] = {
         benchmarks.TRTLLM_SERVING,
         benchmarks.AIPERF,
         benchmarks.GUIDELLM_CSV,
+        benchmarks.GUIDELLM_CONSOLE,
         benchmarks.VLLM_SWEEP,
         benchmarks.PEOPLES_TABLE,
         benchmarks.BESIDE,

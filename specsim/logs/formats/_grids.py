@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from specsim.logs.paste import Headings, label_of
 from specsim.logs.unread import DAMAGED_ROW, TRUNCATED
@@ -47,11 +48,13 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
     """
     above, label = Headings(), ""
     grid: Grid | None = None
+    heads: list[tuple[str, ...]] = []  # rows without a number, one below the other
     for line in lines:
         text = line.decode("utf-8", "replace").translate(_BARS)
         bare = text.strip()
         separator = _separator(bare, grid, wanted)
         if not separator:
+            heads = []
             heading, named = above.read(line), label_of(line)
             label = named or ("" if heading else label)
             if grid and (not bare or heading or named):
@@ -65,12 +68,13 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
             unread[TRUNCATED] += 1 if grid else 0
         else:
             cells = _cells(bare, separator)
-            numberless = all(value_of(cell) is None for cell in cells)
-            if wanted(cells) or (numberless and not _continues(grid, cells)):
+            heads = [*heads[-2:], cells] if all(value_of(cell) is None for cell in cells) else []
+            header = next((of for of in (cells, *_spanned(heads)) if wanted(of)), None)
+            if header or (heads and not _continues(grid, cells)):
                 if grid:
                     yield grid
                 title = ", ".join(filter(None, (above.label, label)))
-                grid = Grid(cells, title, separator=separator) if wanted(cells) else None
+                grid = Grid(header, title, separator=separator) if header else None
             elif grid and len(cells) == len(grid.header):
                 grid.rows.append(cells)
                 grid.ruled = False
@@ -110,6 +114,22 @@ def _cells(bare: str, separator: str) -> tuple[str, ...]:
     except csv.Error:
         return ()
     return tuple(cell.strip() for cell in cells[:MAX_COLUMNS])
+
+
+def _spanned(heads: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Yield the heads that the last rows make together; an empty cell goes on from its left.
+
+    >>> list(_spanned([("", "Requests", ""), ("Strategy", "Mean", "p95")]))
+    [('Strategy', 'Requests | Mean', 'Requests | p95')]
+    """
+
+    def filled(left: str, cell: str) -> str:
+        return cell or left
+
+    for begin in range(len(heads) - 1):
+        rows = [tuple(accumulate(row, filled)) for row in heads[begin:]]
+        if len({len(row) for row in rows}) == 1:
+            yield tuple(" | ".join(filter(None, of)) for of in zip(*rows, strict=True))
 
 
 def _continues(grid: Grid | None, cells: tuple[str, ...]) -> bool:

@@ -274,8 +274,8 @@ FORMAT = Format(
     name="table",
     words=(b"Benchmark Result",),
     mark=re.compile(
-        rb"Serving Benchmark Result|\| Acc Length +\|| Speed \(token/s\) +\||\| Key +\| Value +\|"
-        rb"|\| *batch size *\|"
+        rb"Serving Benchmark Result|Server Throughput Statistics|\| *batch size *\|"
+        rb"|\| Acc Length +\|| Speed \(token/s\) +\||\| Key +\| Value +\|"
         rb"|NVIDIA (?:AIPerf|GenAI-Perf) [|]|^Metric,avg,|^ ?(?:[|]|\xe2\x94[\x82\x83]) *"
         rb"(?:Output Token Throughput|Token-Weighted Acceptance Length)\b"
         rb"|^(?=[^\n]*,Server Throughput,)(?=[^\n]*,Token (?:Throughput|Metrics),)"
