@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specsim.calibrate.log_setup import Sources, Stated
 from specsim.errors import InputError
+from specsim.live import is_url
 from specsim.observations import Observation, contradictions, read_observations
 from specsim.probe import FILE as PROBE_FILE
 from specsim.server import read_setup
@@ -22,8 +23,8 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
     Parameters
     ----------
     sources
-        Files, folders of ``specsim probe``, and at most one folder with setup.toml and
-        observations.csv.
+        Files, folders of ``specsim probe``, URLs of running servers, and at most one folder with
+        setup.toml and observations.csv.
     stated
         What the user says; wins over the logs.
     setup
@@ -68,7 +69,16 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
         from specsim.calibrate.logs import gather
         from specsim.logs import read_file
 
-        entries = [entry for log in logs for entry in read_file(log)]
+        entries = []
+        for log in logs:
+            if is_url(log):
+                from specsim.live.watch import look
+
+                seen, told = look(log)
+                entries.append(seen)
+                notes += told
+            else:
+                entries += read_file(log)
         gathered = gather(entries, stated, base, rows_elsewhere=bool(tables))
         base = gathered.setup
         rows += gathered.observations

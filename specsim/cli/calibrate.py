@@ -51,7 +51,8 @@ class Options(opt.Lengths):
 def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -> None:
     """Fit a profile of your own server from its logs, or from a calibration folder.
 
-    A SOURCE is a folder with setup.toml and observations.csv, or a log, benchmark result or trace.
+    A SOURCE is a folder with setup.toml and observations.csv, a log, benchmark result or trace, or
+    the URL of a running server.
     The options say what the logs do not: the server, and the setting of those that speculate.
 
     Example: specsim calibrate server.log --model kimi-k2.5 --gpu rtx-pro-6000 --tp 8 -o my.toml

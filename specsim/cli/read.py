@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command, flag
+from specsim.cli.options import argument, command, flag, option
+from specsim.cli.readers import seconds
 from specsim.errors import InputError
+from specsim.live import is_url
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +34,13 @@ WIDTH, FILE_WIDTH = 80, 100
 class Options:
     """What to read, and in which form to say it."""
 
-    files: tuple[str, ...] = argument("FILE...", nargs=-1, required=True)
+    files: tuple[str, ...] = argument("FILE|URL...", nargs=-1, required=True)
+    watch: float | None = option(
+        "60s", "Of a URL: windows of so long until ctrl-C, then what they say.", seconds
+    )
+    profile: str | None = option(
+        "NAME|FILE", "With --watch: what it predicts.", complete=opt.profiles, names="--profile -p"
+    )
     as_json: bool = opt.as_json("specsim.log/1")
     as_csv: bool = flag("Print rows in the columns of observations.csv.", names="--csv")
     target: str | None = opt.written("Write to this file instead.", names="--output -o")
@@ -44,6 +52,7 @@ def read_command(how: Options) -> None:
 
     The format is found by content: SGLang, vLLM, TensorRT-LLM, llama.cpp, Prometheus, benchmark
     JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst; - is standard input.
+    A URL is a running server, which is asked with GET; a key comes from SPECSIM_API_KEY.
     """
     from specsim.logs import csv_text, log_json, read_file, require_usable
     from specsim.textfile import write_text
@@ -52,6 +61,11 @@ def read_command(how: Options) -> None:
         raise InputError("--json --csv", "exclude each other", "choose one")
     entries: list[LogEntry] = []
     for name in how.files:
+        if is_url(name):
+            from specsim.cli.live import watched
+
+            entries.append(watched(name, how.watch, how.profile))
+            continue
         found = read_file(name)
         require_usable(found)
         entries += found

@@ -31,6 +31,8 @@ TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
 """A setting as S,K,N, and a word that is meant as one: no file has such a name."""
 
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
 KEYS = ("topk", "num_steps", "num_draft_tokens", "algorithm", "scheduler")
 ALIASES = {
     "speculative_eagle_topk": "topk",
@@ -68,6 +70,18 @@ def _numeric(kind: type[int | float], noun: str, least: float | None, most: floa
         return value
 
     return read
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of ``60s``, ``2m`` or ``0.5``.
+
+    >>> seconds("2m")
+    120.0
+    """
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(s|m|h)?", text)
+    if found is None or not 0 < (value := float(found[1]) * _UNITS[found[2] or "s"]) <= _UNITS["h"]:
+        raise ValueError("is no time up to an hour", "write e.g. 60s")
+    return value
 
 
 def library(home: str, function: str) -> Read:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, flag, option
+from specsim.cli.options import AnyServer, argument, command, filled, flag, option
 from specsim.cli.readers import number, whole
 from specsim.errors import InputError
 
@@ -37,6 +37,7 @@ PATHS = "--model-path and --draft-model"
 class Options(opt.Requests):
     """Among which settings, at which loads, and by which measure."""
 
+    url: str | None = argument("[URL]", required=False)
     concurrency: tuple[int, ...] | None = opt.concurrency()
     max_draft_tokens: int = opt.max_draft_tokens()
     max_steps: int = opt.max_steps()
@@ -64,14 +65,23 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
     Compares no speculation, chains and trees, whatever the engine's version runs.
 
+    With the URL of a running server: for that one, by what it counts now.
+
     Example: specsim recommend --concurrency 1,30,100
+
+    Example: specsim recommend http://localhost:30000 --gpu h100-sxm
     """
     from specsim.decide.recommend import SCHEMA, recommend
     from specsim.question import CONCURRENCY, Question
 
     if how.schedule and how.as_json:
         raise InputError("--schedule --json", "exclude each other", "use specsim schedule --json")
-    profile, notes = server.load()
+    if how.url is None:
+        profile, notes = server.load()
+    else:
+        from specsim.cli.live import profile_of
+
+        profile, notes = profile_of(how.url, server, how)
     loads = how.concurrency or tuple(sorted(load for load, _ in how.mix or ())) or CONCURRENCY
     question = filled(Question, server, how, concurrency=loads)
     with output.status("comparing settings"):

@@ -14,6 +14,7 @@ from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats._benchmarks import of_record, program_of
 from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_entry, with_unread
 from specsim.logs.formats._serving import serving
+from specsim.logs.formats.llamacpp.facts import props
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.source import Source
@@ -75,6 +76,8 @@ def _program(record: Mapping[str, Any]) -> str | None:
         return "serving"
     if "internal_states" in record:
         return "server_info"
+    if "default_generation_settings" in record:
+        return "props"
     return llama_bench.NAME if llama_bench.is_json(record) else program_of(record)
 
 
@@ -84,7 +87,8 @@ def _result(record: Any) -> LogEntry:
     program = _program(record)
     if program is None:
         raise Unread("not a result that is known")
-    own = {"serving": serving, "server_info": _server_info, llama_bench.NAME: llama_bench.of_json}
+    own = {"serving": serving, "server_info": _server_info, "props": props}
+    own |= {llama_bench.NAME: llama_bench.of_json}
     return (
         own[program](record) if program in own else run_entry(program, of_record(record, program))
     )
@@ -99,8 +103,9 @@ def _server_info(record: Mapping[str, Any]) -> LogEntry:
     settings = settings_of_args(record)
     plain = settings.get("algorithm") == "none"
     accept = 1.0 if plain else _accept_length(state, "avg_spec_accept_length")
-    if cap := whole(state, "effective_max_running_requests_per_dp"):
-        settings["max_running_requests"] = cap
+    cap = whole(state, "effective_max_running_requests_per_dp")
+    stated = {"max_running_requests": cap, "kv_tokens": whole(record, "max_total_num_tokens")}
+    settings |= {name: count for name, count in stated.items() if count}
     rows = [
         LogRow(
             batch_size=batch,
@@ -257,7 +262,7 @@ FORMAT = Format(
     name="bench_json",
     mark=re.compile(
         rb'"output_throughput"|"output_token_throughput": *[{]|"output_tokens_per_sec'
-        rb'|"internal_states"|"predicted_n"|"spec_verify_ct"|"total_draft_accepted"|"speed_tg"|"avg_ts"|"output_tput_per_gpu"|"system_output_throughput_tok_s"|"acc_length"|"step_time"'
+        rb'|"internal_states"|"default_generation_settings"|"predicted_n"|"spec_verify_ct"|"total_draft_accepted"|"speed_tg"|"avg_ts"|"output_tput_per_gpu"|"system_output_throughput_tok_s"|"acc_length"|"step_time"'
         rb'|"spec_accept_histogram"|"spec_correct_drafts_histogram"|"acceptance_histogram"'
     ),
     parse=parse,

@@ -1,234 +1,34 @@
 """Prometheus text of the engines: gauges of the moment, counters differenced.
 
-A file may hold several scrapes one after the other (``cat before.prom after.prom``): counters are
-then differences between the first and the last one, which leaves out what happened before.
+A file may hold several scrapes one after the other (``cat before.prom after.prom``).
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
 
 from specsim.logs.diagnose import Finding, told
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
 from specsim.logs.format import Format
-from specsim.logs.formats._benchmarks import names
 from specsim.logs.formats._results import LONGEST_ACCEPT
+from specsim.logs.formats._scrape import START, Dump, Replica, drafting, scraped
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
-from specsim.logs.unread import (
-    CONTRADICTION,
-    MOST_KINDS,
-    OUT_OF_RANGE,
-    TOO_MANY,
-    TRUNCATED,
-    Unread,
-    check,
-    counted,
-)
-
-_NAME = rb"(?P<engine>sglang|vllm|trtllm|llamacpp)[:_](?P<name>[a-zA-Z_]\w{0,120})"
-_PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
-"""A label; two lines that ran into each other do not make a list of them."""
-_SAMPLE = re.compile(
-    _NAME + rb"(?:\{(?P<labels>(?: *" + _PAIR + rb"(?:, *" + _PAIR + rb")*,? *)?)\})?"
-    rb"(?: \| | +|\t)(?P<value>[+-]?(?:\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?|Inf|NaN))"
-    rb"(?: \d{13,16})?\s*\Z"
-)
-"""Stamps are milliseconds since 1970: fewer digits are a value that a blank has cut in two."""
-_START = re.compile(rb"^" + _NAME + rb"[{ \t]", re.MULTILINE)
-_LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
-_PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
-_REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
-_SHARD_LABELS = (b"tp_rank", b"pp_rank")
-COUNTERS = ("drafts", "drafted", "accepted")
+from specsim.logs.unread import TRUNCATED
 
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 ONE_SLOT = 1.05
 """Up to so many slots in a decode, on average, there was one client."""
 
-INCOMPLETE, LOST = "scrapes are incomplete", "a counter is missing"
-
-SCRAPE_SLACK = 0.02
-"""Counters of one scrape are read one after the other, and may differ by a round or two."""
-
-
-@dataclass(slots=True)
-class _Series:
-    """First and last value of one series."""
-
-    shard: bytes  # of the replica; the others say the same
-    first: float
-    last: float = 0.0
-    scrapes: int = 0
-    reset: bool = False
-
-    def count(self, value: float) -> None:
-        """Take the value of a scrape."""
-        self.reset |= value < self.last
-        self.last, self.scrapes = value, self.scrapes + 1
-
-    @property
-    def increase(self) -> float:
-        """Increase of a counter; since the start if there is but one scrape, or a reset."""
-        return self.last - (self.first if self.scrapes > 1 and not self.reset else 0.0)
-
-
-class _Replica(dict[tuple[str, bytes], _Series]):
-    """The series of one replica, by name and position of a draft."""
-
-    def series(self, what: str, end: str = "") -> _Series | None:
-        """First of the metrics that say something (``benchmarks.toml``), None if none is there."""
-        found = (self.get((name + end, b"")) for name in names("prometheus")[what])
-        return next(filter(None, found), None)
-
-    def gauge(self, what: str) -> float | None:
-        """Last value."""
-        found = self.series(what)
-        return found.last if found else None
-
-    def counter(self, what: str, end: str = "") -> float | None:
-        """Increase."""
-        found = self.series(what, end)
-        return found.increase if found else None
-
-    def by_position(self) -> dict[int, float]:
-        """Drafts that were accepted at each position."""
-        return {
-            int(position): series.increase
-            for (name, position), series in self.items()
-            if name in names("prometheus")["by_position"] and _is_position(position)
-        }
-
-    def scrapes(self, prefix: str) -> set[int]:
-        """How often series were scraped; more than one number is damage."""
-        return {series.scrapes for (name, _), series in self.items() if name.startswith(prefix)}
-
-
-@dataclass(slots=True)
-class _Dump:
-    replicas: dict[bytes, _Replica] = field(default_factory=dict)
-    engines: Counter[str] = field(default_factory=Counter)
-    models: set[str] = field(default_factory=set)
-    unread: Counter[str] = field(default_factory=Counter)
-    known: dict[bytes, _Series | None] = field(default_factory=dict)  # by name and labels
-    depth: int = 0  # positions of drafts that any line names
-    kinds: int = 0  # series of all replicas
-
-    @property
-    def count(self) -> int:
-        """Replicas that labels tell apart."""
-        return sum(1 for labels in self.replicas if labels.strip(b"/")) or 1
-
-    def gauges(self, what: str) -> list[float]:
-        """Last values of a gauge, of the replicas that have it."""
-        values = (replica.gauge(what) for replica in self.replicas.values())
-        return [value for value in values if value is not None]
-
-    def total(self, what: str) -> float | None:
-        """Sum of a gauge over replicas; None where one of them does not say."""
-        values = self.gauges(what)
-        return sum(values) if len(values) == self.count else None
-
-    def mean_s(self, what: str) -> float | None:
-        """Mean of a histogram over the replicas that export both its sum and its count."""
-        for name in names("prometheus")[what]:
-            if len(set[int]().union(*(r.scrapes(name) for r in self.replicas.values()))) > 1:
-                self.unread[INCOMPLETE] += 1
-                continue
-            ends = ((f"{name}_sum", b""), (f"{name}_count", b""))
-            whole = [r for r in self.replicas.values() if all(end in r for end in ends)]
-            total, count = (sum(r[end].increase for r in whole) for end in ends)
-            if count and total:
-                return total / count
-        return None
-
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
     """Read metrics, from ``/metrics`` or pasted from a dashboard; replicas are summed."""
-    dump = _Dump()
-    for line in _whole(source.lines(), dump):
-        text, _, value = line.rpartition(b" ")
-        series = dump.known.get(text, dump)
-        if isinstance(series, _Dump) or not _PLAIN_VALUE.fullmatch(value):
-            _new_sample(line, text, dump)
-        elif series:
-            series.count(float(value))
-    return [_entry(dump, source.path)]
+    return [entry_of(scraped(source.lines()), source.path)]
 
 
-def _whole(lines: Iterable[bytes], dump: _Dump) -> Iterator[bytes]:
-    """Drop a line that is followed by the end of another: one was written into the other."""
-    previous = b""
-    for line in lines:
-        if b'"}' in line and b"{" not in line and _START.match(previous):
-            dump.unread["two lines in one"] += 1
-        elif previous:
-            yield previous
-        previous = line
-    if previous:
-        yield previous
-
-
-def _new_sample(line: bytes, text: bytes, dump: _Dump) -> None:
-    """Read a sample of a series that was not seen before, or whose value is written oddly."""
-    if not line.endswith((b"\n", b"\r")):
-        dump.unread[TRUNCATED] += 1
-    elif _START.match(line):
-        with counted(dump.unread):
-            series = _sample(line, dump)
-            if text.rstrip(b" |").endswith(b"}") and len(dump.known) < MOST_KINDS:
-                dump.known[text] = series
-
-
-@cache
-def _known() -> frozenset[str]:
-    """Names of the metrics that say something here."""
-    known = {name for of in names("prometheus").values() for name in of}
-    return frozenset(known | {f"{name}_{end}" for name in known for end in ("sum", "count")})
-
-
-def _is_position(label: bytes) -> bool:
-    return label.isdigit() and len(label) < 3
-
-
-def _sample(line: bytes, dump: _Dump) -> _Series | None:
-    """Count one sample; return its series, None if it says nothing here."""
-    found = _SAMPLE.match(line)
-    if found is None:
-        raise Unread("damaged sample")
-    name = found["name"].decode()
-    dump.engines[found["engine"].decode()] += 1
-    labels = dict(_LABEL.findall(found["labels"] or b""))
-    position = labels.get(b"position", b"")
-    if _is_position(position):
-        dump.depth = max(dump.depth, int(position) + 1)
-    if name not in _known():
-        return None
-    value = float(found["value"])
-    check(value == 0 or 1e-30 < value < 1e30, OUT_OF_RANGE)
-    if b"model_name" in labels:
-        dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
-    replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
-    shard = b"/".join(labels.get(k, b"") for k in _SHARD_LABELS)
-    of = dump.replicas.get(replica, _Replica())
-    if (name, position) not in of:
-        check(dump.kinds < MOST_KINDS, TOO_MANY)
-        dump.kinds += 1
-    dump.replicas[replica] = of
-    series = of.setdefault((name, position), _Series(shard, value))
-    if series.shard != shard:
-        return None
-    series.count(value)
-    return series
-
-
-def _entry(dump: _Dump, path: str) -> LogEntry:
+def entry_of(dump: Dump, path: str) -> LogEntry:
+    """Return what scrapes say, as an entry."""
     engine = max(dump.engines, key=lambda name: dump.engines[name], default="sglang")
     row = LogRow(
         kind="closed_loop",
@@ -263,7 +63,7 @@ def _entry(dump: _Dump, path: str) -> LogEntry:
     )
 
 
-def _with_gauges(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
+def _with_gauges(row: LogRow, dump: Dump) -> tuple[LogRow, dict[str, object]]:
     """Add SGLang's throughput and accept length; and return its settings."""
     # The throughput gauge keeps its last value when a replica is idle.
     busy = [r for r in dump.replicas.values() if r.gauge("running")]
@@ -281,7 +81,7 @@ def _with_gauges(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
     return row, {"num_steps": round(steps), "num_draft_tokens": round(n)} if steps and n else {}
 
 
-def _accept_length(dump: _Dump) -> float | None:
+def _accept_length(dump: Dump) -> float | None:
     """Mean by running requests where these are known of all replicas, else the plain mean."""
     pairs = [
         (length, replica.gauge("running"))
@@ -294,11 +94,11 @@ def _accept_length(dump: _Dump) -> float | None:
     return sum(a * n for a, n in zip(lengths, running, strict=True)) / sum(running)
 
 
-def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]:
+def _with_counters(row: LogRow, dump: Dump) -> tuple[LogRow, dict[str, object]]:
     """Add what vLLM, llama.cpp and TensorRT-LLM count of drafts; and return their settings."""
     if not dump.engines["vllm"] and (length := _accept_length(dump)):
         return replace(row, accept_length=length), {}  # a gauge: rounds are not counted
-    parts = list(_drafting(dump))
+    parts = list(drafting(dump))
     drafts, accepted = sum(p.drafts for p in parts), sum(p.accepted for p in parts)
     drafted = sum(p.drafted for p in parts if p.drafted is not None)
     depths = [len(p.by_position) for p in parts] or [0]
@@ -314,9 +114,9 @@ def _with_counters(row: LogRow, dump: _Dump) -> tuple[LogRow, dict[str, object]]
     return row, chain_settings(k) if k else {}
 
 
-def _with_slots(row: LogRow, dump: _Dump) -> LogRow:
+def _with_slots(row: LogRow, dump: Dump) -> LogRow:
     """Add the time per token in a busy slot; of one client, it is the throughput too."""
-    of = next(iter(dump.replicas.values()), _Replica())  # none: no line says anything
+    of = next(iter(dump.replicas.values()), Replica())  # none: no line says anything
     seconds, tokens = of.counter("slot_seconds"), of.counter("slot_tokens")
     if not (seconds and tokens) or len(of.scrapes("tokens_predicted")) > 1:
         return row
@@ -331,54 +131,8 @@ def _with_slots(row: LogRow, dump: _Dump) -> LogRow:
     )
 
 
-class _Drafting(NamedTuple):
-    """Counters of one replica, checked against each other."""
-
-    drafts: float
-    drafted: float | None
-    accepted: float
-    by_position: list[float]  # accepted at each; empty where one is lost
-
-
-def _drafting(dump: _Dump) -> Iterator[_Drafting]:
-    """Drafting of the replicas whose counters are complete; others are counted as unread."""
-    replicas = [
-        replica
-        for _, replica in sorted(dump.replicas.items())
-        if replica.by_position() or any(replica.series(of) for of in COUNTERS)
-    ]
-    stated = {of for of in COUNTERS for r in replicas if r.series(of)}
-    # Without a total the positions must be complete: time stamps of lost ones count too.
-    sure = "accepted" in stated or TRUNCATED not in dump.unread
-    for replica in replicas:
-        with counted(dump.unread):
-            check(len(replica.by_position()) >= dump.depth and sure, LOST)
-            check(all(replica.series(of) for of in {"drafts", *stated}), LOST)
-            check(len(replica.scrapes("spec_decode")) <= 1, INCOMPLETE)
-            if replica.counter("drafts"):
-                yield _checked(replica)
-
-
-def _checked(replica: _Replica) -> _Drafting:
-    """Join the counters of one replica; raises :class:`Unread` if they make no measurement."""
-    drafted, accepted = replica.counter("drafted"), replica.counter("accepted")
-    drafts, positions = replica.counter("drafts") or 0.0, replica.by_position()
-    whole = sorted(positions) == list(range(len(positions)))
-    counts = [positions[i] for i in sorted(positions)]
-    check(accepted is not None or (counts and whole), LOST)
-    total = sum(counts) if accepted is None else accepted
-    full = drafted is None or len(positions) >= round(drafted / drafts)
-    check(accepted is not None or full, LOST)
-    if counts and whole and full:
-        check(abs(sum(counts) - total) <= SCRAPE_SLACK * total, CONTRADICTION)
-    check(all(later <= earlier for earlier, later in pairwise(counts)), CONTRADICTION)
-    check(max(counts, default=0.0) <= drafts * (1 + SCRAPE_SLACK), CONTRADICTION)
-    check(drafted is None or total <= drafted * (1 + SCRAPE_SLACK), CONTRADICTION)
-    return _Drafting(drafts, drafted, total, counts if whole else [])
-
-
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-FORMAT = Format(name="prometheus", mark=_START, parse=parse)
+FORMAT = Format(name="prometheus", mark=START, parse=parse)

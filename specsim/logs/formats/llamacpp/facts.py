@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Any
 
-from specsim.logs.entry import Timing
+from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.facts import Facts as EngineFacts
+from specsim.logs.json_values import table, text, whole
 from specsim.logs.settings import chain_settings
 
 _ALGORITHMS = {
@@ -152,6 +154,17 @@ class Facts:
             for name, n, drafts, s in timed
             if n and s
         )
+
+
+def props(record: Mapping[str, Any]) -> LogEntry:
+    """Return what llama-server tells at ``/props``."""
+    model, built = text(record, "model_path"), text(record, "build_info")
+    build = re.match(r"b\d{1,7}", built or "")
+    slots, each = whole(record, "total_slots"), table(record, "default_generation_settings")
+    found = {"max_running_requests": slots, "context_tokens": whole(each, "n_ctx")}
+    named = {"model": PurePosixPath(model).name} if model else {}
+    settings = named | {name: value for name, value in found.items() if value}
+    return LogEntry("", "llamacpp_props", "llama.cpp", build[0] if build else None, settings)
 
 
 def _number(text: str) -> object:

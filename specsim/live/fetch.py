@@ -1,0 +1,174 @@
+"""Bounded GETs from one server: of so long and so many bytes, and never from another host."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urljoin, urlsplit
+
+from specsim.errors import InputError
+from specsim.live import is_url
+from specsim.textfile import printable, shown
+
+KEY = "SPECSIM_API_KEY"
+"""Environment variable of the key that is sent to the server, and nowhere else."""
+LIMIT_S, LIMIT_BYTES = 10.0, 16 << 20
+"""A longer or larger answer is none: metrics of a busy server are some 100 kB."""
+MOST_REDIRECTS = 3
+_HOST = re.compile(r"[\w.:%-]{1,253}")
+_KEY = re.compile(r"[\x21-\x7e]{1,4096}")
+
+Json = TypeVar("Json", dict[str, object], list[object])
+
+
+def parsed(body: bytes | None, kind: type[Json]) -> Json:
+    """Return a JSON value of that kind; an empty one for anything else.
+
+    >>> parsed(b"[1]", list), parsed(b"<html>", dict)
+    ([1], {})
+    """
+    try:
+        value = json.loads(body or b"")
+    except (ValueError, RecursionError):
+        return kind()
+    return value if isinstance(value, kind) else kind()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One server by its URL, without a key, a query or the /v1 of an OpenAI client."""
+
+    url: str
+    secure: bool
+    host: str
+    port: int
+    base: str  # path before those of the engine
+
+    def get(self, path: str, limit_s: float = LIMIT_S) -> bytes | None:
+        """Return what a path holds; None where the server has no such path.
+
+        Raises
+        ------
+        InputError
+            If the server does not answer in time or in bounds, refuses the key, or sends elsewhere.
+        """
+        at = self.base + path
+        for _ in range(MOST_REDIRECTS):
+            with self.asked("GET", at, None, limit_s) as answer:
+                body = answer.read(LIMIT_BYTES + 1)
+                if len(body) > LIMIT_BYTES:
+                    raise self.refused(path, f"sends more than {LIMIT_BYTES >> 20} MiB")
+                status, elsewhere = answer.status, answer.headers.get("Location", "")
+            if status in (401, 403):
+                raise self.refused(path, f"wants a key (status {status})", f"set {KEY}")
+            if not (300 <= status < 400 and elsewhere):
+                return body if status == 200 else None
+            at = self._same_host(path, urljoin(f"{self._origin}{at}", elsewhere))
+        raise self.refused(path, "redirects without end")
+
+    @contextmanager
+    def asked(
+        self, method: str, at: str, body: bytes | None, limit_s: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; its connection ends after the block, or after `limit_s` at the latest."""
+        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        connection = kind(self.host, self.port, timeout=limit_s)
+        late = threading.Event()
+        sockets: list[socket.socket] = []  # the connection lets go of its own with the answer
+
+        def stop() -> None:  # a server that drips a byte now and then passes every other limit
+            late.set()
+            for one in sockets:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(limit_s, stop)
+        timer.daemon = True
+        try:
+            timer.start()
+            connection.connect()
+            sockets.append(connection.sock)
+            connection.request(method, at, body, _headers(body is not None))
+            with connection.getresponse() as answer:
+                yield answer
+            if late.is_set():
+                raise TimeoutError
+        except InputError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            slow = late.is_set() or isinstance(error, TimeoutError)
+            why = getattr(error, "strerror", None) or type(error).__name__
+            reason = f"takes more than {limit_s:g} s" if slow else f"does not answer ({why})"
+            raise self.refused(at, reason) from None
+        finally:
+            timer.cancel()
+            connection.close()
+
+    @property
+    def _origin(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}"
+
+    def _same_host(self, path: str, target: str) -> str:
+        """Return the path of a redirect; refuse one that leaves the server.
+
+        Where it leads is not told: a server that was sent a key could write it there.
+        """
+        try:
+            to = site(target.partition("?")[0].partition("#")[0])
+        except InputError:
+            to = None
+        if to is None or (to.secure, to.host, to.port) != (self.secure, self.host, self.port):
+            raise self.refused(path, "redirects to another host", "give the URL of that server")
+        return urlsplit(target).path or "/"
+
+    def refused(self, path: str, reason: str, remedy: str = "check the URL") -> InputError:
+        """Return the error of a path."""
+        return InputError(f"{self.url} ({path})", reason, remedy)
+
+
+def site(url: str) -> Site:
+    """Return the server of a URL.
+
+    >>> site("http://localhost:30000/v1/").url
+    'http://localhost:30000'
+
+    Raises
+    ------
+    InputError
+        If the URL names no host, or holds more than scheme, host, port and path.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not (is_url(url) and _HOST.fullmatch(host) and url.isprintable() and " " not in url):
+        raise InputError(shown(url), "is no URL of a server", "write e.g. http://localhost:30000")
+    if "@" in parts.netloc or parts.query or parts.fragment:  # it may hold a key: not shown
+        remedy = f"give http://host:port alone, and a key in {KEY}"
+        raise InputError(f"the URL of {host}", "holds more than a host and a path", remedy)
+    secure = parts.scheme.lower() == "https"
+    base = re.sub(r"(/v1)?/*\Z", "", parts.path)
+    port = port or (443 if secure else 80)
+    name = printable(f"{parts.scheme}://{parts.netloc}{base}")
+    return Site(name, secure, host, port, base)
+
+
+def _headers(has_body: bool) -> Mapping[str, str]:
+    """Headers of a request, with the key if there is one; a damaged key is never shown."""
+    headers = {"Connection": "close", "User-Agent": "specsim", "Accept": "*/*"}
+    if has_body:
+        headers["Content-Type"] = "application/json"
+    key = os.environ.get(KEY, "").strip()
+    if key and not _KEY.fullmatch(key):
+        raise InputError(KEY, "holds what no key does", "set it to the key alone")
+    return headers | ({"Authorization": f"Bearer {key}"} if key else {})

@@ -1,0 +1,213 @@
+"""Counters of a running server, differenced to windows, and windows to rows by running batch.
+
+A window is a few scrapes: of gauges it has the mean, of counters the difference between its last
+scrape and the last one of the window before.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specsim.errors import FormatError
+from specsim.live.fetch import parsed
+from specsim.live.server import FORMAT, Server, find
+from specsim.logs.diagnose import of_load
+from specsim.logs.entry import LogEntry, LogRow, WindowCount, believable, measures
+from specsim.logs.format import detect
+from specsim.logs.formats._scrape import Dump, drafting, scraped
+from specsim.logs.formats.prometheus import entry_of
+from specsim.logs.formats.vllm.reader import PREFILL_LEAST
+from specsim.logs.levels import level_rows
+from specsim.logs.settings import NO_SPECULATION
+from specsim.logs.source import Source, split_lines
+from specsim.logs.windows import Windows
+
+if TYPE_CHECKING:
+    from specsim.arrays import Floats
+
+POLLS, LEAST_POLL_S = 4, 0.5
+"""Scrapes of a window, and the least time between two."""
+LOOK_S, LOOK_WINDOWS = 2.0, 3
+"""A look at a server that works is so many windows of so many seconds."""
+MOST_POSITIONS = 32
+MOST_STATISTICS = 64 << 20
+"""Bytes of iteration statistics that are kept."""
+LOOKUP = 1.1
+"""Rounds over drafts from which on some rounds draft nothing: a lookup that finds nothing."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Windows of one server."""
+
+    server: Server
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    restarts: int = 0  # windows in which the server was started anew; they are not counted
+    first: Dump = field(default_factory=Dump)  # what it had counted before
+    _last: tuple[float, float, bytes] = (0.0, 0.0, b"")  # time, tokens in flight, scrape
+    _windows: Windows = field(default_factory=lambda: Windows(lambda _: (None, ()), True, 0.0))
+    _iterations: bytearray = field(default_factory=bytearray)
+
+    def start(self) -> bool:
+        """Take the first scrape; return whether requests run."""
+        self._last = self._poll()
+        self.first = _dump(self._last[2])
+        return sum(self.first.means("running")) >= 1
+
+    def window(self, seconds: float) -> None:
+        """Wait for one window, and count it."""
+        begun, in_flight, scrape = self._last
+        polls, scrapes, last = max(1, min(POLLS, int(seconds / LEAST_POLL_S))), [scrape], self._last
+        for i in range(1, polls + 1):
+            self.sleep(max(0.0, begun + i * seconds / polls - self.clock()))
+            last = self._poll()
+            scrapes.append(last[2])
+        self._last, dump = last, _dump(*scrapes)
+        if dump.restarted:
+            self.restarts += 1
+        elif dump.engines and not self.server.served.iterations:
+            columns = self._columns(dump, last[0] - begun, last[1] - in_flight)
+            self._windows.add({k: np.array([v]) for k, v in columns.items()}, [b""], final=True)
+
+    def _poll(self) -> tuple[float, float, bytes]:
+        """Scrape once: when, tokens of requests in flight, counters."""
+        served, at = self.server.served, self.server.site
+        if served.iterations and len(self._iterations) < MOST_STATISTICS:
+            self._iterations += (at.get(served.iterations) or b"") + b"\n"
+        scrape, now = self.server.scrape(), self.clock()
+        slots = parsed(at.get(served.in_flight), list) if served.in_flight else []
+        return now, sum(map(_decoded, slots)), scrape
+
+    def _columns(self, dump: Dump, seconds: float, more: float) -> dict[str, float | Floats]:
+        """Return what a window says; `more` tokens came out than the counter tells."""
+        served, sums = self.server.served, np.zeros(5 + MOST_POSITIONS)
+        running, waiting = (sum(dump.means(what)) for what in ("running", "waiting"))
+        usage, length = (_mean(dump.means(what)) for what in ("kv_usage", "accept_length"))
+        if served.tokens:
+            tokens = max((dump.increase(served.tokens) or 0.0) + more, 0.0)
+            parts = list(drafting(dump))
+            drafts, accepted = sum(p.drafts for p in parts), sum(p.accepted for p in parts)
+            if drafts and served.counts_all and tokens - accepted > LOOKUP * drafts:
+                drafts = tokens - accepted
+            emitted = drafts + accepted
+            length = emitted / drafts if drafts else 1.0
+            sums[:2] = drafts, sum(p.drafted or 0.0 for p in parts)
+            for part in parts:
+                kept = part.by_position[:MOST_POSITIONS]
+                sums[5 : 5 + len(kept)] += kept
+        else:
+            tokens = sum(dump.means("output_tps")) * seconds
+            drafts = running if length >= 1 else 0.0
+            emitted = drafts * length
+        prompt = dump.increase("realtime_tokens", of=b"prefill_compute")
+        prompt = dump.increase("prompt_tokens") if prompt is None else prompt
+        sums[2:5] = [dump.increase(of) or 0.0 for of in ("ended", "ended_prompt", "ended_output")]
+        return {
+            "time_s": time.time(),
+            "running": running,
+            "queue": waiting,
+            "usage": usage,
+            "output_tps": tokens / seconds,
+            "emitted": emitted,
+            "rounds": drafts,
+            "graph": np.nan,
+            "prefill": float((prompt or 0.0) > PREFILL_LEAST * tokens / max(length, 1.0)),
+            "drafting": sums,
+        }
+
+    def entry(self) -> LogEntry:
+        """Return what is known of the server so far: windows, else what it had counted before."""
+        server, before = self.server, entry_of(self.first, self.server.site.url)
+        settings: dict[str, object] = {**before.settings, **server.settings}
+        if server.served.counts_all and self.first.engines and not settings.get("num_steps"):
+            settings |= NO_SPECULATION if self.first.increase("drafts") is None else {}
+        plain = settings.get("algorithm") == "none"
+        rows, windows = level_rows(self._windows, lambda row, sums: _finished(row, plain, sums))
+        if server.served.iterations:
+            with suppress(FormatError):
+                source = Source(server.site.url, io.BytesIO(self._iterations))
+                (found,) = detect(source).parse(source, 0)
+                rows, windows = found.rows, found.windows
+                settings = {**found.settings, **settings}
+        if not rows:
+            rows = server.told.rows if server.told is not None else ()
+            rows = rows or tuple(_lifetime(row, plain) for row in before.rows)
+            rows = tuple(row for row in rows if measures(row))
+            windows = WindowCount(len(rows), len(rows)) if not windows.read else windows
+        return believable(
+            LogEntry(
+                server.site.url,
+                FORMAT,
+                server.served.engine,
+                server.version,
+                settings,
+                rows,
+                windows,
+                tuple(of_load(rows, settings, self._windows)),
+                unread=before.unread,
+            )
+        )
+
+
+def look(url: str) -> tuple[LogEntry, tuple[str, ...]]:
+    """Return what a server says now, and what it does not tell.
+
+    If it works, a few seconds of its counters; else what it had counted before.
+    """
+    watch = Watch(find(url))
+    if watch.start():
+        for _ in range(LOOK_WINDOWS):
+            watch.window(LOOK_S)
+        return watch.entry(), watch.server.notes
+    idle = (
+        f"{watch.server.site.url} is idle: what it tells is of before; --watch 10s waits for load"
+    )
+    return watch.entry(), (*watch.server.notes, idle)
+
+
+def _dump(*scrapes: bytes) -> Dump:
+    return scraped(split_lines(scrape + b"\n" for scrape in scrapes))
+
+
+def _decoded(slot: object) -> float:
+    """Tokens that a slot of llama.cpp's has given for the request that it works on."""
+    said = slot if isinstance(slot, dict) and slot.get("is_processing") is True else {}
+    told = said.get("next_token")
+    told = told[0] if isinstance(told, list) and told else told
+    count = told.get("n_decoded") if isinstance(told, dict) else None
+    return float(count) if type(count) is int and 0 <= count < 1e9 else 0.0
+
+
+def _finished(row: LogRow, plain: bool, sums: Floats) -> LogRow:
+    """Complete a row by the sums over its windows."""
+    rounds, drafted, ended, prompt, output, *positions = sums.tolist()
+    depth = max((i for i, n in enumerate(positions, 1) if n), default=0)
+    accept, batch, tps = 1.0 if plain else row.accept_length, row.batch_size, row.output_tps
+    return replace(
+        row,
+        accept_length=accept,
+        round_time_s=accept * batch / tps if accept and batch and tps and not row.mixed else None,
+        survival=tuple(n / rounds for n in positions[:depth]) if rounds and depth else None,
+        drafted_per_round=drafted / rounds if rounds and drafted else None,
+        input_len=prompt / ended if ended else None,
+        output_len=output / ended if ended and output else None,
+    )
+
+
+def _lifetime(row: LogRow, plain: bool) -> LogRow:
+    """Keep of a row what is of the server's life, not of the moment."""
+    accept = 1.0 if plain else row.accept_length
+    told = {name: getattr(row, name) for name in ("survival", "ttft_s", "tpot_s", "accept_rate")}
+    return LogRow(accept_length=accept, accept_length_scope="pooled", **told)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else np.nan
