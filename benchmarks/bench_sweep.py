@@ -9,8 +9,7 @@ import itertools
 import time
 
 from specsim.decide.recommend import recommend
-from specsim.decide.sweep import Sweep, SweepRow
-from specsim.decide.sweep_run import run_sweep
+from specsim.decide.sweep import Sweep, SweepRow, run_sweep
 from specsim.profile import load_profile
 from specsim.question import CONCURRENCY
 from specsim.setting import SpecSetting

@@ -15,9 +15,15 @@ from numpy.typing import NDArray
 
 from specsim.acceptance.prior import default_acceptance
 from specsim.decide.belief import Belief, belief, worth
-from specsim.decide.candidates import candidate_plans, with_current
 from specsim.decide.contest import promising
-from specsim.decide.outlook import load_likeness, outlook, root, setting_likeness
+from specsim.decide.outlook import (
+    candidate_plans,
+    load_likeness,
+    outlook,
+    root,
+    setting_likeness,
+    with_current,
+)
 from specsim.decide.recommend import recommend
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors

@@ -31,7 +31,7 @@ MODULES = (
     "specsim.calibrate.fit",
     "specsim.calibrate.validate",
     "specsim.calibrate.sources",
-    "specsim.decide.candidates",
+    "specsim.decide.outlook",
     "specsim.decide.recommend",
     "specsim.decide.breakeven",
     "specsim.decide.adaptive",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.decide.candidates import (
+from specsim.decide.outlook import (
     algorithm_of,
     candidate_plans,
     candidate_settings,

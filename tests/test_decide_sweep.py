@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from specsim.cli.main import run
-from specsim.decide.sweep import COLUMNS, Sweep, SweepRow, scenarios
-from specsim.decide.sweep_run import append_rows, read_done, run_sweep
+from specsim.cli.sweep import scenarios
+from specsim.decide.sweep import (
+    COLUMNS,
+    Sweep,
+    SweepRow,
+    append_rows,
+    read_done,
+    run_sweep,
+)
 from specsim.errors import FormatError, InputError
 from specsim.predict import predict
 from specsim.profile import load_profile, profile_names

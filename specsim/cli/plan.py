@@ -20,16 +20,11 @@ WIDTH = 110
 SHOWN = 8
 
 COLUMNS: Columns[Measurement] = (
-    ("measurement", lambda m: _label(m)),
+    ("measurement", lambda m: m.label),
     ("regret cut by", lambda m: f"{100 * m.regret_cut:.2f} %"),
     ("GPU minutes", lambda m: f"{m.gpu_minutes:.0f}"),
     ("cells", lambda m: str(m.cells or "")),
 )
-
-
-def _label(m: Measurement) -> str:
-    """Kind and setting, without what tells no measurements apart."""
-    return m.kind if m.setting is None else f"{m.kind}: {m.setting.plan.setting.brief}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +13,14 @@ from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import Server, command, file, filled, option
 from specsim.cli.readers import whole
-from specsim.errors import InputError
+from specsim.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
+    from specsim.setting import Algorithm, SpecSetting
+
+AXES = ("topk", "steps", "tokens")
+"""Of a grid of settings."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,7 @@ def sweep_command(server: Server, asked: opt.Asking, how: Options) -> None:
 
     Example: specsim sweep --grid topk=1,2,4 --grid steps=1-6 -o sweep.csv
     """
-    from specsim.decide.sweep import Sweep, grid_settings, scenarios
-    from specsim.decide.sweep_run import append_rows, read_done, run_sweep
+    from specsim.decide.sweep import Sweep, append_rows, read_done, run_sweep
     from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
 
@@ -105,3 +111,76 @@ def _path(target: str) -> Path:
             f"--output {target}", "needs pyarrow, which is not installed", "write .csv instead"
         )
     return Path(target)
+
+
+def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return every combination of one override per axis; one empty combination for no axis.
+
+    >>> scenarios(["tp=4,8", "allreduce.latency=*0.5"])
+    (('tp=4', 'allreduce.latency=*0.5'), ('tp=8', 'allreduce.latency=*0.5'))
+    """
+    return tuple(product(*map(_overrides, axes)))
+
+
+def _overrides(text: str) -> list[str]:
+    """Return the overrides of one axis: ``tp=4,8`` is ``tp=4`` and ``tp=8``."""
+    from specsim.scenario import parse_override
+
+    key, equals, said = text.partition("=")
+    parts = [v.strip() for v in said.split(",") if v.strip()]
+    if not equals or not parts:
+        raise InputError(f"--vary {text}", "is not KEY=VALUE,...", "write e.g. tp=4,8")
+    return [parse_override(f"{key}={value}").label for value in parts]
+
+
+def grid_settings(texts: Sequence[str], algorithm: Algorithm) -> list[SpecSetting]:
+    """Return every setting of axes like ``topk=1,2 steps=1-6 tokens=8,all`` that a tree can have.
+
+    A chain verifies S + 1 tokens.
+
+    Raises
+    ------
+    InputError
+        If an axis is unknown or empty, or there are no steps.
+
+    Examples
+    --------
+    >>> [s.label for s in grid_settings(["topk=1,2 steps=2"], "EAGLE3")][:2]
+    ['topk=1 steps=2 tokens=3', 'topk=2 steps=2 tokens=4']
+    """
+    from specsim.decide.outlook import TREE_TOKENS
+    from specsim.setting import MOST_DRAFT_TOKENS, SpecSetting
+    from specsim.tree import tree_capacity
+
+    axes: dict[str, list[int | None]] = {}
+    for part in " ".join(texts).split():
+        axis, equals, said = part.partition("=")
+        if axis not in AXES:
+            raise UnknownNameError("--grid axis", axis, AXES)
+        numbers = [n for v in said.split(",") for n in _numbers(f"{axis}={v}", v)]
+        if not equals or not numbers:
+            raise InputError(f"--grid {part}", "has no values", "write e.g. topk=1,2,4")
+        axes[axis] = numbers
+    if texts and "steps" not in axes:
+        raise InputError("--grid", "has no steps", "add --grid steps=1-6")
+    result = []
+    for k, s in product(axes.get("topk", [1]), axes.get("steps", ())):
+        if k is None or s is None or k < 1 or s < 1:
+            raise InputError("--grid topk, steps", "must be at least 1", "write e.g. 1-6")
+        whole = tree_capacity(k, s)
+        budgets = axes.get("tokens", [*TREE_TOKENS, None]) if k > 1 else [None]
+        sizes = {whole if n is None else n for n in budgets}
+        chosen = sorted(n for n in sizes if s < n <= min(whole, MOST_DRAFT_TOKENS))
+        result += [SpecSetting(algorithm, k, s, n) for n in chosen]
+    return result
+
+
+def _numbers(where: str, text: str) -> list[int | None]:
+    """Return the numbers of ``4``, ``1-6`` or ``all`` (None: the whole tree)."""
+    if text.strip() == "all":
+        return [None]
+    match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text.strip())
+    if match is None:
+        raise InputError(f"--grid {where}", "is not a number or a range", "write e.g. 1-6")
+    first, last = int(match[1]), int(match[2] or match[1])
+    return list(range(first, last + 1))

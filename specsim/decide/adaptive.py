@@ -23,7 +23,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from specsim.decide import HIDDEN, Planned
-from specsim.decide.candidates import candidate_plans
+from specsim.decide.outlook import candidate_plans
 from specsim.decide.schedule import (
     SWITCH_GAIN,
     Schedule,

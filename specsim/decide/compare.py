@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specsim.decide import LoadChoice, Planned
-from specsim.decide.candidates import with_current
 from specsim.decide.contest import verdict
-from specsim.decide.outlook import Outlook, outlook
+from specsim.decide.outlook import Outlook, outlook, with_current
 from specsim.engine import RunPlan
 from specsim.errors import EngineRefusal
 from specsim.predict import Grid

@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.decide import FreeFlag, FreeKind, LoadChoice, MixChoice, Option, Verdict
-from specsim.decide.candidates import candidate_plans, with_current, with_plan
-from specsim.decide.outlook import Outlook, outlook, ratio_sd
+from specsim.decide.outlook import (
+    Outlook,
+    candidate_plans,
+    outlook,
+    ratio_sd,
+    with_current,
+    with_plan,
+)
 from specsim.engine import EngineSpec, RunPlan, engine_named, parse_version
 from specsim.errors import EngineRefusal
 from specsim.predict import Grid, lanes_of

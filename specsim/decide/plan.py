@@ -62,8 +62,8 @@ class Measurement:
 
     @property
     def label(self) -> str:
-        """Kind and setting."""
-        return self.kind + ("" if self.setting is None else f": {self.setting.label}")
+        """Kind and setting, without what tells no measurements apart."""
+        return self.kind + ("" if self.setting is None else f": {self.setting.plan.setting.brief}")
 
 
 @dataclass(frozen=True, slots=True)

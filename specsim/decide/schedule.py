@@ -17,9 +17,8 @@ import numpy as np
 
 from specsim.cost.model import CostModel
 from specsim.decide import HIDDEN
-from specsim.decide.candidates import algorithm_of, candidate_plans
 from specsim.decide.contest import unbeaten
-from specsim.decide.outlook import Outlook, outlook
+from specsim.decide.outlook import Outlook, algorithm_of, candidate_plans, outlook
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import InputError
 from specsim.predict import Grid

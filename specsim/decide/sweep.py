@@ -1,36 +1,41 @@
 """Grids over settings, loads and what-ifs, cut into tasks that need nothing but themselves.
 
-A cell that fails is a row with its error, and costs no other cell.
+A cell that fails is a row with its error, and costs no other cell. Tasks run here, on all cores or
+on a Dask cluster; rows go to a CSV that can be resumed.
 """
 
 from __future__ import annotations
 
-import contextlib
+import csv
 import hashlib
-import re
-from collections.abc import Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from itertools import product
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from specsim import __version__
 from specsim.curve import Solver
-from specsim.decide.candidates import TREE_TOKENS
 from specsim.engine import RunPlan
-from specsim.errors import InputError, SpecsimError, UnknownNameError
+from specsim.errors import FormatError, InputError, SpecsimError
 from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.question import Question
-from specsim.scenario import apply_overrides, parse_override, parse_overrides
-from specsim.setting import MOST_DRAFT_TOKENS, Algorithm, SpecSetting
+from specsim.scenario import apply_overrides, parse_overrides
+from specsim.setting import SpecSetting
 from specsim.textfile import csv_cell
-from specsim.tree import tree_capacity
 
 CHUNK = 250
 """Settings per task of a closed-form sweep; a simulated task is one setting."""
 
-AXES = ("topk", "steps", "tokens")
-"""Of a grid of settings."""
+POOL_FROM = 2000
+"""Settings from which a closed-form sweep is worth a pool of processes."""
+
+Progress = Callable[[int, int], None]
 
 FAILURES = (SpecsimError, ArithmeticError, ValueError)
 
@@ -136,7 +141,7 @@ class Sweep:
 def _fingerprint(profile: Profile, what_if: bool) -> str:
     """Return what tells an edited profile, one of its own files or another version of specsim."""
     rests_on = f"{__version__} {what_if} {profile!r}"
-    with contextlib.suppress(SpecsimError):  # of a server that cannot be: each cell says so
+    with suppress(SpecsimError):  # of a server that cannot be: each cell says so
         rests_on += repr(profile.system())
     return hashlib.sha256(rests_on.encode()).hexdigest()[:12]
 
@@ -201,74 +206,136 @@ def _solved(task: Sweep, profile: Profile, plans: dict[SpecSetting, RunPlan]) ->
     ]
 
 
-def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return every combination of one override per axis; one empty combination for no axis.
-
-    >>> scenarios(["tp=4,8", "allreduce.latency=*0.5"])
-    (('tp=4', 'allreduce.latency=*0.5'), ('tp=8', 'allreduce.latency=*0.5'))
-    """
-    return tuple(product(*map(_overrides, axes)))
-
-
-def _overrides(text: str) -> list[str]:
-    """Return the overrides of one axis: ``tp=4,8`` is ``tp=4`` and ``tp=8``."""
-    key, equals, said = text.partition("=")
-    parts = [v.strip() for v in said.split(",") if v.strip()]
-    if not equals or not parts:
-        raise InputError(f"--vary {text}", "is not KEY=VALUE,...", "write e.g. tp=4,8")
-    return [parse_override(f"{key}={value}").label for value in parts]
-
-
-def grid_settings(texts: Sequence[str], algorithm: Algorithm) -> list[SpecSetting]:
-    """Return every setting of axes like ``topk=1,2 steps=1-6 tokens=8,all`` that a tree can have.
-
-    A chain verifies S + 1 tokens.
-
-    Raises
-    ------
-    InputError
-        If an axis is unknown or empty, or there are no steps.
-
-    Examples
-    --------
-    >>> [s.label for s in grid_settings(["topk=1,2 steps=2"], "EAGLE3")][:2]
-    ['topk=1 steps=2 tokens=3', 'topk=2 steps=2 tokens=4']
-    """
-    axes: dict[str, list[int | None]] = {}
-    for part in " ".join(texts).split():
-        axis, equals, said = part.partition("=")
-        if axis not in AXES:
-            raise UnknownNameError("--grid axis", axis, AXES)
-        numbers = [n for v in said.split(",") for n in _numbers(f"{axis}={v}", v)]
-        if not equals or not numbers:
-            raise InputError(f"--grid {part}", "has no values", "write e.g. topk=1,2,4")
-        axes[axis] = numbers
-    if texts and "steps" not in axes:
-        raise InputError("--grid", "has no steps", "add --grid steps=1-6")
-    result = []
-    for k, s in product(axes.get("topk", [1]), axes.get("steps", ())):
-        if k is None or s is None or k < 1 or s < 1:
-            raise InputError("--grid topk, steps", "must be at least 1", "write e.g. 1-6")
-        whole = tree_capacity(k, s)
-        budgets = axes.get("tokens", [*TREE_TOKENS, None]) if k > 1 else [None]
-        sizes = {whole if n is None else n for n in budgets}
-        chosen = sorted(n for n in sizes if s < n <= min(whole, MOST_DRAFT_TOKENS))
-        result += [SpecSetting(algorithm, k, s, n) for n in chosen]
-    return result
-
-
-def _numbers(where: str, text: str) -> list[int | None]:
-    """Return the numbers of ``4``, ``1-6`` or ``all`` (None: the whole tree)."""
-    if text.strip() == "all":
-        return [None]
-    match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text.strip())
-    if match is None:
-        raise InputError(f"--grid {where}", "is not a number or a range", "write e.g. 1-6")
-    first, last = int(match[1]), int(match[2] or match[1])
-    return list(range(first, last + 1))
-
-
 def _text(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.10g}" if isinstance(value, float) else csv_cell(str(value))
+
+
+def run_sweep(
+    sweep: Sweep,
+    *,
+    jobs: int | None = None,
+    dask: str | None = None,
+    done: frozenset[tuple[str, ...]] = frozenset(),
+    progress: Progress | None = None,
+) -> Iterator[list[SweepRow]]:
+    """Compute a sweep, task by task, in a fixed order.
+
+    Parameters
+    ----------
+    sweep
+        What to compute.
+    jobs
+        Processes; by default all cores for simulations and large sweeps, else this one.
+    dask
+        Address of a Dask scheduler to run on instead (needs ``specsim-llm[dask]``).
+    done
+        Keys of cells that are known already (`read_done`).
+    progress
+        Called with (tasks done, tasks in all).
+
+    Raises
+    ------
+    InputError
+        If Dask is asked for and not installed.
+    """
+    tasks = sweep.tasks(done)
+    small = sweep.solver == "analytic" and len(sweep.settings) * len(sweep.scenarios) < POOL_FROM
+    workers = jobs if jobs is not None else 1 if small else os.cpu_count() or 1
+    with _runner(min(workers, max(len(tasks), 1)), dask) as run:
+        for number, rows in enumerate(run(tasks), start=1):
+            yield [row for row in rows if row.key not in done]
+            if progress is not None:
+                progress(number, len(tasks))
+
+
+@contextmanager
+def _runner(
+    workers: int, dask: str | None
+) -> Iterator[Callable[[Sequence[Sweep]], Iterator[list[SweepRow]]]]:
+    """Yield what maps `solve_task` over tasks, in their order."""
+    if dask is not None:
+        try:
+            distributed = import_module("distributed")
+        except ImportError as error:
+            raise InputError(
+                f"--dask {dask}",
+                "needs Dask, which is not installed",
+                "pip install 'specsim-llm[dask]'",
+            ) from error
+        with distributed.Client(dask) as client:
+            yield lambda tasks: (f.result() for f in client.map(solve_task, tasks, pure=False))
+    elif workers <= 1:
+        yield lambda tasks: map(solve_task, tasks)
+    else:
+        from concurrent.futures import ProcessPoolExecutor
+
+        # spawned: a forked child of a process with threads may hang, and Python says so
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            yield lambda tasks: pool.map(solve_task, tasks)
+
+
+def read_done(path: Path, sweep: Sweep) -> frozenset[tuple[str, ...]]:
+    """Return the keys of the cells in a partial CSV; a torn last line is cut off.
+
+    Raises
+    ------
+    FormatError
+        If the file is not the table of a sweep, or of another one: its cells have another profile,
+        seed or version of specsim.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return frozenset()
+    whole = path.read_bytes()
+    end = whole.rfind(b"\n") + 1
+    lines: list[list[str]] = []
+    with suppress(csv.Error):
+        lines = list(csv.reader(whole[:end].decode("utf-8", "replace").splitlines()))
+    if not lines or tuple(lines[0]) != COLUMNS or any(len(x) != len(COLUMNS) for x in lines):
+        raise FormatError(path, "is not the table of a sweep", "choose another file")
+    seed, name, run = (COLUMNS.index(column) for column in ("seed", "profile", "run"))
+    for number, line in enumerate(lines[1:], start=2):
+        if (line[seed], line[name], line[run]) != (str(sweep.seed), sweep.profile.name, sweep.run):
+            of = f"holds another sweep: of {line[name]}, seed {line[seed]}, run {line[run]}"
+            why = "another profile, an edited one, another seed or version of specsim"
+            raise FormatError(f"{path}, line {number}", f"{of} ({why})", "choose another file")
+    if end < len(whole):
+        os.truncate(path, end)
+    return frozenset(tuple(line[: len(KEY)]) for line in lines[1:])
+
+
+@contextmanager
+def append_rows(path: Path) -> Iterator[Callable[[Iterable[SweepRow]], None]]:
+    """Yield a function that appends rows to a CSV and flushes; the header comes first.
+
+    Raises
+    ------
+    InputError
+        If another sweep is writing to the file.
+    """
+    with path.open("a", encoding="utf-8", newline="") as file:
+        _lock(file, path)
+        writer = csv.writer(file, lineterminator="\n")
+
+        def append(rows: Iterable[SweepRow]) -> None:
+            if file.tell() == 0:
+                writer.writerow(COLUMNS)
+            writer.writerows(row.texts() for row in rows)
+            file.flush()
+
+        yield append
+
+
+def _lock(file: IO[str], path: Path) -> None:
+    """Take a file for this process until it is closed; a killed process leaves no lock behind."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        why = "is being written by another sweep"
+        raise InputError(path, why, "wait, or choose another file") from None
