@@ -63,3 +63,33 @@ def test_numbers_are_what_the_script_makes(name: str) -> None:
                 assert float(new) == pytest.approx(number, rel=TOLERANCE, abs=1e-6), (
                     "run: python figures/make.py"
                 )
+
+
+def test_the_stack_shows_every_part_once_and_ends_where_the_round_does() -> None:
+    module = script("round_time")
+    (axes,) = module.figure().axes
+    assert len(axes.get_legend_handles_labels()[1]) == len(module.PARTS)
+    tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
+    assert max(tops) == pytest.approx(1e3 * module.rounds(30).round_s.max(), rel=1e-12)
+
+
+def test_the_speedup_is_the_curve_s_gain_in_per_cent() -> None:
+    module = script("speedup")
+    (axes,) = module.figure().axes
+    shown = module.curve()
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels[0].endswith("(runs today)")
+    assert len(labels) == len(shown.series) - 1
+    asked = next(line for line in axes.lines if line.get_label() == labels[1])
+    assert list(asked.get_ydata()) == [100 * point.gain for point in shown.series[2].points]
+
+
+def test_the_bound_of_the_accept_length_is_never_below_it() -> None:
+    for _, built, bound in script("accept_length").lengths(4, (2, 4, 8, 16)):
+        assert 1.0 < built <= bound + 1e-9
+
+
+def test_the_all_reduce_shows_its_switches() -> None:
+    axes = script("allreduce").figure().axes[0]
+    assert any(text.get_text().endswith("iB") for text in axes.texts)
+    assert "measured" in axes.get_legend_handles_labels()[1]

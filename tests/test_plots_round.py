@@ -18,9 +18,9 @@ from specsim.observations import Observation
 from specsim.profile import Profile, load_profile
 from specsim.question import Question
 from specsim.report.figure import drawn, new_figure, profile_caption
-from specsim.report.plots_accept import plot_accept_length, plot_tree, typical_tree
+from specsim.report.plots_accept import plot_tree, typical_tree
 from specsim.report.plots_cost import plot_gain_map, plot_residuals
-from specsim.report.plots_round import PARTS, parts_of, plot_round_parts, rounds_at
+from specsim.report.plots_round import PARTS, parts_of, rounds_at
 from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
 from specsim.report.timeline import scheduled_plans, timelines
 from specsim.setting import SpecSetting
@@ -66,16 +66,6 @@ def test_parts_add_up_to_the_round(profile: Profile) -> None:
     assert parts[1, host] > parts[2, host]  # overlap hides the CPU
 
 
-def test_stack_shows_every_part_once(axes: Axes, profile: Profile) -> None:
-    plans = scheduled_plans(profile, SpecSetting.of(2, 2))
-    rounds = rounds_at(profile, plans, 30)
-    plot_round_parts(axes, rounds, ["topk=2, v1", "topk=2, v2"], "30 clients")
-    units(axes)
-    assert len(axes.get_legend_handles_labels()[1]) == len(PARTS)
-    tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
-    assert max(tops) == pytest.approx(1e3 * rounds.round_s.max(), rel=1e-12)
-
-
 @pytest.mark.parametrize("paints", [[p[1:] for p in PARTS.values()], list(PAINT.values())])
 def test_neighbours_differ_in_hatch_or_in_grey(paints: list[tuple[str, str]]) -> None:
     """Luminance as in Rec. 709, 0.1 apart; equal hatches must differ in grey."""
@@ -83,21 +73,6 @@ def test_neighbours_differ_in_hatch_or_in_grey(paints: list[tuple[str, str]]) ->
     for i, one in enumerate(paints):
         for other in paints[i + 1 :]:
             assert one[1] != other[1] or abs(grey[one] - grey[other]) > 0.04
-
-
-def test_accept_length_stays_under_the_bound_and_above_one(axes: Axes) -> None:
-    plot_accept_length(axes, Acceptance(), 3, topk=(1, 4), tokens=(2, 4, 8, 16))
-    units(axes)
-    by_label = {str(line.get_label()): line for line in axes.lines}
-    tree = np.asarray(by_label["topk=4"].get_ydata())
-    bound = next(
-        np.asarray(line.get_ydata())
-        for line in axes.lines
-        if line.get_linewidth() < 1 and len(np.asarray(line.get_ydata())) == len(tree)
-    )
-    assert (tree <= bound + 1e-9).all()
-    assert (np.diff(bound) > 0).all()
-    assert tree.min() > 1.0
 
 
 def test_tree_has_the_verified_nodes_and_their_probabilities(axes: Axes) -> None:

@@ -1,18 +1,17 @@
-"""Plots of acceptance: accept length over trees, and a draft tree with its probabilities."""
+"""A draft tree with its probabilities, drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.acceptance import Acceptance, accept_prob_at, accept_table, draft_beam
+from specsim.acceptance import Acceptance, accept_prob_at, draft_beam
 from specsim.errors import InputError
 from specsim.report import figure as fig
 from specsim.setting import SpecSetting
-from specsim.tree import Beam, tree_capacity
+from specsim.tree import Beam
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,46 +20,6 @@ if TYPE_CHECKING:
 
 MOST_NODES = 40  # a pool with more candidates is too crowded to draw
 CHOSEN, REJECTED = "#9ECAE1", "white"  # nodes that are verified, and the other candidates
-
-
-def plot_accept_length(
-    axes: Axes,
-    acceptance: Acceptance,
-    num_steps: int,
-    topk: Sequence[int] = (1, 2, 4, 8),
-    tokens: Sequence[int] = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64),
-) -> Axes:
-    """Draw the accept length over the tokens that are verified, a line per topk.
-
-    Thin lines are the drafter's bound: the same drafter, knowing its own accept probabilities
-    (confidence shift 0), picks the best nodes of the same pool.
-    Tokens beyond a tree's capacity are left out.
-    """
-    calibrated = replace(acceptance, confidence_shift=0.0)
-    for i, k in enumerate(topk):
-        capacity, style = tree_capacity(k, num_steps), fig.Style.of(i)
-        budgets = sorted({n for n in tokens if n <= capacity} | {min(capacity, max(tokens))})
-        settings = [SpecSetting.of(k, num_steps, n) for n in budgets]
-        built = [accept_table(acceptance, s).accept_length for s in settings]
-        fig.draw_line(axes, budgets, built, style, f"topk={k}")
-        if k > 1:
-            bound = [accept_table(calibrated, s).accept_length for s in settings]
-            axes.plot(budgets, bound, color=style.colour, linestyle=style.line, linewidth=0.7)
-            axes.fill_between(budgets, built, bound, color=style.colour, alpha=0.1, linewidth=0)
-    axes.plot([], [], color="0.3", linewidth=0.7, label="bound: confidence = truth")
-    name = acceptance.dataset or "default"
-    fig.frame(
-        axes,
-        f"steps={num_steps}, {name} at temperature {acceptance.temperature:g}",
-        "verified per request and round, root included (tokens)",
-        "accept length, bonus included (tokens)",
-    )
-    axes.set_xscale("log", base=2)
-    ticks = [n for n in (2, 4, 8, 16, 32, 64) if n <= axes.get_xlim()[1]]
-    axes.set_xticks(ticks, [str(n) for n in ticks])
-    axes.set_ylim(bottom=1.0)
-    fig.legend(axes)
-    return axes
 
 
 @dataclass(frozen=True, slots=True)
