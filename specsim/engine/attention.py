@@ -71,7 +71,7 @@ def attention_kernel(
     AttentionKernel(name='flashinfer', walks=False, planned=True)
     """
     major = None if compute_capability is None else int(compute_capability)
-    name = engine.backend
+    name = engine.backend.removesuffix("_vllm_v1")
     if not name and major is not None:
         name = next(
             (

@@ -130,6 +130,26 @@ def test_startup() -> None:
     assert entry.windows.dropped == {"ramp": 1}
 
 
+@pytest.mark.parametrize(
+    ("line", "backend"),
+    [
+        (
+            "Using FLASHINFER attention backend out of potential backends: ['FLASHINFER']",
+            "FLASHINFER",
+        ),
+        ("Using AttentionBackendEnum.FLASH_ATTN backend.", "FLASH_ATTN"),
+        ("Using Triton MLA backend on V1 engine.", "TRITON_MLA"),
+        ("Using Flash Attention backend on V1 engine.", "FLASH_ATTN"),
+        ("Using backend FLASH_ATTN for vit attention", None),
+        ("Using FLASHINFLR attention backend out of potential backends: []", None),
+    ],
+)
+def test_the_attention_backend_is_told(line: str, backend: str | None) -> None:
+    """As 0.11.0, 0.11.2, 0.12.0 and 0.24.0 say it; not the vision encoder's, nor a torn one."""
+    entry = only(logs.VLLM_STARTUP + f"INFO 06-01 10:00:20 [cuda.py:352] {line}\n" + logs.VLLM)
+    assert entry.settings.get("attention_backend") == backend
+
+
 def test_throughput_lines_alone_do_not_exclude_speculation() -> None:
     line = logs.ENGINE % 0
     assert only(line).settings.get("algorithm") is None
