@@ -16,7 +16,7 @@ from test_reports_llamacpp import progress, timings
 
 from specsim.logs import LogEntry, detect_text, open_source, read_file
 from specsim.logs.format import detect
-from specsim.logs.wrapped import wrapping
+from specsim.logs.paste import wrapping
 
 approx = pytest.approx
 
