@@ -105,19 +105,14 @@ def _file(entry: LogEntry) -> LogFile:
     if not entry.rows:  # beside a row's throughput stands the accept length of its own windows
         numbers |= {"accept_length": entry.accept_length, "survival": entry.survival}
     return LogFile(
-        path=entry.path,
-        format=entry.format,
-        engine=entry.engine,
-        engine_version=entry.engine_version,
+        **{name: getattr(entry, name) for name in ("path", "format", "engine", "engine_version")},
         settings=stated_settings(entry),
         **numbers,
         rows=tuple(
             LogLevel(
                 **_numbers(row),
-                cuda_graph=row.cuda_graph,
+                **{name: getattr(row, name) for name in ("cuda_graph", "input_len", "output_len")},
                 prefill_mixed=row.mixed,
-                input_len=row.input_len,
-                output_len=row.output_len,
             )
             for row in entry.rows
         ),
@@ -129,15 +124,8 @@ def _file(entry: LogEntry) -> LogFile:
 
 def _numbers(row: LogRow) -> dict[str, Any]:
     dropped = dict(row.dropped)
-    return {
+    return {name.name: getattr(row, name.name) for name in fields(LogNumbers)} | {
         "concurrency": None if row.concurrency is None else round(row.concurrency),
-        "batch_size": row.batch_size,
-        "output_tps": row.output_tps,
-        "accept_length": row.accept_length,
-        "survival": row.survival,
-        "tpot_s": row.tpot_s,
-        "ttft_s": row.ttft_s,
-        "round_time_s": row.round_time_s,
         "windows": WindowCount(row.windows + sum(dropped.values()), row.windows, dropped),
     }
 

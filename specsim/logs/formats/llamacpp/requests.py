@@ -10,13 +10,13 @@ from itertools import pairwise
 
 from specsim.logs.unread import CONTRADICTION, DAMAGED, Unread, check
 
-_TIMING = re.compile(
+TIMING = re.compile(
     rb"(?P<before>[^\n]*?)(?P<prompt>(?:\A|(?<=[\s:|\]>]))prompt )?eval time = +"
     rb"(?P<ms>\d{1,12}\.\d\d) ms / +"
-    rb"(?P<n>\d{1,9}) tokens +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
+    rb"(?P<n>\d{1,9}) (?P<of>tokens|runs) +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
     rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
 )
-_INDENT = b"    "
+INDENT = b"    "
 """Before ``eval``: without it, it may be the rest of a torn ``prompt eval``."""
 _NO_INDENT = re.compile(rb"\W*|.*[|:\]>] *")
 _DIGITS = re.compile(rb"\d+")
@@ -119,7 +119,7 @@ class Slots:
         """Take in a line of a slot, or one of timings; raise :class:`Unread` if it is damaged."""
         if who := _WHO.search(line):
             self._named(line, slot=who[1], task=who[2])
-        if timing := _TIMING.match(line):
+        if (timing := TIMING.match(line)) and timing["of"] == b"tokens":
             check(self._is_whole(timing), DAMAGED)
             self._timing(timing, who)
         elif b"eval time =" in line and b" runs " not in line:
@@ -165,7 +165,7 @@ class Slots:
         before = _DIGITS.sub(b"", timing["before"]).rstrip(b" ")
         if timing["prompt"]:
             self._above = before
-        if timing["prompt"] or timing["before"].endswith(_INDENT):
+        if timing["prompt"] or timing["before"].endswith(INDENT):
             return True
         alone = not self._prompts and _NO_INDENT.fullmatch(timing["before"]) is not None
         return alone or before == self._under

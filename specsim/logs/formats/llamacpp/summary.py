@@ -8,14 +8,10 @@ from dataclasses import dataclass, field
 
 from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import LogEntry, LogRow, Timing, WindowCount
+from specsim.logs.formats.llamacpp.requests import INDENT, TIMING
 from specsim.logs.settings import chain_settings
 from specsim.logs.unread import CONTRADICTION, DAMAGED, Unread, check
 
-_RUNS = re.compile(
-    rb"(?P<prompt>(?:\A|[\s:|])prompt eval)?(?(prompt)| {4,}eval) time = +"
-    rb"(?P<ms>\d{1,12}\.\d\d) ms / +(?P<n>\d{1,9}) runs +"
-    rb"\( *(?P<each>\d{1,9}\.\d\d) ms per token, +(?:\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
-)
 _DECODED = re.compile(
     rb"decoded +(\d{1,9}) tokens in +(\d{1,9}\.\d{3}) seconds, speed: +(\d{1,9}\.\d{3}) t/s\s*\Z"
 )
@@ -60,8 +56,8 @@ class Summary:
         elif found := _COUNTER.match(line):
             self.counters[found[1]] = int(found[2])
         elif b"eval time =" in line and b" runs " in line:
-            found = _RUNS.search(line)
-            if found is None:
+            found = TIMING.match(line)
+            if found is None or not (found["prompt"] or found["before"].endswith(INDENT)):
                 raise Unread(DAMAGED)
             n, ms, each = int(found["n"]), float(found["ms"]), float(found["each"])
             check(not n or abs(ms / n - each) <= 0.006 + 1e-4 * each, CONTRADICTION)

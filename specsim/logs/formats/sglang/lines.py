@@ -8,10 +8,12 @@ guessed at: it is reported as unread, with a reason.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
+from importlib.resources import files
 
 from specsim.logs.unread import DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
 
@@ -36,40 +38,11 @@ class Field:
     sometimes: bool = False  # one server prints it in some lines only
 
 
+_VALUES = {"int": _INT, "decimals": _TWO_DECIMALS, "flag": rb"True|False", "any": _ANY}
+_TABLE = tomllib.loads(files(__package__).joinpath("lines.toml").read_text("utf-8"))
 FIELDS = {
-    field.key: field
-    for field in (
-        Field(b"#running-req", _INT, "running"),
-        Field(b"#token", _INT, "tokens"),
-        Field(b"#full token", _INT, "tokens"),
-        Field(b"#swa token", _INT),
-        Field(b"#gpu token", _INT, "tokens"),
-        Field(b"#cpu token", _INT),
-        Field(b"gpu token usage", _TWO_DECIMALS, "usage"),
-        Field(b"cpu token usage", _TWO_DECIMALS),
-        Field(b"mamba num", _INT),
-        Field(b"token usage", _TWO_DECIMALS, "usage"),
-        Field(b"full token usage", _TWO_DECIMALS, "usage"),
-        Field(b"swa token usage", _TWO_DECIMALS),
-        Field(b"mamba usage", _TWO_DECIMALS),
-        Field(b"accept len", _TWO_DECIMALS, "accept"),
-        Field(b"accept rate", _TWO_DECIMALS, "rate"),
-        Field(b"pre-allocated usage", _TWO_DECIMALS),
-        Field(b"#prealloc-req", _INT),
-        Field(b"#transfer-req", _INT),
-        Field(b"#host-receive-req", _INT, sometimes=True),
-        Field(b"#retracted-req", _INT, sometimes=True),
-        *(
-            Field(device + b" graph", rb"True|False", "graph")
-            for device in (b"cuda", b"npu", b"cpu", b"musa", b"xpu", b"hpu")
-        ),
-        Field(b"gen throughput (token/s)", _TWO_DECIMALS, "tps"),
-        Field(b"largest-len", _INT, "largest"),
-        Field(b"#queue-req", _INT, "queue"),
-        Field(b"cap len", _ANY, sometimes=True),
-        Field(b"block accept len", _ANY, sometimes=True),
-        Field(b"fwd occupancy", _ANY, sometimes=True),
-    )
+    key.encode(): Field(key.encode(), **{**row, "value": _VALUES[row["value"]]})
+    for key, row in _TABLE["fields"].items()
 }
 """Known fields; others (TFLOPS and the like) are passed over if they are well formed."""
 
@@ -117,18 +90,7 @@ class Generation:
     lacks: tuple[str, ...] = ()
 
 
-GENERATIONS = (
-    Generation("", comma=True, lacks=("queue",)),  # the end of the line tells, and is not there
-    Generation("0.5.3", comma=False, prints=("rate",)),
-    Generation("0.4.3", comma=False, prints=("largest",), lacks=("graph",)),
-    Generation("0.4.0-0.4.2", comma=False, trailing_comma=False, lacks=("graph",)),
-    Generation("0.4.4-0.4.5", comma=False, trailing_comma=True, lacks=("graph",)),
-    Generation("0.4.6-0.4.8", comma=False, trailing_comma=False, prints=("graph",)),
-    Generation("0.4.9-0.5.2", comma=False, trailing_comma=True, prints=("graph", "accept")),
-    Generation("0.4.9-0.5.3", comma=False, trailing_comma=True, prints=("graph",)),
-    Generation("0.5.4-0.5.8", comma=True, trailing_comma=True),
-    Generation("0.5.9-0.5.23", comma=True, trailing_comma=False),
-)
+GENERATIONS = tuple(Generation(**row) for row in _TABLE["generations"])
 """The first that fits is it."""
 
 
