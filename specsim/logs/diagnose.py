@@ -55,15 +55,27 @@ def of_load(
     """
     share = windows.with_prefill / max(windows.read, 1)
     mixed = f"{100 * share:.0f} % of windows contain prefill: their throughput is not pure decoding"
-    findings: list[Finding] = [
-        ("capped", _capped(rows, settings, windows.most_running)),
-        ("queue_dominated", _queue_dominated(rows)),
-        ("eager", _eager(rows)),
-        ("prefill_mixed", mixed if share >= MIN_PREFILL_SHARE else ""),
-        ("acceptance_drift", windows.blocks.told()),
-        ("one_rank", _one_rank(windows)),
-    ]
-    return told(findings)
+    rank = windows.ranks.alone
+    alone = (
+        f"only data-parallel rank {rank} is in this log, one of at least {rank + 1}: its numbers "
+        "are that replica's, not the sum over all"
+    )
+    queued = (
+        f"{row.queue:.0f} requests wait while {row.batch_size:.0f} run: "
+        "latencies seen by clients are mostly queueing"
+        for row in rows
+        if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size
+    )
+    return told(
+        [
+            ("capped", _capped(rows, settings, windows.most_running)),
+            ("queue_dominated", next(queued, "")),
+            ("eager", _eager(rows)),
+            ("prefill_mixed", mixed if share >= MIN_PREFILL_SHARE else ""),
+            ("acceptance_drift", windows.blocks.told()),
+            ("one_rank", alone if rank else ""),
+        ]
+    )
 
 
 def _capped(rows: Sequence[LogRow], settings: Mapping[str, object], most_running: float) -> str:
@@ -102,28 +114,6 @@ def _capped(rows: Sequence[LogRow], settings: Mapping[str, object], most_running
     else:
         why = "a cap on running requests that the log does not state"
     return f"throughput is flat because {what}: {why}"
-
-
-def _one_rank(windows: Windows) -> str:
-    """Tell whether the log is one data-parallel rank's of several."""
-    rank = windows.ranks.alone
-    return (
-        f"only data-parallel rank {rank} is in this log, one of at least {rank + 1}: its numbers "
-        "are that replica's, not the sum over all"
-        if rank
-        else ""
-    )
-
-
-def _queue_dominated(rows: Sequence[LogRow]) -> str:
-    """Tell whether far more requests wait than run."""
-    for row in rows:
-        if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size:
-            return (
-                f"{row.queue:.0f} requests wait while {row.batch_size:.0f} run: "
-                "latencies seen by clients are mostly queueing"
-            )
-    return ""
 
 
 def _eager(rows: Sequence[LogRow]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from specsim.logs.diagnose import Finding, of_load, told, truncated
+from specsim.logs.diagnose import of_load, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats.sglang.lines import GENERATIONS, Layout, generation
 from specsim.logs.formats.sglang.reader import Server
@@ -28,7 +28,7 @@ def server_entry(server: Server, path: str) -> LogEntry:
         settings=settings,
         rows=rows,
         windows=windows,
-        diagnoses=_diagnoses(server, rows, settings),
+        diagnoses=tuple(_diagnoses(server, rows, settings)),
         unread=dict(+server.unread),
         accept_length=server.windows.accept_length,
         label=server.label,
@@ -64,74 +64,69 @@ def _settings(server: Server) -> dict[str, object]:
 
 def _diagnoses(
     server: Server, rows: Sequence[LogRow], settings: Mapping[str, object]
-) -> tuple[Diagnosis, ...]:
-    """Return the diagnoses of one server, whose entry has these rows and settings."""
-    events, layout, windows = server.facts.counts, server.layout, server.windows
-    adaptive = (
-        f"the draft depth changed {events['adaptive']} times while running (adaptive speculation): "
-        "an accept length over several of them belongs to no one setting"
-    )
-    retracted = (
-        f"{events['retracted']} requests were retracted in {events['retractions']} events: "
-        "the KV cache was full, and their tokens were computed twice"
-    )
-    is_adaptive = events["adaptive"] or settings.get("speculative_adaptive")
-    ranks = len(windows.ranks.named)
-    summed = f"{ranks} data-parallel ranks were summed per window"
-    findings: list[Finding] = []
+) -> Iterator[Diagnosis]:
+    """Yield what is wrong with one server, whose entry has these rows and settings."""
+    events, layout = server.facts.counts, server.layout
+    ranks = len(server.windows.ranks.named)
+    yield from of_load(rows, settings, server.windows)
     if layout is not None and layout.prints("accept"):
-        findings += _acceptance(rows, settings, server)
-    findings += [
-        ("partial_drafting", adaptive if is_adaptive else ""),
-        ("retraction", retracted if events["retractions"] else ""),
-    ]
+        yield from _acceptance(rows, settings, server)
+    if events["adaptive"] or settings.get("speculative_adaptive"):
+        yield Diagnosis(
+            "partial_drafting",
+            f"the draft depth changed {events['adaptive']} times while running (adaptive "
+            "speculation): an accept length over several of them belongs to no one setting",
+        )
+    if events["retractions"]:
+        yield Diagnosis(
+            "retraction",
+            f"{events['retracted']} requests were retracted in {events['retractions']} events: "
+            "the KV cache was full, and their tokens were computed twice",
+        )
     if layout is not None and layout.prints("rate"):
-        findings.append(("accept_rate_definition", _rate_definition(server, layout, settings)))
-    findings.append(("ranks_summed", summed if ranks > 1 else ""))
-    return (
-        *of_load(rows, settings, windows),
-        *told(findings),
-        *truncated(server.unread, "decode line(s)"),
-    )
+        yield Diagnosis("accept_rate_definition", _rate_definition(server, layout, settings))
+    if ranks > 1:
+        yield Diagnosis("ranks_summed", f"{ranks} data-parallel ranks were summed per window")
+    yield from truncated(server.unread, "decode line(s)")
 
 
 def _acceptance(
     rows: Sequence[LogRow], settings: Mapping[str, object], server: Server
-) -> list[Finding]:
+) -> Iterator[Diagnosis]:
     """Tell of accept lengths of about 1: a drafter that fails, or speculation that is off."""
     lengths = [(r.accept_length, r.batch_size or 0.0) for r in rows if r.accept_length is not None]
     off = [batch for length, batch in lengths if length < OFF_LENGTH]
     poor = [length for length, _ in lengths if OFF_LENGTH <= length < POOR_LENGTH]
-    if poor or not off:
-        failing = (
-            f"accept length {min(poor, default=0):.2f}: next to no draft is accepted; "
-            "the drafter does not fit the model or its weights are wrong"
+    if poor:
+        yield Diagnosis(
+            "zero_acceptance",
+            f"accept length {min(poor):.2f}: next to no draft is accepted; "
+            "the drafter does not fit the model or its weights are wrong",
         )
-        return [("zero_acceptance", failing if poor else "")]
+    if poor or not off:
+        return
     drafting = [batch for length, batch in lengths if length >= OFF_LENGTH]
     by_batch = drafting and (min(off) > max(drafting) or max(off) < min(drafting))
     algorithm = settings.get("algorithm")
-    where = ""
-    if drafting:
-        low, high = f"{min(off):.0f}", f"{max(off):.0f}"
-        where = f" at {low} running" if min(off) == max(off) else f" at {low} to {high} running"
-    if by_batch or server.has_threshold or (not algorithm and server.rate.bonus_alone):
-        return [("speculation_off", f"accept length 1.00{where}: speculation is off, not failing")]
+    low, high = f"{min(off):.0f}", f"{max(off):.0f}"
+    where = f" at {low} running" if low == high else f" at {low} to {high} running"
+    where = f"accept length 1.00{where if drafting else ''}: "
     broken = (
         "the drafter does not fit the model, its weights are wrong, or the target repeats itself; "
         "switch speculation off until it is mended"
     )
-    if algorithm:
-        what = f"accept length 1.00{where}: no draft was ever accepted although {algorithm} runs: "
-        return [("zero_acceptance", what + broken)]
-    return [
-        ("zero_acceptance", f"accept length 1.00{where}: if a drafter runs, {broken}"),
-        (
+    if by_batch or server.has_threshold or (not algorithm and server.rate.bonus_alone):
+        yield Diagnosis("speculation_off", where + "speculation is off, not failing")
+    elif algorithm:
+        never = f"no draft was ever accepted although {algorithm} runs: "
+        yield Diagnosis("zero_acceptance", where + never + broken)
+    else:
+        yield Diagnosis("zero_acceptance", f"{where}if a drafter runs, {broken}")
+        yield Diagnosis(
             "speculation_off",
             "accept length 1.00 is also printed while speculation is off: the log does not tell "
             "which it is",
-        ),
-    ]
+        )
 
 
 def _rate_definition(server: Server, layout: Layout, settings: Mapping[str, object]) -> str:

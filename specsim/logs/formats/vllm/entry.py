@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specsim.logs.diagnose import Finding, of_load, partial_drafting, told, truncated
+from specsim.logs.diagnose import of_load, partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats.vllm.drafting import Drafting
 from specsim.logs.formats.vllm.reader import Server
@@ -41,7 +41,7 @@ def server_entry(server: Server, path: str) -> LogEntry:
         windows=replace(
             windows, read=windows.read + drafting.alone, used=windows.used + drafting.alone
         ),
-        diagnoses=_diagnoses(server, rows, settings),
+        diagnoses=tuple(_diagnoses(server, rows, settings)),
         unread=dict(+server.unread),
         accept_length=1.0 if plain else drafting.accept_length(),
         survival=drafting.survival(),
@@ -90,55 +90,47 @@ def _drafting_alone(server: Server) -> tuple[LogRow, ...]:
 
 def _diagnoses(
     server: Server, rows: Sequence[LogRow], settings: Mapping[str, object]
-) -> tuple[Diagnosis, ...]:
-    windows = server.windows
-    preempted = server.preemptions or server.facts.counts["preemptions"]
-    full = f"{preempted} requests were preempted: the KV cache was full"
-    eager = "enforce_eager=True: no forward runs as a CUDA graph"
-    ranks = max(len(windows.ranks.named), server.engines)
-    summed = f"{ranks} data-parallel engines were summed"
-    findings: list[Finding] = [
-        ("retraction", full if preempted else ""),
-        ("eager", eager if settings.get("disable_cuda_graph") is True else ""),
-        ("ranks_summed", summed if ranks > 1 else ""),
-    ]
-    return (
-        *of_load(rows, settings, windows),
-        *_of_drafting(server, settings.get("num_steps")),
-        *told(findings),
-        *truncated(server.unread),
-    )
+) -> Iterator[Diagnosis]:
+    """Yield what is wrong with one server, whose entry has these rows and settings."""
+    yield from of_load(rows, settings, server.windows)
+    yield from _of_drafting(server, settings.get("num_steps"))
+    if preempted := server.preemptions or server.facts.counts["preemptions"]:
+        yield Diagnosis("retraction", f"{preempted} requests were preempted: the KV cache was full")
+    if settings.get("disable_cuda_graph") is True:
+        yield Diagnosis("eager", "enforce_eager=True: no forward runs as a CUDA graph")
+    ranks = max(len(server.windows.ranks.named), server.engines)
+    if ranks > 1:
+        yield Diagnosis("ranks_summed", f"{ranks} data-parallel engines were summed")
+    yield from truncated(server.unread)
 
 
-def _of_drafting(server: Server, steps: object) -> list[Diagnosis]:
-    """Return what is wrong with the drafting, and what the numbers mean."""
+def _of_drafting(server: Server, steps: object) -> Iterator[Diagnosis]:
+    """Yield what is wrong with the drafting, and what the numbers mean."""
     drafting = server.drafting
     length, rate = drafting.accept_length(), drafting.accept_rate() or 0.0
-    bonus = (
-        f"the printed mean acceptance length leaves out the bonus token (vLLM 0.8.5) "
-        f"in {drafting.corrected} lines: 1 was added"
-    )
-    overstated = (
-        f"draft acceptance rate {rate:.3f} of vLLM V0 also counts drafts after the first "
-        f"rejected one: 1 + k x rate would overstate the accept length "
-        f"({1 + drafting.positions * rate:.2f} instead of {length or 0.0:.2f})"
-    )
-    underivable = (
-        f"this version prints {100 * rate:.0f} % accepted over drafted "
-        "tokens but no accept length: without num_speculative_tokens it cannot be derived"
-    )
-    rate_alone = drafting.lines and length is None and drafting.positions == 0
-    findings: list[Finding] = [
-        ("bonus_excluded", bonus if drafting.corrected else ""),
-        ("accept_rate_definition", overstated if server.v0 else ""),
-        ("zero_acceptance", _unused_positions(drafting)),
-    ]
+    if drafting.corrected:
+        yield Diagnosis(
+            "bonus_excluded",
+            "the printed mean acceptance length leaves out the bonus token (vLLM 0.8.5) "
+            f"in {drafting.corrected} lines: 1 was added",
+        )
+    if server.v0:
+        yield Diagnosis(
+            "accept_rate_definition",
+            f"draft acceptance rate {rate:.3f} of vLLM V0 also counts drafts after the first "
+            "rejected one: 1 + k x rate would overstate the accept length "
+            f"({1 + drafting.positions * rate:.2f} instead of {length or 0.0:.2f})",
+        )
+    if unused := _unused_positions(drafting):
+        yield Diagnosis("zero_acceptance", unused)
     depth = steps if isinstance(steps, int) else None
-    return [
-        *told(findings),
-        *partial_drafting(drafting.drafted_per_round(), depth),
-        *told([("accept_rate_definition", underivable if rate_alone else "")]),
-    ]
+    yield from partial_drafting(drafting.drafted_per_round(), depth)
+    if drafting.lines and length is None and drafting.positions == 0:
+        yield Diagnosis(
+            "accept_rate_definition",
+            f"this version prints {100 * rate:.0f} % accepted over drafted tokens but no accept "
+            "length: without num_speculative_tokens it cannot be derived",
+        )
 
 
 def _unused_positions(drafting: Drafting) -> str:
