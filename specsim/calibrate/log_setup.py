@@ -279,11 +279,12 @@ def _draft_id(known: Known, stated: Stated) -> str:
 
 
 def speculates(entry: LogEntry, row: LogRow) -> bool:
-    """Return whether a row's server speculates: as it says, else by its accept length."""
+    """Return whether a row's server speculates: as it says, else by its drafts."""
     algorithm = entry.settings.get("algorithm")
     if algorithm is not None:
         return str(algorithm) != "none"
-    return (row.accept_length or 1.0) > 1.0 or bool(row.survival)
+    drafts = bool(row.survival) or bool(entry.settings.get("num_steps"))
+    return drafts or (row.accept_length or 1.0) > 1.0
 
 
 def setting_of(settings: Mapping[str, Any], stated: Stated, where: str) -> SpecSetting | None:

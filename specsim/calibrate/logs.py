@@ -31,6 +31,9 @@ USAGE_STEP = {"vllm_log": 0.001, "trtllm_log": 0.001, "trtllm_stats": 0.0001, "s
 CONTEXT_ERROR = 0.3
 """Relative error of the stated lengths as the context of the windows that were used."""
 
+WHOLE_FORWARDS = "0.5.23"
+"""SGLang whose forward metrics have all of a speculating round; not 0.5.19."""
+
 MANY_WINDOWS = 20
 """The accept length of so many windows is that of the run, not of a cell."""
 
@@ -156,9 +159,18 @@ class _Observer:
         """One observation of a row, or why there is none."""
         entry = self.entry
         setting = self._setting() if speculates(entry, row) else _plain(entry)
+        if entry.format == "fpm":  # it says neither whether drafts are verified, nor of CPU gaps
+            setting = self._setting() or _plain(entry)
+            self._note(f"GPU times of forwards, without CPU gaps, taken as of {setting.label}")
+            if setting.speculates and not self.setup.engine.parsed_version.since(WHOLE_FORWARDS):
+                return f"before {WHOLE_FORWARDS} the times of speculating servers are not whole"
         if setting is None:
             return "a speculating row without its setting: add --steps, --topk, --draft-tokens"
         load = row.concurrency if row.kind == "closed_loop" else row.batch_size
+        if load is None and setting.speculates and row.accept_length is not None:
+            # acceptance alone, which is of any load
+            row = replace(row, output_tps=None, tpot_s=None, round_time_s=None, ttft_s=None)
+            load = 1.0
         if load is None or load < 0.5:
             return "a row without a number of running requests"
         if "one_rank" in entry.codes and self.setup.engine.dp > 1:
@@ -194,7 +206,7 @@ class _Observer:
             ttft_s=row.ttft_s,
             tpot_s=tpot_s,
             round_time_s=round_time_s,
-            weight=_weight(row),
+            weight=0.5 if entry.format == "fpm" else _weight(row),
             source=self._source(f"{row.windows} windows"),
             # a lookup may find nothing: its share of rounds is fitted
             extra={"drafted_per_round": cell_text(row.drafted_per_round)} if looked_up else {},

@@ -163,3 +163,45 @@ JSON = [
     *META_INFO,
     SPECFORGE,
 ]
+
+
+def forward_pass(
+    number: int, requests: int = 8, seconds: float = 0.02, tokens: int = 9600, **more: int
+) -> dict[str, object]:
+    """Return a message of SGLang's forward pass metrics."""
+    prefill = {"num_prefill_requests": more.get("prompts", 0), "sum_prefill_tokens": 0}
+    return {
+        "version": 1,
+        "worker_id": "w0",
+        "dp_rank": more.get("rank", 0),
+        "counter_id": number,
+        "wall_time": seconds,
+        "scheduled_requests": {
+            **prefill,
+            "var_prefill_length": 0.0,
+            "sum_prefill_kv_tokens": 0,
+            "num_decode_requests": requests,
+            "sum_decode_kv_tokens": tokens,
+            "var_decode_kv_tokens": 0.0,
+        },
+        "queued_requests": {**prefill, "num_decode_requests": 0, "sum_decode_kv_tokens": 0},
+    }
+
+
+FPM = [forward_pass(i) for i in range(12)]
+
+REQUEST_DRAFTS = {
+    "id": "cmpl-1",
+    "metrics": {
+        "speculative_decoding": {
+            "mean_acceptance_length": 2.3,
+            "draft_acceptance_rate": 26 / 60,
+            "acceptance_histogram": [6, 4, 8, 2],
+            "num_spec_steps": 20,
+            "num_accepted_draft_tokens": 26,
+            "num_draft_tokens": 60,
+            "num_spec_tokens": 3,
+        }
+    },
+}
+"""An answer of vLLM's server: 6 rounds accepted no draft, 4 one, 8 two, 2 three."""

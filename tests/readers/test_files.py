@@ -63,6 +63,7 @@ FORMAT_OF = {
     "vllm_offline": [benchmarks.OFFLINE, benchmarks.BENCH_THROUGHPUT],
     "trtllm_bench": [benchmarks.TRTLLM_BENCH],
     "sglang_finish": [benchmarks.FINISH],
+    "fpm": [results.json_lines(*json_samples.FPM)],
     "bench_json": [
         results.json_lines(results.SERVING_RECORD),
         results.json_lines(results.VLLM_RECORD),
@@ -70,6 +71,7 @@ FORMAT_OF = {
         results.json_lines(results.OFFLINE_RECORD),
         results.json_lines(*results.SPECULATIVE_RECORDS),
         results.json_lines(*results.HISTOGRAM_RECORDS),
+        results.json_lines(json_samples.REQUEST_DRAFTS),
         *(results.json_lines(value) for value in json_samples.JSON),
         json_samples.MTP_BENCH,
     ],

@@ -17,6 +17,7 @@ from specsim.logs.formats._serving import serving
 from specsim.logs.formats.llamacpp.facts import props
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import json_values, number, table, text, whole
+from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, MISSING, Unread, check, counted
 
@@ -40,19 +41,20 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     setting, begins a new entry.
     """
     results: list[LogEntry] = []
-    answers: dict[str | None, list[Answer]] = {}
+    answers: dict[tuple[str, int], list[Answer]] = {}  # by engine, and the depth that it states
     unread: Counter[str] = Counter()
     for record in _records(source):
         with counted(unread):
             said = list(_histograms(record)) or list(_answers(record))
             check(all(1 <= answer.rounds <= answer.tokens for answer in said), CONTRADICTION)
             for answer in said:
-                answers.setdefault(answer.engine, []).append(answer)
+                depth = len(answer.histogram) if answer.engine == "vllm" else 0
+                answers.setdefault((answer.engine or "", depth), []).append(answer)
             if not said:
                 results.append(_result(record))
     entries = joined((r for r in results if r.rows or r.timings), source.path)
-    for engine in sorted(answers, key=bool):
-        entries.append(answer_entry(answers[engine], source.path))
+    for server in sorted(answers):
+        entries.append(answer_entry(answers[server], source.path))
     return with_unread(entries, unread, source.path, FORMAT.name)
 
 
@@ -168,13 +170,37 @@ def _histograms(value: Any) -> Iterator[Answer]:
     for node in _objects(value):
         for counts in [node[key] for key in HISTOGRAMS if _is_histogram(node.get(key))][:1]:
             rounds, accepted = sum(counts), sum(i * n for i, n in enumerate(counts))
-            yield Answer(None, rounds + accepted, rounds, histogram=tuple(counts))
+            if "num_spec_steps" in node:
+                yield _summary(node, counts, rounds, accepted)
+            else:
+                yield Answer(None, rounds + accepted, rounds, histogram=tuple(counts))
+
+
+def _summary(said: Mapping[str, Any], counts: list[int], rounds: int, accepted: int) -> Answer:
+    """One request's drafting as vLLM sums it up (``--per-request-spec-decode-metrics``)."""
+    deepest, drafted = len(counts) - 1, whole(said, "num_draft_tokens")
+    totals = {
+        "num_spec_steps": rounds,
+        "num_accepted_draft_tokens": accepted,
+        "num_spec_tokens": deepest,
+    }
+    check(all(said.get(name) == total for name, total in totals.items()), CONTRADICTION)
+    check(drafted is not None and accepted <= drafted <= rounds * deepest, CONTRADICTION)
+    check(agree(number(said, "mean_acceptance_length"), 1 + accepted / rounds), CONTRADICTION)
+    if "per_step_accepted" in said:  # in detail: the rounds themselves, in order
+        each, depths = said["per_step_accepted"], said.get("per_step_drafted", [])
+        check(_are_counts(each) and _are_counts(depths), MISSING)
+        check([each.count(i) for i in range(deepest + 1)] == counts, CONTRADICTION)
+        check(len(each) == len(depths) and sum(depths) == drafted, CONTRADICTION)
+    return Answer("vllm", rounds + accepted, rounds, drafted, histogram=tuple(counts))
 
 
 def _is_histogram(value: Any) -> bool:
-    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_DEPTH:
-        return False
-    return all(type(v) is int and 0 <= v < 10**12 for v in value) and sum(value) > 0
+    return _are_counts(value) and 1 <= len(value) <= _MAX_DEPTH and sum(value) > 0
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(v) is int and 0 <= v < 10**12 for v in value)
 
 
 def _answers(value: Any) -> Iterator[Answer]:
@@ -233,10 +259,15 @@ def answer_entry(answers: Sequence[Answer], path: str) -> LogEntry:
         path=path,
         format="accept_histogram" if total else "answers",
         engine=answers[0].engine,
-        settings={"num_steps": len(total) - 1} if len(total) > 1 else {},
+        settings=_depth(len(total) - 1, answers[0].engine) if len(total) > 1 else {},
         rows=(row,),
         windows=WindowCount(len(answers), len(answers)),
     )
+
+
+def _depth(k: int, engine: str | None) -> dict[str, object]:
+    """Return settings of drafts that deep; vLLM's histograms are as long as its launch says."""
+    return chain_settings(k) if engine == "vllm" else {"num_steps": k}
 
 
 def _positive(record: Mapping[str, Any], key: str) -> float:
