@@ -199,3 +199,58 @@ def endless(handler: Handler) -> None:
     handler.end_headers()
     while True:
         handler.wfile.write(b"# " + b"a" * 65536)
+
+
+class Endpoint:
+    """An OpenAI endpoint that streams: a prompt takes 20 ms, a token 2 ms, two tokens a chunk."""
+
+    def __init__(self, speculates: bool = True) -> None:
+        self.rounds = self.tokens = 0
+        self.most = self.open = 0
+        self.lock = threading.Lock()
+        self.speculates = speculates
+        self.bodies: list[dict[str, object]] = []
+
+    def routes(self) -> dict[str, Answer]:
+        """Counters so far, and completions."""
+        counts = {"num_requests_running": 0.0, "generation_tokens_total": float(self.tokens)}
+        if self.speculates:
+            counts |= {
+                "spec_decode_num_drafts_total": float(self.rounds),
+                "spec_decode_num_draft_tokens_total": 3.0 * self.rounds,
+                "spec_decode_num_accepted_tokens_total": float(self.rounds),
+            }
+        return {
+            "/v1/models": models("vllm"),
+            "/version": b'{"version": "0.20.2"}',
+            "/metrics": prometheus("vllm:", counts, 'engine="0"'),
+            "/v1/completions": self.complete,
+        }
+
+    def complete(self, handler: Handler) -> None:
+        """Stream one answer."""
+        body = json.loads(handler.body)
+        with self.lock:
+            self.bodies.append(body)
+            self.open += 1
+            self.most = max(self.most, self.open)
+        handler.send_response(200)
+        handler.end_headers()
+        time.sleep(0.02)
+        n = body["max_tokens"]
+        for _ in range(n // 2):
+            time.sleep(0.004)
+            self._send(handler, {"choices": [{"text": "a b"}]})
+        with self.lock:
+            self.rounds, self.tokens, self.open = (
+                self.rounds + n // 2, self.tokens + n, self.open - 1
+            )  # fmt: skip
+        prompt = 2 * len(body["prompt"].split())
+        usage = {"prompt_tokens": prompt, "completion_tokens": n}
+        self._send(handler, {"choices": [], "usage": usage})
+        handler.wfile.write(b"data: [DONE]\n\n")
+
+    @staticmethod
+    def _send(handler: Handler, chunk: dict[str, object]) -> None:
+        handler.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+        handler.wfile.flush()

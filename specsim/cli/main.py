@@ -33,6 +33,7 @@ COMMANDS = {
     "timeline": "Where the time of a round goes: lanes, a Gantt picture, a Chrome trace.",
     "report": "One self-contained HTML page: answer, curves, breakdown, calibration.",
     "probe": "Measure this machine's GPU or CPU: step times, bandwidth, launches (needs torch).",
+    "measure": "Put loads on a running server: cells for calibrate.",
     "read": "Say what a log, a benchmark result or a trace holds.",
     "example": "Sample logs of a vLLM and an SGLang server, to try everything on.",
     "doctor": "Versions, extras and profiles of this installation.",

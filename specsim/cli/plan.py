@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from specsim.cli.output import Columns
     from specsim.decide.plan import Measurement, MeasurementPlan
     from specsim.setting import SpecSetting
+    from specsim.workload import Workload
 
 WIDTH = 110
 
@@ -36,6 +37,7 @@ class Options(opt.Requests):
     measured: tuple[SpecSetting, ...] | None = opt.measured()
     seed: int = opt.seed()
     as_json: bool = opt.as_json("specsim.plan/1")
+    target: str | None = opt.written("Loads for specsim measure, as TOML.", names="--output -o")
 
 
 @command("plan", AnyServer, Options)
@@ -53,10 +55,28 @@ def plan_command(server: AnyServer, how: Options) -> None:
     question = filled(Question, server, how, concurrency=how.concurrency or LOADS)
     with output.status("weighing measurements"):
         result = plan_measurements(profile, question)
+    if how.target is not None:
+        output.write_file(how.target, _loads(result, question.workload(profile.setup.workload)))
     if how.as_json:
         output.print_document(SCHEMA, result, digits=6)
         return
     _show(result, notes)
+
+
+def _loads(result: MeasurementPlan, work: Workload) -> str:
+    """Return what ``specsim measure --plan`` reads: loads, lengths, settings by their worth."""
+    import tomlkit
+
+    sweeps = [m.setting for m in result.measurements if m.kind == "sweep" and m.setting]
+    return tomlkit.dumps({
+        "schema": "specsim.loads/1",
+        "profile": result.profile,
+        "concurrency": list(result.concurrency),
+        "input_len": round(work.input_len.mean),
+        "output_len": round(work.output_len.mean),
+        "temperature": work.temperature,
+        "sweep": [planned.plan.setting.brief for planned in sweeps],
+    })  # fmt: skip
 
 
 def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:

@@ -50,6 +50,7 @@ class Server:
 
     site: Site
     served: Served
+    name: str | None  # of the model, for requests
     version: str | None
     settings: Mapping[str, object] = field(hash=False)
     told: LogEntry | None = None  # what it has counted itself, by its own account
@@ -69,7 +70,7 @@ def find(url: str) -> Server:
         If nothing answers there, or nothing that is an engine's.
     """
     at = site(url)
-    model, owner = _model(at)
+    name, model, owner = _model(at)
     served = next((s for s in _served() if s.owner == owner), None) or _by_metrics(at)
     if served is None:
         names = ", ".join(s.engine for s in _served())
@@ -84,18 +85,17 @@ def find(url: str) -> Server:
     notes = []
     if not (scraped(split_lines([at.get(served.metrics) or b""])).engines or served.iterations):
         notes.append(f"{at.url}{served.metrics} holds no counters: launch with {served.switch}")
-    return Server(at, served, version, settings, told, tuple(notes))
+    return Server(at, served, name, version, settings, told, tuple(notes))
 
 
-def _model(at: Site) -> tuple[str | None, str | None]:
-    """Return the path or name of the first model that is served, and who it belongs to."""
+def _model(at: Site) -> tuple[str | None, ...]:
+    """Return name, path or name, and owner of the first model that is served."""
     models = parsed(at.get("/v1/models"), dict).get("data")
     first = models[0] if isinstance(models, list) and models else None
     card = first if isinstance(first, dict) else {}
-    names = (card.get(key) for key in ("root", "id"))
-    model = next((name for name in names if isinstance(name, str) and name), None)
-    owner = card.get("owned_by")
-    return model, owner if isinstance(owner, str) else None
+    said = (card.get(key) for key in ("id", "root", "owned_by"))
+    name, root, owner = (word if isinstance(word, str) and word else None for word in said)
+    return name, root or name, owner
 
 
 def _by_metrics(at: Site) -> Served | None:

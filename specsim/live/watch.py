@@ -173,6 +173,12 @@ def look(url: str) -> tuple[LogEntry, tuple[str, ...]]:
     return watch.entry(), (*watch.server.notes, idle)
 
 
+def counted(server: Server, before: bytes) -> LogRow | None:
+    """Return what a server has counted since a scrape, where it says anything."""
+    rows = entry_of(_dump(before, server.scrape()), server.site.url).rows
+    return rows[0] if rows else None
+
+
 def _dump(*scrapes: bytes) -> Dump:
     return scraped(split_lines(scrape + b"\n" for scrape in scrapes))
 
