@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
@@ -42,11 +43,9 @@ def measure_command(drafting: opt.Drafting, how: Options) -> None:
     from specsim.live.watch import Watch
     from specsim.observations import Observation, write_observations
     from specsim.setting import SpecSetting
-    from specsim.textfile import read_text, read_toml
+    from specsim.textfile import read_text
 
-    plan = {} if how.plan is None else read_toml(how.plan, "a plan of specsim plan -o")
-    if how.plan is not None and plan.get("schema") != SCHEMA:
-        raise InputError(how.plan, f"is not {SCHEMA}", "write it with specsim plan -o")
+    plan = {} if how.plan is None else _plan(how.plan)
     watch = Watch(find(how.url))
     watch.start()
     output.remark(watch.server.notes)
@@ -55,21 +54,12 @@ def measure_command(drafting: opt.Drafting, how: Options) -> None:
     if setting is None and (drafting.algorithm or said.get("algorithm")) != "none":
         remedy = "say it: --steps (and --topk, --draft-tokens), or --algorithm none"
         raise InputError(how.url, "does not tell its setting", remedy)
-    wanted = {
-        key: plan.get(key, otherwise) if (own := getattr(how, key)) is None else own
-        for key, otherwise in (
-            ("concurrency", [1, 4, 16]),
-            ("input_len", 1024),
-            ("output_len", 512),
-            ("temperature", 0.0),
-        )
-    }
     load = Load(
         setting or SpecSetting.none(),
-        concurrency=tuple(map(int, wanted["concurrency"])),
-        input_len=int(wanted["input_len"]),
-        output_len=int(wanted["output_len"]),
-        temperature=float(wanted["temperature"]),
+        how.concurrency or tuple(plan.get("concurrency", (1, 4, 16))),
+        int(how.input_len or plan.get("input_len", 1024)),
+        int(how.output_len or plan.get("output_len", 512)),
+        plan.get("temperature", 0.0) if how.temperature is None else how.temperature,
         prompts=read_text(how.prompts, "prompts").splitlines() if how.prompts else (),
         most_requests=how.most_requests,
         most_tokens=how.most_tokens,
@@ -91,3 +81,17 @@ def measure_command(drafting: opt.Drafting, how: Options) -> None:
     for sweep in plan.get("sweep", [])[:1]:
         if sweep != load.setting.brief:
             output.remark([f"the plan asks for {sweep} first: launch that and measure again"])
+
+
+def _plan(path: str) -> dict[str, Any]:
+    """Read loads, lengths and settings that ``specsim plan -o`` wrote."""
+    from specsim.textfile import read_toml
+
+    plan = read_toml(path, "a plan")
+    numbers = [plan.get(key) for key in ("input_len", "output_len", "temperature")]
+    loads, sweep = (plan.get(key) for key in ("concurrency", "sweep"))
+    whole = isinstance(loads, list) and all(type(n) is int and n > 0 for n in loads)
+    good = whole and isinstance(sweep, list) and all(type(n) in (int, float) for n in numbers)
+    if not good or plan.get("schema") != SCHEMA:
+        raise InputError(path, f"is not {SCHEMA}", "write it with specsim plan -o")
+    return plan

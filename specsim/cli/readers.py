@@ -31,8 +31,6 @@ TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
 """A setting as S,K,N, and a word that is meant as one: no file has such a name."""
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
 KEYS = ("topk", "num_steps", "num_draft_tokens", "algorithm", "scheduler")
 ALIASES = {
     "speculative_eagle_topk": "topk",
@@ -78,9 +76,10 @@ def seconds(text: str) -> float:
     >>> seconds("2m")
     120.0
     """
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(s|m|h)?", text)
-    if found is None or not 0 < (value := float(found[1]) * _UNITS[found[2] or "s"]) <= _UNITS["h"]:
-        raise ValueError("is no time up to an hour", "write e.g. 60s")
+    found = re.fullmatch(r"(\d{1,4}(?:\.\d{1,6})?)(s|m)?", text)
+    value = float(found[1]) * (60.0 if found[2] == "m" else 1.0) if found else 0.0
+    if not 0.1 <= value <= 3600.0:
+        raise ValueError("is no time from 0.1 s to an hour", "write e.g. 60s")
     return value
 
 

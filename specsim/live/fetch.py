@@ -12,18 +12,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from specsim.errors import InputError
-from specsim.live import is_url
-from specsim.textfile import printable, shown
+from specsim.textfile import shown
 
 KEY = "SPECSIM_API_KEY"
 """Environment variable of the key that is sent to the server, and nowhere else."""
 LIMIT_S, LIMIT_BYTES = 10.0, 16 << 20
 """A longer or larger answer is none: metrics of a busy server are some 100 kB."""
-MOST_REDIRECTS = 3
-_HOST = re.compile(r"[\w.:%-]{1,253}")
+MOST_REDIRECTS = 2
+_URL = re.compile(
+    r"(?P<scheme>https?)://\[?(?P<host>(?<=\[)[0-9a-f:.]{2,45}(?=\])|(?<!\[)[\w.-]{1,253})\]?"
+    r"(?::(?P<port>\d{1,5}))?(?P<path>(?:/[\w.~%-]{0,200}){0,9})",
+    re.ASCII | re.IGNORECASE,
+)
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 
 Json = TypeVar("Json", dict[str, object], list[object])
@@ -66,12 +69,14 @@ class Site:
                 body = answer.read(LIMIT_BYTES + 1)
                 if len(body) > LIMIT_BYTES:
                     raise self.refused(path, f"sends more than {LIMIT_BYTES >> 20} MiB")
-                status, elsewhere = answer.status, answer.headers.get("Location", "")
+                status, moved = answer.status, answer.headers.get("Location", "")
             if status in (401, 403):
                 raise self.refused(path, f"wants a key (status {status})", f"set {KEY}")
-            if not (300 <= status < 400 and elsewhere):
+            if not 300 <= status < 400:
                 return body if status == 200 else None
-            at = self._same_host(path, urljoin(f"{self._origin}{at}", elsewhere))
+            if urlsplit(moved).path != f"{at}/":  # where to is not told: a key may be written there
+                raise self.refused(path, "redirects elsewhere", "give the URL of that server")
+            at = f"{at}/"  # as mounted pages do; whatever host it names, this one is asked again
         raise self.refused(path, "redirects without end")
 
     @contextmanager
@@ -101,9 +106,7 @@ class Site:
                 yield answer
             if late.is_set():
                 raise TimeoutError
-        except InputError:
-            raise
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             slow = late.is_set() or isinstance(error, TimeoutError)
             why = getattr(error, "strerror", None) or type(error).__name__
             reason = f"takes more than {limit_s:g} s" if slow else f"does not answer ({why})"
@@ -111,24 +114,6 @@ class Site:
         finally:
             timer.cancel()
             connection.close()
-
-    @property
-    def _origin(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.secure else 'http'}://{host}:{self.port}"
-
-    def _same_host(self, path: str, target: str) -> str:
-        """Return the path of a redirect; refuse one that leaves the server.
-
-        Where it leads is not told: a server that was sent a key could write it there.
-        """
-        try:
-            to = site(target.partition("?")[0].partition("#")[0])
-        except InputError:
-            to = None
-        if to is None or (to.secure, to.host, to.port) != (self.secure, self.host, self.port):
-            raise self.refused(path, "redirects to another host", "give the URL of that server")
-        return urlsplit(target).path or "/"
 
     def refused(self, path: str, reason: str, remedy: str = "check the URL") -> InputError:
         """Return the error of a path."""
@@ -146,21 +131,15 @@ def site(url: str) -> Site:
     InputError
         If the URL names no host, or holds more than scheme, host, port and path.
     """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port = "", None
-    if not (is_url(url) and _HOST.fullmatch(host) and url.isprintable() and " " not in url):
-        raise InputError(shown(url), "is no URL of a server", "write e.g. http://localhost:30000")
-    if "@" in parts.netloc or parts.query or parts.fragment:  # it may hold a key: not shown
+    if any(mark in url for mark in "@?#"):  # it may hold a key: not shown
         remedy = f"give http://host:port alone, and a key in {KEY}"
-        raise InputError(f"the URL of {host}", "holds more than a host and a path", remedy)
-    secure = parts.scheme.lower() == "https"
-    base = re.sub(r"(/v1)?/*\Z", "", parts.path)
-    port = port or (443 if secure else 80)
-    name = printable(f"{parts.scheme}://{parts.netloc}{base}")
-    return Site(name, secure, host, port, base)
+        raise InputError("the URL", "holds more than a host and a path", remedy)
+    found = _URL.fullmatch(url)
+    if found is None or int(found["port"] or 1) > 65535:
+        raise InputError(shown(url), "is no URL of a server", "write e.g. http://localhost:30000")
+    secure, base = found["scheme"].lower() == "https", re.sub(r"(/v1)?/*\Z", "", found["path"])
+    name = url[: found.start("path")] + base
+    return Site(name, secure, found["host"], int(found["port"] or (443 if secure else 80)), base)
 
 
 def _headers(has_body: bool) -> Mapping[str, str]:
