@@ -24,13 +24,7 @@ import numpy as np
 
 from specsim.decide import HIDDEN, Planned
 from specsim.decide.outlook import candidate_plans
-from specsim.decide.schedule import (
-    SWITCH_GAIN,
-    Schedule,
-    best_schedule,
-    chain_plans,
-    simpler_tables,
-)
+from specsim.decide.schedule import SWITCH_GAIN, Schedule, best_schedule, chain_plans
 from specsim.decide.slo import limits_of
 from specsim.engine import RunPlan
 from specsim.errors import InputError
@@ -207,7 +201,7 @@ def schedule_under_load(
         raise InputError(f"repeats {repeats}", "must lie in 1..100", "4 give a standard error")
     lab = _Lab(profile, load, question)
     whole = best_schedule(profile, question)
-    tables = [replace(whole, table=rows) for rows in simpler_tables(whole.table)]
+    tables = whole.simpler()
     statics, others = lab.fixed_settings(), list(lab.rivals(whole))
     if given is not None:
         others.append(Contender("given", given.name, others[-1].plan, given))

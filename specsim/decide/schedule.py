@@ -86,6 +86,10 @@ class Schedule:
         padded = syntax is not None and syntax.padded
         return by_batch(self.rows, padded=padded, name="best table")
 
+    def simpler(self) -> list[Schedule]:
+        """Return itself, and its cuts into fewer rows."""
+        return [replace(self, table=rows) for rows in simpler_tables(self.table)]
+
 
 def best_schedule(profile: Profile, question: Question | None = None) -> Schedule:
     """Choose the depth for every running batch, chains only, at the requests' mean context.

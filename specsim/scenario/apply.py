@@ -29,14 +29,7 @@ from specsim.parameters import (
 )
 from specsim.profile import FitRecord, Profile, acceptance_name, level_name
 from specsim.profile.uncalibrated import UNSEEN_ROUNDS
-from specsim.scenario.override import (
-    ACCEPT_LENGTH,
-    SETUP,
-    SETUP_COUNT,
-    SETUP_TEXT,
-    Override,
-    parameter_keys,
-)
+from specsim.scenario.override import ACCEPT_LENGTH, SETUP, Override, kind_of, parameter_keys
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
@@ -99,11 +92,12 @@ def _changed_setup(setup: Setup, changes: Sequence[Override], notes: list[str]) 
             continue
         section, field = SETUP[change.key].split(".")
         table = mapping.setdefault(section, {})
-        if change.key in SETUP_TEXT:
+        kind = kind_of(change.key)
+        if kind not in (int, float):
             table[field] = change.text
             continue
         value = change.changed(table.get(field))
-        if change.key in SETUP_COUNT:
+        if kind is int:
             if value != round(value):
                 raise InputError(
                     f"--set {change.label}", "must give a whole number", "give another factor"

@@ -7,47 +7,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specsim.errors import InputError, UnknownNameError
+from specsim.library import Kind
 from specsim.parameters import ACCEPTANCE, COST
+from specsim.server.reading import key_kinds
 
-SETUP_TEXT = {
-    "gpu": "hardware.gpu",
-    "link": "hardware.link",
-    "allreduce": "hardware.allreduce",
+HOMES = {
+    "hardware": ("gpu", "link", "allreduce"),
+    "model": ("quantisation", "weight_bytes"),
+    "engine": (
+        *("attention_backend", "kv_dtype", "tp", "dp", "ep", "max_running_requests", "kv_tokens"),
+        *("cuda_graph_max_bs", "chunked_prefill_size", "page_size", "mem_fraction_static"),
+    ),
+    "workload": ("input_len", "output_len", "input_cached", "shared_prefix_len"),
+}
+"""Keys of setup.toml by their section."""
+
+SETUP = {key: f"{section}.{key}" for section, keys in HOMES.items() for key in keys} | {
+    "gpus": "hardware.gpu_count",
     "model": "model.id",
-    "quantisation": "model.quantisation",
     "draft": "draft.id",
     "engine": "engine.name",
     "engine.version": "engine.version",
-    "attention_backend": "engine.attention_backend",
-    "kv_dtype": "engine.kv_dtype",
-}
-"""Keys of setup.toml that hold a text, and where they stand in it."""
-
-SETUP_COUNT = {
-    "gpus": "hardware.gpu_count",
-    "tp": "engine.tp",
-    "dp": "engine.dp",
-    "ep": "engine.ep",
-    "max_running_requests": "engine.max_running_requests",
-    "cuda_graph_max_bs": "engine.cuda_graph_max_bs",
-    "kv_tokens": "engine.kv_tokens",
-    "chunked_prefill_size": "engine.chunked_prefill_size",
-    "page_size": "engine.page_size",
-}
-"""Keys that hold a whole number."""
-
-SETUP_NUMBER = {
-    "mem_fraction_static": "engine.mem_fraction_static",
-    "weight_bytes": "model.weight_bytes",
-    "input_len": "workload.input_len",
-    "output_len": "workload.output_len",
-    "input_cached": "workload.input_cached",
-    "shared_prefix_len": "workload.shared_prefix_len",
     "context": "workload.input_len",
 }
-"""Keys that hold a number; ``context`` keeps the cached share of the prompt."""
-
-SETUP = SETUP_TEXT | SETUP_COUNT | SETUP_NUMBER
+"""Keys that change the setup, and where they stand in it; ``context`` keeps the cached share."""
 
 ACCEPT_LENGTH = "accept_length"
 
@@ -57,17 +40,18 @@ ALIASES = {
     "gpu_name": "gpu",
     "engine_version": "engine.version",
     "version": "engine.version",
-    "engine.name": "engine",
-    "engine.max_running_requests": "max_running_requests",
-    "engine.attention_backend": "attention_backend",
-    "engine.kv_tokens": "kv_tokens",
-    "engine.tp": "tp",
     "context_len": "context",
     "isl": "input_len",
     "osl": "output_len",
     "allreduce.alpha": "allreduce.latency",
 }
 """Other words for a key."""
+
+
+def kind_of(key: str) -> Kind:
+    """Return what a key of the setup holds: a number, or a text if neither int nor float."""
+    section, _, name = SETUP[key].partition(".")
+    return key_kinds(section)[name]
 
 
 def parameter_keys() -> dict[str, str]:
@@ -135,13 +119,14 @@ def parse_override(text: str) -> Override:
     key, value = raw.strip().lower().replace("-", "_"), value.strip()
     for prefix in ("parameter.", "parameter "):
         key = key.removeprefix(prefix).strip()
-    key = ALIASES.get(key, key)
+    places = {place: short for short, place in SETUP.items() if short != "context"}
+    key = ALIASES.get(key, places.get(key, key))
     if not equals or not value:
         raise InputError(f"--set {text}", "is not KEY=VALUE", "write e.g. allreduce.latency=*0.5")
     if key not in override_keys():
         raise UnknownNameError("--set key", raw.strip(), (*override_keys(), *ALIASES))
     factor = value.startswith("*")
-    if factor and key in SETUP_TEXT:
+    if factor and key in SETUP and kind_of(key) not in (int, float):
         raise InputError(f"--set {text}", "multiplies a text", f"write {key}=NAME")
     return Override(key, value.removeprefix("*").strip(), factor)
 

@@ -87,7 +87,7 @@ def setup_to_mapping(setup: Setup) -> dict[str, Any]:
         if name == "workload":
             values = workload_table(section)
         elif section is not None:
-            values = {key: getattr(section, key) for key in _kinds(name)}
+            values = {key: getattr(section, key) for key in key_kinds(name)}
         else:
             continue
         mapping[name] = {k: _plain(v) for k, v in values.items() if v is not None and v != ""}
@@ -115,7 +115,7 @@ def _section(name: str, raw: object, origin: str | Path) -> Any:
             given = table.get(key)
             if isinstance(given, str) and (key == "config" or is_file(given)):
                 table[key] = str(origin.parent / Path(given).expanduser())
-    kinds = _kinds(name)
+    kinds = key_kinds(name)
     for key in table:
         if key not in kinds:
             raise _unknown_key(origin, name, key)
@@ -129,7 +129,7 @@ def _section(name: str, raw: object, origin: str | Path) -> Any:
 
 
 @cache
-def _kinds(name: str) -> dict[str, Kind]:
+def key_kinds(name: str) -> dict[str, Kind]:
     """Return what each key of a section may hold: the types of its arguments."""
     return kinds_of(SECTIONS[name])
 
@@ -184,7 +184,7 @@ def _in_file(where: str, error: SpecsimError) -> InputError:
 
 def _unknown_key(origin: str | Path, section: str, key: str | None) -> UnknownNameError:
     """Return the error of a key that its section, or a section that the file, does not have."""
-    known = {name: list(_kinds(name)) for name in SECTIONS}
+    known = {name: list(key_kinds(name)) for name in SECTIONS}
     name = section if key is None else key
     homes = [other for other, keys in known.items() if name in keys]
     remedy = f"it belongs in {' or '.join(f'[{home}]' for home in homes)}" if homes else None
