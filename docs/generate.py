@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = (
     "specsim.setting",
     "specsim.workload",
+    "specsim.question",
     "specsim.predict",
     "specsim.curve",
     "specsim.profile",
