@@ -7,14 +7,12 @@ as a configuration file, JSON or a log spells them.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from specsim.engine.rules import parse_version
+from specsim.engine.rules import parse_version, rows
 from specsim.setting import algorithm_name, chain_settings
 
 NEUTRAL, UNMODELLED = "neutral", "unmodelled"
@@ -95,12 +93,11 @@ def _number(text: str) -> int | float | None:
 @cache
 def flags_of(engine: str) -> tuple[Flag, ...]:
     """Return the arguments of an engine, or of a dialect that has rows of its own."""
-    with Path(__file__).with_name("flags.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(
-            Flag(row["setting"], row["kind"], row["since"], row["before"], tuple(names.split()))
-            for row in csv.DictReader(file)
-            if row["engine"] == engine and (names := row["names"])
-        )
+    return tuple(
+        Flag(row["setting"], row["kind"], row["since"], row["before"], tuple(names.split()))
+        for row in rows("flags", engine)
+        if (names := row["names"])
+    )
 
 
 def plain(name: str) -> str:
@@ -180,10 +177,17 @@ def flag_words(engine: str, version: str, setting: str, value: object = None) ->
     >>> flag_words("sglang", "0.5.21", "cuda_graph_max_bs", 64)
     ['--cuda-graph-max-bs-decode', '64']
     """
-    rows = [f for f in flags_of(engine) if f.setting == setting and f.names[0].startswith("-")]
-    if value is None or not rows:
+    flags = [f for f in flags_of(engine) if f.setting == setting and f.names[0].startswith("-")]
+    if value is None or not flags:
         return []
-    rows = [f for f in rows if f.kind == f"={value}"] or rows
-    row = next((f for f in rows if f.of_release(version)), rows[-1])
-    theirs = {ours: name for name, ours in reversed(row.pairs.items())} if ":" in row.kind else {}
-    return [row.names[0], theirs.get(str(value), str(value))] if row.takes_value else [row.names[0]]
+    flags = [f for f in flags if f.kind == f"={value}"] or flags
+    flag = next((f for f in flags if f.of_release(version)), flags[-1])
+    if not flag.takes_value:
+        return [flag.names[0]]
+    theirs = {ours: name for name, ours in reversed(flag.pairs.items())} if ":" in flag.kind else {}
+    return [flag.names[0], theirs.get(str(value), str(value))]
+
+
+def flags_for(engine: str, version: str, said: Mapping[str, object]) -> list[str]:
+    """Return the words that set several things."""
+    return [w for name, value in said.items() for w in flag_words(engine, version, name, value)]

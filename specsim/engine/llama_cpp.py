@@ -82,7 +82,7 @@ def kv_room_bytes(
 
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
     """Return the flags of slots and drafts."""
-    from specsim.engine.flags import flag_words
+    from specsim.engine.flags import flags_for
 
     setting = plan.setting
     said: dict[str, object] = {"max_running_requests": plan.max_running_requests}
@@ -92,11 +92,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
         said["draft"] = draft_model
         lookup = typed and setting.algorithm == "NGRAM"
         said["ngram_max" if lookup else "chain"] = setting.num_steps
-    return [
-        w
-        for name, value in said.items()
-        for w in flag_words("llama.cpp", plan.version, name, value)
-    ]
+    return flags_for("llama.cpp", plan.version, said)
 
 
 DRAFT_MAX = 3

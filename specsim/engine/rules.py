@@ -288,10 +288,16 @@ def elsewhere(engine: EngineSpec, prefill: Prefill) -> Prefill:
 
 
 @cache
-def rows(table: str, engine: str) -> tuple[dict[str, str], ...]:
-    """Return the rows of ``rulings.csv`` or ``states.csv`` that hold of an engine."""
-    with Path(__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(row for row in csv.DictReader(file) if row["engine"] in (engine, "*"))
+def table(name: str) -> tuple[dict[str, str], ...]:
+    """Return the rows of a CSV of this folder."""
+    with (Path(__file__).parent / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+@cache
+def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
+    """Return the rows of a table that hold of an engine."""
+    return tuple(row for row in table(name) if row["engine"] in (engine, "*"))
 
 
 def listed(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:

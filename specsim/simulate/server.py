@@ -32,7 +32,7 @@ from specsim.simulate.records import Log, Segment, Stretch, Tables, enter
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-CHAPTER = 4096
+CHAPTER = 2048
 """Rounds or answers that are written down before they are summed up, if they are not to be kept."""
 
 Pieces = list[tuple[Request, int]]

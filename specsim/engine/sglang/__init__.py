@@ -20,40 +20,13 @@ from specsim.engine.rules import (
     judge,
     parse_version,
     state_notes,
+    table,
 )
 from specsim.engine.sglang import limits
 from specsim.engine.sglang.rulings import RULES, V2_ONLY_FROM, mixes, spec_era
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.5.23"
-
-# Attention backends that do not need sequence lengths on the CPU: first release
-# (0.5.23 base_attn_backend.py:163 and the backends beside it).
-RUN_AHEAD_BACKENDS = {
-    "triton": "0.5.13",
-    "trtllm_mla": "0.5.13",
-    "trtllm_mha": "0.5.14",
-    "gdn": "0.5.14",
-    "dsa": "0.5.15",
-    "fa3": "0.5.18",
-    "flashmla": "0.5.18",
-    "kda": "0.5.18",
-    "dsv4": "0.5.18",
-}
-
-# Backends whose draft extend v2 captures in a CUDA graph: first release read
-# (0.5.9 eagle_worker_v2.py:277, 0.5.13 :369, 0.5.23 :567).
-EXTEND_GRAPH_BACKENDS = {
-    "triton": "0.5.3",
-    "trtllm_mla": "0.5.3",
-    "trtllm_mha": "0.5.13",
-    "flashinfer": "0.5.23",
-    "fa3": "0.5.23",
-    "flashmla": "0.5.23",
-    "dsa": "0.5.23",
-    "dsv4": "0.5.23",
-}
-
 
 TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"
 """Tables by batch size; step 0 in them."""
@@ -79,7 +52,6 @@ def plan_sglang(
     notes = [*state_notes(engine), *verdict.notes]
     if v2 and drafts and not engine.backend:
         notes.append("attention backend not stated: assumed one that waits and extends eagerly")
-    graphs_from = EXTEND_GRAPH_BACKENDS.get(engine.backend)
     most = limits.max_running_requests(engine, setting.speculates)
     alloc = limits.alloc_tokens(setting, engine)
     return RunPlan(
@@ -93,7 +65,7 @@ def plan_sglang(
         alloc_tokens=alloc,
         reserved_tokens_per_request=2 * alloc if v2 else alloc,
         draft_extend="none" if not drafts else "verify" if v2 else "accepted",
-        extend_eager=drafts and v2 and (graphs_from is None or version.before(graphs_from)),
+        extend_eager=drafts and v2 and not _backend_has("extend_graph_from", engine),
         graph_batch_sizes=(
             ()
             if engine.disable_cuda_graph
@@ -118,14 +90,24 @@ def _timeline(setting: SpecSetting, engine: EngineSpec) -> Timeline:
         return "sequential"
     if not setting.speculates:
         return "run_ahead"
-    first = RUN_AHEAD_BACKENDS.get(engine.backend)
-    ahead = first is not None and engine.parsed_version.since(first)
-    return "run_ahead" if ahead else "overlap"
+    return "run_ahead" if _backend_has("run_ahead_from", engine) else "overlap"
+
+
+def _backend_has(ability: str, engine: EngineSpec) -> bool:
+    """Whether the attention backend has an ability in this release (``sglang/backends.csv``).
+
+    To run ahead it must not need sequence lengths on the CPU (0.5.23 ``base_attn_backend.py:163``
+    and the backends beside it); v2 captures the draft extend of some in a CUDA graph (0.5.9
+    ``eagle_worker_v2.py:277``, 0.5.13 :369, 0.5.23 :567). Each from the first release read.
+    """
+    firsts = {row["backend"]: row[ability] for row in table("sglang/backends")}
+    first = firsts.get(engine.backend)
+    return bool(first) and engine.parsed_version.since(str(first))
 
 
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
     """Return the flags of the speculation, the scheduler and the caps."""
-    from specsim.engine.flags import flag_words
+    from specsim.engine.flags import flags_for
 
     setting, version = plan.setting, plan.version
     lookup = setting.algorithm == "NGRAM"
@@ -148,7 +130,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
         said["scheduler"] = "sequential"
     said["max_running_requests"] = engine.max_running_requests
     said["cuda_graph_max_bs"] = engine.cuda_graph_max_bs
-    return [w for name, value in said.items() for w in flag_words("sglang", version, name, value)]
+    return flags_for("sglang", version, said)
 
 
 def adaptive_table(version: str = NEWEST) -> dict[int, tuple[int, ...]]:
