@@ -13,7 +13,6 @@ from specsim.engine.rules import (
     EngineSpec,
     EngineVersion,
     ScheduleSyntax,
-    at_least,
     parse_version,
 )
 from specsim.errors import InputError, UnknownNameError
@@ -26,7 +25,6 @@ __all__ = [
     "EngineVersion",
     "RunPlan",
     "ScheduleSyntax",
-    "at_least",
     "engine_named",
     "engine_names",
     "kv_capacity",

@@ -14,8 +14,8 @@ from packaging.version import Version
 
 from specsim.engine.plan import FirstDraft, GraphUnit, Prefill, RunPlan, Timeline
 from specsim.errors import EngineRefusal, InputError
+from specsim.library import at_least
 from specsim.setting import Algorithm, SpecSetting
-from specsim.textfile import shown
 
 MIB, GIB = 2**20, 2**30
 
@@ -79,20 +79,6 @@ def parse_version(text: str) -> EngineVersion:
             "write it as the engine prints it, such as 0.5.9, 0.5.12.post1 or main",
         ) from None
     return EngineVersion(key, text)
-
-
-def at_least(least: float, **values: float | None) -> None:
-    """Refuse values of setup.toml below `least`; one that is left out (None) passes.
-
-    Raises
-    ------
-    InputError
-        Names the field.
-    """
-    for name, value in values.items():
-        if value is not None and not least <= value <= 2**53:
-            reason = f"must be at least {least}" if value < least else "is more than any server has"
-            raise InputError(f"{name} = {shown(value)}", reason, "leave it out for the default")
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,20 @@ def positive(name: str, value: object, least: float = 0.0, hint: str = "") -> fl
     return number
 
 
+def at_least(least: float, **values: float | None) -> None:
+    """Refuse values of setup.toml below `least`; one that is left out (None) passes.
+
+    Raises
+    ------
+    InputError
+        Names the field.
+    """
+    for name, value in values.items():
+        if value is not None and not least <= value <= 2**53:
+            reason = f"must be at least {least}" if value < least else "is more than any server has"
+            raise InputError(f"{name} = {shown(value)}", reason, "leave it out for the default")
+
+
 def split_sources(
     where: str, table: Table, keys: Iterable[str], source: str
 ) -> tuple[dict[str, object], tuple[Sourced, ...]]:

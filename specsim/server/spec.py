@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specsim.engine import EngineSpec, at_least
+from specsim.engine import EngineSpec
 from specsim.errors import InputError
 from specsim.hardware import Gpu
+from specsim.library import at_least
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
 from specsim.uncertainty import Evidence
 from specsim.workload import Lengths, Workload

@@ -41,7 +41,7 @@ class SimulationResult:
     tpot_s: float
     tpot_p50_s: float
     tpot_p99_s: float
-    ttft_s: float
+    ttft_s: float  # as the next two, NaN where nothing is prefilled
     ttft_p50_s: float
     ttft_p99_s: float
     pricers: tuple[RoundPricer, ...]  # what rounds were priced with, by their gear
