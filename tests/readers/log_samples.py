@@ -240,3 +240,22 @@ VLLM_STARTUP = (
     "(EngineCore pid=40) INFO 03-04 05:00:40 [kv_cache_utils.py:868] GPU KV cache size: "
     "210,000 tokens\n"
 )
+
+
+def iteration_lines(
+    each_second: int,
+    wait_ms: float,
+    *,
+    batch: int = 8,
+    drafts: int = 3,
+    seconds: int = 8,
+    engine: int = 0,
+    kv: str = "",
+) -> str:
+    """Lines of vLLM's iteration details: so many in each of some seconds."""
+    return "".join(
+        f"(EngineCore_DP{engine} pid=7) INFO 07-20 12:00:{i // each_second:02d} [core.py:461] "
+        f"Iteration({i}): 0 context requests, 0 context tokens, {batch} generation requests, "
+        f"{batch * (drafts + 1)} generation tokens, iteration elapsed time: {wait_ms:.2f} ms{kv}\n"
+        for i in range(each_second * seconds)
+    )

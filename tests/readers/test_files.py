@@ -63,6 +63,7 @@ FORMAT_OF = {
     "vllm_offline": [benchmarks.OFFLINE, benchmarks.BENCH_THROUGHPUT],
     "trtllm_bench": [benchmarks.TRTLLM_BENCH],
     "sglang_finish": [benchmarks.FINISH],
+    "vllm_iterations": [logs.iteration_lines(3, 300.0, seconds=16)],
     "fpm": [results.json_lines(*json_samples.FPM)],
     "bench_json": [
         results.json_lines(results.SERVING_RECORD),

@@ -57,6 +57,7 @@ TEXTS: dict[str, list[str]] = {
     "vllm_offline": [benchmarks.OFFLINE],
     "trtllm_bench": [benchmarks.TRTLLM_BENCH],
     "sglang_finish": [benchmarks.FINISH],
+    "vllm_iterations": [logs.iteration_lines(3, 300.0, seconds=16)],
     "fpm": [results.json_lines(*json_samples.FPM)],
     "bench_json": [
         results.json_lines(results.SERVING_RECORD, results.VLLM_RECORD),

@@ -1,16 +1,19 @@
-"""Forward passes, each with its time and its requests -> rows, as windows of one round each."""
+"""Forward passes, each with its time and its requests -> an entry, as windows of a round each."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specsim.logs.entry import LogRow, WindowCount
+from specsim.logs.diagnose import FULL_DRAFTS, told
+from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.levels import level_rows
-from specsim.logs.ranks import Rank
+from specsim.logs.settings import NO_SPECULATION, chain_settings
 from specsim.logs.windows import Windows
 
 if TYPE_CHECKING:
@@ -21,75 +24,100 @@ AT_ONCE = 4096
 
 
 class Pass(NamedTuple):
-    """One forward pass of a batch."""
+    """One forward pass of a batch; NaN where nothing says it."""
 
     requests: int  # that decode
     seconds: float
     prefill: bool  # whether prompts are in it too
-    queue: float = np.nan  # requests that wait; NaN where nothing says it, here and below
-    kv_tokens: float = np.nan  # of all requests that decode
-    kv_usage: float = np.nan  # fraction of the KV cache
+    queue: float = nan  # requests that wait
+    kv_usage: float = nan  # fraction of the KV cache
+    kv_tokens: float = nan  # of all requests that decode
+    tokens: float = nan  # of them that are verified: one each, and the drafts
 
 
 class Passes:
-    """Passes of one rank of a server, counted in constant memory."""
+    """Passes of one server, in constant memory; of several ranks those of the first one seen."""
 
-    def __init__(self) -> None:
-        self._windows = Windows(_no_rank, tps_quantum=0.0)
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._windows = Windows(lambda _: (None, ()), tps_quantum=0.0)
         self._open: list[Pass] = []
+        self._dropped: Counter[str] = Counter()
+        self._depth: int | None = None  # the most drafts of a request, where tokens are stated
 
-    def add(self, one: Pass) -> None:
-        """Count a pass; its time must be above zero."""
-        self._open.append(one)
+    def take(self, rank: int, one: Pass) -> None:
+        """Count a pass."""
+        if rank != self._rank:
+            self._dropped["duplicate_rank"] += 1
+        elif not (one.requests and one.seconds):
+            self._dropped["idle"] += 1
+        else:
+            self._open.append(one)
+            if isfinite(one.tokens) and not one.prefill:
+                self._depth = max(self._depth or 0, int(one.tokens // one.requests) - 1)
         if len(self._open) >= AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
-        passes, self._open = np.array(self._open, dtype=np.float64).reshape(-1, 6), []
-        running, seconds, prefill, queue, kv_tokens, usage = passes.T
-        stated = np.isfinite(kv_tokens)
+        passes, self._open = np.array(self._open, dtype=np.float64).reshape(-1, 7), []
+        running, seconds, prefill, queue, usage, kv_tokens, tokens = passes.T
+        unknown, none = np.full(len(passes), np.nan), np.zeros(len(passes))
         lines = {
-            "time_s": np.full(len(passes), np.nan),
+            "time_s": unknown,
             "running": running,
             "queue": queue,
             "usage": usage,
-            "output_tps": running / seconds,  # of one token each
-            "emitted": np.zeros(len(passes)),
-            "rounds": np.zeros(len(passes)),
-            "graph": np.full(len(passes), np.nan),
+            "output_tps": running / seconds,
+            "emitted": none,
+            "rounds": none,  # a token each
+            "graph": unknown,
             "prefill": prefill,
-            "drafting": np.stack((np.where(stated, kv_tokens, 0.0), running * stated), axis=1),
+            "drafting": np.stack((running, kv_tokens, tokens), axis=1),
         }
         self._windows.add(lines, [b""] * len(passes), final=True)
 
-    def rows(
-        self, complete: Callable[[LogRow], LogRow] = lambda row: row
-    ) -> tuple[tuple[LogRow, ...], WindowCount]:
-        """Return a row per level of pure decoding: its round time and context, no throughput.
+    def entry(
+        self, path: str, name: str, engine: str, host_s: Callable[[float], float] = lambda _: 0.0
+    ) -> LogEntry:
+        """Return rows of round times; `host_s` adds what passes between two, by batch.
 
-        How many tokens a pass gave nothing says here; `complete` adds what the caller knows.
+        How many tokens a pass gave nothing says here. Rows with fewer drafts than others are left
+        out: of a schedule of depths, or of a lookup that found less.
         """
         self._flush()
-        rows, count = level_rows(self._windows, lambda row, sums: complete(_round(row, sums)))
-        mixed = sum(row.windows for row in rows if row.mixed)
-        dropped = dict(count.dropped)
-        if mixed:
-            dropped["prefill"] = dropped.get("prefill", 0) + mixed
-        pure = tuple(row for row in rows if not row.mixed)
-        return pure, replace(count, used=count.used - mixed, dropped=dropped)
+        rows, count = level_rows(self._windows, lambda row, sums: _round(row, sums, host_s))
+        kept, dropped = [], self._dropped + Counter(count.dropped)
+        for row in rows:
+            full = (row.drafted_per_round or 0.0) >= FULL_DRAFTS * (self._depth or 0)
+            if row.mixed or not full:
+                dropped["prefill" if row.mixed else "drafts_vary"] += row.windows
+            else:
+                kept.append(row)
+        used, rank = sum(row.windows for row in kept), self._rank
+        said = f"only data-parallel rank {rank} was read: its batch is not that of the server"
+        several = rank or self._dropped["duplicate_rank"]
+        plain = NO_SPECULATION if self._depth == 0 else {}
+        return LogEntry(
+            path=path,
+            format=name,
+            engine=engine,
+            settings=chain_settings(self._depth) if self._depth else plain,
+            rows=tuple(kept),
+            windows=WindowCount(used + dropped.total(), used, dict(dropped)),
+            diagnoses=tuple(told([("one_rank", said if several else "")])),
+        )
 
 
-def _no_rank(name: bytes) -> tuple[Rank, tuple[Rank, ...]]:
-    return None, ()
-
-
-def _round(row: LogRow, sums: Floats) -> LogRow:
-    tokens, requests = sums[:2]
+def _round(row: LogRow, sums: Floats, host_s: Callable[[float], float]) -> LogRow:
+    requests, kv_tokens, tokens = sums.tolist()[:3]
+    batch, context = row.batch_size or 0.0, kv_tokens / requests
+    round_s = batch / (row.output_tps or nan) + host_s(batch)
     return replace(
         row,
         output_tps=None,
         output_tps_sem=None,
-        concurrency=row.batch_size,
-        round_time_s=(row.batch_size or 0.0) / (row.output_tps or 1.0),
-        extra={"context_len": float(tokens / requests)} if requests else {},
+        concurrency=batch,
+        round_time_s=round_s if isfinite(round_s) else None,
+        drafted_per_round=tokens / requests - 1 if isfinite(tokens) else None,
+        extra={"context_len": context} if isfinite(context) else {},
     )

@@ -17,7 +17,6 @@ from specsim.logs.formats._serving import serving
 from specsim.logs.formats.llamacpp.facts import props
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import json_values, number, table, text, whole
-from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, MISSING, Unread, check, counted
 
@@ -179,28 +178,17 @@ def _histograms(value: Any) -> Iterator[Answer]:
 def _summary(said: Mapping[str, Any], counts: list[int], rounds: int, accepted: int) -> Answer:
     """One request's drafting as vLLM sums it up (``--per-request-spec-decode-metrics``)."""
     deepest, drafted = len(counts) - 1, whole(said, "num_draft_tokens")
-    totals = {
-        "num_spec_steps": rounds,
-        "num_accepted_draft_tokens": accepted,
-        "num_spec_tokens": deepest,
-    }
-    check(all(said.get(name) == total for name, total in totals.items()), CONTRADICTION)
+    names = ("num_spec_steps", "num_accepted_draft_tokens", "num_spec_tokens")
+    check([said.get(name) for name in names] == [rounds, accepted, deepest], CONTRADICTION)
     check(drafted is not None and accepted <= drafted <= rounds * deepest, CONTRADICTION)
     check(agree(number(said, "mean_acceptance_length"), 1 + accepted / rounds), CONTRADICTION)
-    if "per_step_accepted" in said:  # in detail: the rounds themselves, in order
-        each, depths = said["per_step_accepted"], said.get("per_step_drafted", [])
-        check(_are_counts(each) and _are_counts(depths), MISSING)
-        check([each.count(i) for i in range(deepest + 1)] == counts, CONTRADICTION)
-        check(len(each) == len(depths) and sum(depths) == drafted, CONTRADICTION)
     return Answer("vllm", rounds + accepted, rounds, drafted, histogram=tuple(counts))
 
 
 def _is_histogram(value: Any) -> bool:
-    return _are_counts(value) and 1 <= len(value) <= _MAX_DEPTH and sum(value) > 0
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(v) is int and 0 <= v < 10**12 for v in value)
+    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_DEPTH:
+        return False
+    return all(type(v) is int and 0 <= v < 10**12 for v in value) and sum(value) > 0
 
 
 def _answers(value: Any) -> Iterator[Answer]:
@@ -259,15 +247,10 @@ def answer_entry(answers: Sequence[Answer], path: str) -> LogEntry:
         path=path,
         format="accept_histogram" if total else "answers",
         engine=answers[0].engine,
-        settings=_depth(len(total) - 1, answers[0].engine) if len(total) > 1 else {},
+        settings={"num_steps": len(total) - 1} if len(total) > 1 else {},
         rows=(row,),
         windows=WindowCount(len(answers), len(answers)),
     )
-
-
-def _depth(k: int, engine: str | None) -> dict[str, object]:
-    """Return settings of drafts that deep; vLLM's histograms are as long as its launch says."""
-    return chain_settings(k) if engine == "vllm" else {"num_steps": k}
 
 
 def _positive(record: Mapping[str, Any], key: str) -> float:

@@ -12,24 +12,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from specsim.logs.diagnose import Finding, told
-from specsim.logs.entry import LogEntry, WindowCount
+from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
 from specsim.logs.formats._iterations import Pass, Passes
 from specsim.logs.formats._results import with_unread
 from specsim.logs.json_values import json_values, number, table, whole
 from specsim.logs.source import Source
-from specsim.logs.unread import (
-    CONTRADICTION,
-    MISSING,
-    OUT_OF_RANGE,
-    TOO_MANY,
-    Unread,
-    check,
-    counted,
-)
+from specsim.logs.unread import MISSING, OUT_OF_RANGE, TOO_MANY, Unread, check, counted
 
-MOST_SECONDS, MOST_RANKS = 1e3, 256
+MOST_SECONDS, MOST_WORKERS = 1e3, 64
 MOST_CONTEXT = 1e8
 """No request holds more tokens."""
 VERSION = 1
@@ -37,41 +28,17 @@ VERSION = 1
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
-    """Read a dump: an entry per worker; of several ranks the lowest, of which the batch is."""
-    ranks: dict[str, dict[int, Passes]] = {}
-    read: Counter[tuple[str, int]] = Counter()
+    """Read a dump: an entry per worker."""
+    workers: dict[str, Passes] = {}
     unread: Counter[str] = Counter()
     for value in json_values(source.lines()):
         for message in value if isinstance(value, list) else [value]:
             with counted(unread):
                 worker, rank, one = _pass_of(message)
-                check((worker, rank) in read or len(read) < MOST_RANKS, TOO_MANY)
-                read[worker, rank] += 1
-                passes = ranks.setdefault(worker, {}).setdefault(rank, Passes())
-                if one.requests and one.seconds:  # else a sign of life, or a prompt alone
-                    passes.add(one)
-    entries = [_entry(source.path, of, read, worker) for worker, of in sorted(ranks.items())]
+                check(worker in workers or len(workers) < MOST_WORKERS, TOO_MANY)
+                workers.setdefault(worker, Passes(rank)).take(rank, one)
+    entries = [of.entry(source.path, FORMAT.name, "sglang") for of in workers.values()]
     return with_unread(entries, unread, source.path, FORMAT.name)
-
-
-def _entry(
-    path: str, ranks: Mapping[int, Passes], read: Mapping[tuple[str, int], int], worker: str
-) -> LogEntry:
-    first, total = min(ranks), sum(read[worker, rank] for rank in ranks)
-    rows, windows = ranks[first].rows()
-    others = {"idle": read[worker, first] - windows.read, "duplicate_rank": total}
-    others["duplicate_rank"] -= read[worker, first]
-    dropped = Counter(windows.dropped) + Counter(others)
-    said = f"only data-parallel rank {first} was read: its batch is not that of the server"
-    findings: list[Finding] = [("one_rank", said if len(ranks) > 1 or first else "")]
-    return LogEntry(
-        path=path,
-        format="fpm",
-        engine="sglang",
-        rows=rows,
-        windows=WindowCount(total, windows.used, dict(dropped)),
-        diagnoses=tuple(told(findings)),
-    )
 
 
 def _pass_of(message: Any) -> tuple[str, int, Pass]:
@@ -86,10 +53,10 @@ def _pass_of(message: Any) -> tuple[str, int, Pass]:
     tokens, wait = whole(held, "sum_decode_kv_tokens"), whole(waiting, "num_prefill_requests")
     if seconds is None or rank is None or requests is None or prompts is None or tokens is None:
         raise Unread(MISSING)
-    check(0 <= seconds <= MOST_SECONDS and requests < 1e6, OUT_OF_RANGE)
-    check(tokens <= MOST_CONTEXT * requests and (tokens or not requests), CONTRADICTION)
+    check(0 <= seconds <= MOST_SECONDS and requests <= tokens, OUT_OF_RANGE)
+    check(tokens <= MOST_CONTEXT * requests, OUT_OF_RANGE)
     queue = math.nan if wait is None else float(wait)
-    one = Pass(requests, seconds, prompts > 0, queue, float(tokens))
+    one = Pass(requests, seconds, prompts > 0, queue, kv_tokens=float(tokens))
     return str(message.get("worker_id", "")), rank, one
 
 
