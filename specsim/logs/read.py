@@ -83,16 +83,20 @@ def _read(source: Source, samples: int) -> list[LogEntry]:
                 found.append((begins, kind.parse(part, samples)))
             except FormatError:
                 continue  # it only looked like one
-    if not any(e.usable for _, others in found[1:] for e in others):
-        return entries
     read = [e for _, some in sorted(found, key=lambda pair: pair[0]) for e in some]
+    if not any(_tells(e, read) for _, others in found[1:] for e in others):
+        return entries
     return [e for e in read if _tells(e, read)]
 
 
 def _tells(entry: LogEntry, among: Sequence[LogEntry]) -> bool:
-    """Whether an entry is worth telling: a command is part of the entry of its server."""
+    """Whether an entry is worth telling: a command is part of the entry of its server.
+
+    Iterations of TensorRT-LLM are read without one.
+    """
     if entry.format == "launch":
-        return not any(e.usable and e.engine == entry.engine for e in among)
+        same = (e for e in among if e.usable and e.engine == entry.engine)
+        return all(e.format.startswith("trtllm") for e in same)
     return entry.usable
 
 

@@ -153,6 +153,14 @@ def test_a_log_knows_better_than_the_command(read: Read) -> None:
     assert (entry.settings["tp"], entry.settings["algorithm"]) == (4, "EAGLE3")
 
 
+def test_a_command_above_iterations_of_tensorrt_llm(read: Read) -> None:
+    """Their reader takes no command: it stands beside them, under the same name of the engine."""
+    command, log = read("trtllm-serve org/m --tp_size 8 --max_batch_size 64\n\n" + results.TRT_LOG)
+    assert (command.format, command.settings["tp"]) == ("launch", 8)
+    assert command.engine == log.engine == "tensorrt-llm"
+    assert len(log.rows) == 1
+
+
 def test_a_flag_is_no_label(read: Read) -> None:
     (entry,) = read("llama-server -m a.gguf \\\n  --draft-max 16 \\\n  --run-x 3\n" + llama(70.0))
     assert entry.label == ""

@@ -8,9 +8,6 @@ from specsim.logs.format import Format
 from specsim.logs.paste import MAY_LAUNCH
 from specsim.logs.source import Source
 
-ENGINE = {"tensorrt-llm": "trtllm"}
-"""How entries call an engine that has another name elsewhere."""
-
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
     """Read the commands of a file or paste, an entry for each."""
@@ -25,7 +22,7 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
         LogEntry(
             source.path,
             "launch",
-            ENGINE.get(found.engine, found.engine),
+            found.engine,
             found.version,
             {**found.settings, **({"unknown": " ".join(found.unknown)} if found.unknown else {})},
         )
