@@ -1,12 +1,12 @@
-"""Printed grids of any program: markdown, ``+---+`` and box-drawn tables, CSV: header and rows."""
+"""Printed tables of any program: markdown, ``+---+`` and box-drawn grids, CSV, titled lines."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from specsim.logs.paste import Headings, label_of
@@ -18,7 +18,12 @@ _PLAIN = re.compile(
     r"[~≈]?(\d{1,15}|\d{1,3}(?:,\d{3}){1,4})((?:\.\d{1,12})?)(?:[eE]([+-]?\d{1,2}))?"
 )
 _SPREAD = re.compile(r"\s*(?:±|\+/-)\s*\d{1,12}(?:\.\d{1,12})?%?\Z")
+_TITLE = re.compile(r"(?:Serving|Offline Throughput) Benchmark Result")
+_END = re.compile(r"={20,}")
+LABELLED = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*\r?\n?")
+"""A line of a table that has a title instead of a header."""
 MAX_COLUMNS = 512
+MOST_ABOVE = 100
 
 Wanted = Callable[[tuple[str, ...]], object]
 """Whether a table with such a header is looked for."""
@@ -26,13 +31,14 @@ Wanted = Callable[[tuple[str, ...]], object]
 
 @dataclass(slots=True)
 class Grid:
-    """One table: the cells of its header, and of each row under it."""
+    """One table: the cells of its header, and of each row under it; or its title, and lines."""
 
     header: tuple[str, ...]
     label: str = ""  # the headings above
     rows: list[tuple[str, ...]] = field(default_factory=list)
     separator: str = "|"
     ruled: bool = False  # whether a rule was its last line
+    above: tuple[str, ...] = ()  # lines of a label and a value before a title
 
     def records(self) -> Iterator[dict[str, str]]:
         """Yield the rows by column; a column whose name comes again counts once."""
@@ -49,18 +55,39 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
     above, label = Headings(), ""
     grid: Grid | None = None
     heads: list[tuple[str, ...]] = []  # rows without a number, one below the other
+    labelled: deque[str] = deque(maxlen=MOST_ABOVE)
+
+    def opened(header: tuple[str, ...], separator: str) -> Grid:
+        return Grid(header, ", ".join(filter(None, (above.label, label))), separator=separator)
+
     for line in lines:
         text = line.decode("utf-8", "replace").translate(_BARS)
         bare = text.strip()
-        separator = _separator(bare, grid, wanted)
-        if not separator:
+        titled = "Benchmark Result" in bare and _TITLE.search(bare)
+        within = grid is not None and grid.separator == ":"
+        separator = "" if titled or within else _separator(bare, grid, wanted)
+        if titled:
+            if grid:
+                yield grid
+            grid = replace(opened((titled[0],), ":"), above=tuple(labelled))
+            labelled.clear()
+        elif grid and within:
+            label = (": " not in bare and label_of(line)) or label
+            if _END.fullmatch(bare):
+                grid.ruled = True
+                yield grid
+                grid = None
+            else:
+                grid.rows.append((text,))
+        elif not separator:
             heads = []
+            if ":" in text and LABELLED.fullmatch(text):
+                labelled.append(text)
             heading, named = above.read(line), label_of(line)
             label = named or ("" if heading else label)
             if grid and (not bare or heading or named):
                 yield grid
-                title = ", ".join(filter(None, (above.label, label)))
-                grid = Grid(grid.header, title, separator=grid.separator) if bare else None
+                grid = opened(grid.header, grid.separator) if bare else None
         elif _RULE.fullmatch(bare):
             if grid:
                 grid.ruled = len(bare) > 3
@@ -73,8 +100,7 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
             if header or (heads and not _continues(grid, cells)):
                 if grid:
                     yield grid
-                title = ", ".join(filter(None, (above.label, label)))
-                grid = Grid(header, title, separator=separator) if header else None
+                grid = opened(header, separator) if header else None
             elif grid and len(cells) == len(grid.header):
                 grid.rows.append(cells)
                 grid.ruled = False

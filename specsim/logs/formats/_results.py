@@ -210,7 +210,7 @@ def run_entry(
 def _settings(said: dict[str, float], texts: Mapping[str, str]) -> dict[str, object]:
     """Take the settings out of what a program says."""
     sizes = {name: said.pop(name) for name in SIZES if name in said}
-    check(all(size % 1 == 0 for size in sizes.values()), DAMAGED_ROW)
+    check(all(size % 1 == 0 and size <= MAX_WHOLE for size in sizes.values()), DAMAGED_ROW)
     k = sizes.pop("k", sizes.get("num_steps"))
     settings: dict[str, object] = {name: int(size) for name, size in sizes.items() if size}
     if k and "num_steps" not in sizes:
@@ -248,7 +248,7 @@ def _speeds(
     if kind == "steady_decode" and accept and batch and each:
         said["tpot_s"] = said["round_time_s"] / accept
         said["output_tps"] = batch * each
-        check(agree(each, 1 / said["tpot_s"], LOOSE), CONTRADICTION)
+        check(agree(each * said["tpot_s"], 1.0, LOOSE), CONTRADICTION)
         check(accept <= settings["num_steps"] + 1 + LOOSE, CONTRADICTION)
     elif each:
         said.setdefault("tpot_s", 1 / each)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specsim.logs.diagnose import told
 from specsim.logs.entry import LogEntry
 from specsim.logs.formats._benchmarks import in_si, names
+from specsim.logs.formats._grids import LABELLED, Grid
 from specsim.logs.formats._results import engine_of, entry_of, row_of
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import number, table, text, whole
-from specsim.logs.paste import Headings, label_of
 from specsim.logs.settings import algorithm_name, chain_settings
-from specsim.logs.unread import MISSING, TRUNCATED, check, counted
+from specsim.logs.unread import MISSING, TRUNCATED, check
 
 RATES = "spec_decode_per_position_acceptance_rates"
 
@@ -26,10 +26,7 @@ _SGLANG_KEYS = {
     *("total_output_tokens_retokenized", "concurrency", "max_itl_ms"),
 }
 _TEXTS = {"backend": "backend", "dataset_name": "dataset", "tag": "tag"}
-_TITLE = re.compile(r"(?:Serving|Offline Throughput) Benchmark Result")
-_END = re.compile(r"\s*={20,}\s*")
-_LINE = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*")
-_POSITION = re.compile(r"[ \t]*Position (\d{1,2}):[ \t]+(\d{1,3}\.\d{1,4})[ \t]*")
+_POSITION = re.compile(r"[ \t]*Position (\d{1,2}):[ \t]+(\d{1,3}\.\d{1,4})\s*")
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _MEASURE = re.compile(r"(?:Mean|Median|P9\d|Output|Total|Request|Accept|Benchmark)\b")
 
@@ -114,74 +111,31 @@ def _settings(
     return settings
 
 
-@dataclass(slots=True)
-class ServingTables:
-    """Takes printed tables of serving benchmarks out of a text: a title, lines, a rule."""
+def of_table(grid: Grid, unread: Counter[str]) -> LogEntry:
+    """Read a printed table: lines under a title, and some above it.
 
-    results: list[LogEntry]  # where they go
-    unread: Counter[str]
-    record: dict[str, Any] | None = None  # of the table that is open
-    before: dict[str, Any] = field(default_factory=dict)  # labelled lines above one
-    above: Headings = field(default_factory=Headings)
-    label: str = ""
-
-    def others(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the lines outside of such tables, a blank one for each title."""
-        for line in lines:
-            text = line.decode("utf-8", "replace").strip("\r\n")
-            if _TITLE.search(text):
-                self._close("the table has no end: its last lines are missing")
-                self.record = dict(self.before)
-                yield b"\n"
-            elif self.record is None:
-                self._outside(line, text)
-                yield line
-            elif _END.fullmatch(text):
-                self._close()
-            else:
-                self._inside(self.record, line, text)
-        self._close("the table has no end: its last lines are missing")
-
-    def _outside(self, line: bytes, text: str) -> None:
-        found = _LINE.fullmatch(text)
-        if self.above.read(line):
-            self.label = ""
-        elif not found:
-            self.label = label_of(line) or self.label
-        elif key := names("lines", "serving").get(found[1]):
-            self._state(self.before, key, found[2], line)
-
-    def _inside(self, record: dict[str, Any], line: bytes, text: str) -> None:
-        found, position = _LINE.fullmatch(text), _POSITION.fullmatch(text)
+    Raises :class:`Unread` if two were written into one, or as :func:`serving`.
+    """
+    labels = names("lines", "serving")
+    record: dict[str, Any] = {}
+    rates: dict[int, float] = {}
+    within: set[str] = set()
+    for index, line in enumerate((*grid.above, *(row[0] for row in grid.rows))):
+        found, position = LABELLED.fullmatch(line), _POSITION.fullmatch(line)
+        key = labels.get(found[1]) if found else None
         if position:
-            record.setdefault(RATES, {})[int(position[1])] = float(position[2]) / 100
-        elif not found:
-            self.unread[TRUNCATED] += _MEASURE.match(text) is not None
-            self.label = label_of(line) or self.label
-        elif key := names("lines", "serving").get(found[1]):
-            if key in record and key not in self.before:
-                self.unread["two tables written into one"] += 1
-                self.record = None
-            else:
-                self._state(record, key, found[2], line)
-
-    def _state(self, record: dict[str, Any], key: str, value: str, line: bytes) -> None:
-        """Take a figure of a table, or one printed above it."""
-        if not line.endswith((b"\n", b"\r")):
-            self.unread[TRUNCATED] += 1
-        elif value not in ("None", "not"):  # "not set"
-            record[key] = float(value) if _NUMBER.fullmatch(value) else value
-
-    def _close(self, cut: str = "") -> None:
-        """End the table that is open."""
-        if self.record is None:
-            return
-        rates = self.record.pop(RATES, {})
-        if rates and sorted(rates) == list(range(len(rates))):
-            self.record[RATES] = [rates[i] for i in sorted(rates)]
-        with counted(self.unread):
-            result = serving(self.record, suffix="_table")
-            diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
-            label = ", ".join(filter(None, (self.above.label, self.label)))
-            self.results.append(replace(result, label=label, diagnoses=diagnoses))
-        self.record, self.before = None, {}
+            rates[int(position[1])] = float(position[2]) / 100
+        elif found is None:
+            unread[TRUNCATED] += _MEASURE.match(line) is not None
+        elif key and not line.endswith(("\n", "\r")):
+            unread[TRUNCATED] += 1
+        elif key and found[2] not in ("None", "not"):  # "not set"
+            check(key not in within, "two tables written into one")
+            within |= {key} if index >= len(grid.above) else set()
+            record[key] = float(found[2]) if _NUMBER.fullmatch(found[2]) else found[2]
+    if rates and sorted(rates) == list(range(len(rates))):
+        record[RATES] = [rates[i] for i in sorted(rates)]
+    result = serving(record, suffix="_table")
+    cut = "" if grid.ruled else "the table has no end: its last lines are missing"
+    diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
+    return replace(result, label=grid.label, diagnoses=diagnoses)

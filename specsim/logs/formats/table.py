@@ -24,7 +24,7 @@ from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of, names, scaled
 from specsim.logs.formats._grids import Grid, grids, value_of
 from specsim.logs.formats._results import joined, run_entry, with_unread
-from specsim.logs.formats._serving import ServingTables
+from specsim.logs.formats._serving import of_table as serving_table
 from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.source import Source
 from specsim.logs.unread import (
@@ -62,9 +62,13 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
     """Read printed results, one entry per server that headings, text and settings tell apart."""
     unread: Counter[str] = Counter()
     results: list[LogEntry] = []
-    serving, metrics = ServingTables(results, unread), _Metrics(results, unread)
-    lines = serving.others(metrics.noting_flags(_one_header(source.lines())))
+    metrics = _Metrics(results, unread)
+    lines = metrics.noting_flags(_one_header(source.lines()))
     for grid in grids(lines, _kind, unread):
+        if grid.separator == ":":
+            with counted(unread):
+                results.append(serving_table(grid, unread))
+            continue
         kind = _kind(grid.header)
         if kind in _METRICS.values():
             metrics.take(grid, kind)
@@ -145,7 +149,7 @@ class _Metrics:
     def noting_flags(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """Yield lines, and note the clients that a command among them asks for."""
         for line in lines:
-            for clients in _CLIENTS.findall(line):
+            for clients in _CLIENTS.findall(line) if b"oncurrency" in line else ():
                 self.clients = float(clients)
             yield line
 
