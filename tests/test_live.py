@@ -11,12 +11,16 @@ import live_server as made
 import pytest
 from live_server import Answer, serving
 
+from specsim.calibrate.fit import fit_profile
+from specsim.calibrate.log_setup import Stated
+from specsim.calibrate.sources import read_sources
 from specsim.cli.main import run
 from specsim.errors import InputError
 from specsim.live.fetch import KEY, LIMIT_BYTES, site
 from specsim.live.server import find
 from specsim.live.watch import Watch, look
 from specsim.logs.entry import LogEntry
+from specsim.profile.uncalibrated import MODEL_ERROR
 
 SECRET = "sk-do-not-print-me"
 
@@ -323,7 +327,15 @@ def test_an_idle_server_gets_a_recommendation_by_its_accept_length(
         code = run(["recommend", url, "--gpu", "h100-sxm", "--concurrency", "1", "--full"])
     out, err = capsys.readouterr()
     assert code == 0, err
-    assert "nothing measured" in " ".join(out.split())
+    assert "is idle" in " ".join(out.split())
+
+
+def test_acceptance_alone_leaves_the_error_of_a_server_that_nobody_measured() -> None:
+    with serving(lambda: made.sglang(running=0.0)) as (url, _):
+        found = read_sources([url], Stated(gpu="h100-sxm"))
+    (row,) = found.observations
+    assert (row.accept_length, row.output_tps) == (2.4, None)
+    assert fit_profile(found.setup, found.observations).profile.fit.model_error == MODEL_ERROR
 
 
 def test_what_a_server_does_not_say_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

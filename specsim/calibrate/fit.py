@@ -29,6 +29,7 @@ from specsim.parameters import (
     cost_priors,
 )
 from specsim.profile import FitRecord, Profile, acceptance_name, assembled
+from specsim.profile.uncalibrated import MODEL_ERROR
 from specsim.server import Setup
 from specsim.uncertainty import Parameter
 
@@ -100,10 +101,11 @@ def fit_profile(
     error = _log_error(problem, mode)
     times = np.array([o.output_tps is None for o in rows.observations])
     before = _log_error(problem, np.zeros(len(mode))) * np.where(times, -1.0, 1.0)
+    seen = FLOOR_MODEL_ERROR if np.isfinite(error).any() else MODEL_ERROR  # of acceptance alone
     record = FitRecord(
         observations=len(rows.observations),
         noise=round(noise, 6),
-        model_error=round(max(noise, FLOOR_MODEL_ERROR), 6),
+        model_error=round(max(noise, seen), 6),
         data_sha256=fingerprint(rows.observations),
         source=setup.source.text,
     )

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from specsim.cli import output
 from specsim.cli.options import AnyServer, Lengths, filled
 from specsim.cli.read import COLUMNS
-from specsim.errors import CalibrationError, InputError, SpecsimError
+from specsim.errors import InputError, SpecsimError
 
 if TYPE_CHECKING:
     from specsim.cli.options import Loaded
     from specsim.logs import LogEntry, LogRow
+    from specsim.profile import Profile
 
 SHOWN = ("running", "clients", "tok/s", "accept length", "round ms", "windows")
 """Columns of the table while it is watched."""
@@ -33,7 +33,9 @@ def watched(url: str, window_s: float | None, profile: str | None) -> LogEntry:
             entry, notes = look(url)
         output.remark(notes)
         return entry
-    predicted = None if profile is None else _predictor(profile)
+    from specsim.scenario import load_server
+
+    known = None if profile is None else load_server(profile).profile
     watch = Watch(find(url))
     output.remark(watch.server.notes)
     out = output.console()
@@ -48,8 +50,8 @@ def watched(url: str, window_s: float | None, profile: str | None) -> LogEntry:
                 if live is not None:
                     entry = watch.entry()
                     columns = [c for c in COLUMNS if c[0] in SHOWN]
-                    if predicted is not None:
-                        columns.append(("predicted", partial(predicted, entry)))
+                    if known is not None:
+                        columns.append(("predicted", partial(_predicted, known, entry)))
                     live.update(output.table(columns, entry.rows, left=()), refresh=True)
         except KeyboardInterrupt:
             pass  # the end of watching; a window that was not whole does not count
@@ -58,64 +60,31 @@ def watched(url: str, window_s: float | None, profile: str | None) -> LogEntry:
     return watch.entry()
 
 
-def _predictor(name: str) -> Callable[[LogEntry, LogRow], str]:
-    """Return what tells the throughput that a profile predicts for a row."""
+def _predicted(profile: Profile, entry: LogEntry, row: LogRow) -> str:
+    """Return the throughput that a profile predicts for a row, or why it predicts none."""
     from specsim.calibrate.log_setup import Stated, setting_of
-    from specsim.scenario import load_server
     from specsim.setting import SpecSetting
 
-    profile = load_server(name).profile
-
-    @cache
-    def at(setting: SpecSetting | None, clients: int) -> str:
-        try:
-            curve = profile.predict(
-                *([setting] if setting else []),
-                concurrency=[clients],
-                solver="analytic",
-                what_if=True,
-            )
-        except SpecsimError as error:
-            return error.reason
-        wanted = setting or SpecSetting.none()
-        points = [p for p in curve.rows if p.num_draft_tokens == wanted.num_draft_tokens]
-        return f"{points[-1].output_tps:.1f}" if points else ""
-
-    def told(entry: LogEntry, row: LogRow) -> str:
-        setting = setting_of(entry.settings, Stated(), entry.path)
-        return at(setting, max(1, round(row.concurrency or row.batch_size or 1)))
-
-    return told
+    setting = setting_of(entry.settings, Stated(), entry.path) or SpecSetting.none()
+    clients = max(1, round(row.concurrency or row.batch_size or 1))
+    try:
+        rows = profile.predict(setting, concurrency=[clients], solver="analytic", what_if=True).rows
+    except SpecsimError as error:
+        return error.reason
+    return next(f"{p.output_tps:.1f}" for p in reversed(rows) if p.num_steps == setting.num_steps)
 
 
 def profile_of(url: str, server: AnyServer, lengths: Lengths) -> Loaded:
-    """Return a profile of a running server: fitted to what it measures, else of the library."""
+    """Return a profile of a running server, fitted to what it has measured."""
     from specsim.calibrate.fit import fit_profile
-    from specsim.calibrate.log_setup import Stated, build_setup, collect
-    from specsim.calibrate.logs import gather
-    from specsim.live.watch import look
-    from specsim.profile.uncalibrated import uncalibrated_profile
+    from specsim.calibrate.log_setup import Stated
+    from specsim.calibrate.sources import read_sources
     from specsim.scenario import apply_overrides, parse_overrides
-    from specsim.server import read_setup
 
     if server.profile is not None:
         raise InputError(f"--profile {server.profile}", "excludes a URL", "choose one of them")
-    with output.status("reading the server"):
-        entry, notes = look(url)
-    stated = filled(Stated, server, lengths)
-    base = None if server.setup is None else read_setup(server.setup)
-    try:
-        found = gather([entry], stated, base)
-        with output.status("fitting"):
-            profile = fit_profile(found.setup, found.observations, url).profile
-        notes += found.notes
-    except CalibrationError as error:
-        known = collect([entry], stated)
-        setup = base or build_setup(known, stated, [entry])
-        accept = entry.main_row.accept_length if entry.main_row and setup.current else None
-        profile = uncalibrated_profile(setup, url, accept)
-        notes += (f"nothing measured ({error.reason}): library physics", *known.notes)
-    if server.overrides:
-        changed = apply_overrides(profile, parse_overrides(server.overrides))
-        profile, notes = changed.profile, (*notes, *changed.notes)
-    return profile, notes
+    with output.status("reading the server, and fitting"):
+        found = read_sources([url], filled(Stated, server, lengths), server.setup)
+        profile = fit_profile(found.setup, found.observations, url).profile
+    changed = apply_overrides(profile, parse_overrides(server.overrides))
+    return changed.profile, (*found.notes, *changed.notes)

@@ -211,8 +211,7 @@ def _finished(row: LogRow, plain: bool, sums: Floats) -> LogRow:
 def _lifetime(row: LogRow, plain: bool) -> LogRow:
     """Keep of a row what is of the server's life, not of the moment."""
     accept = 1.0 if plain else row.accept_length
-    told = {name: getattr(row, name) for name in ("survival", "ttft_s", "tpot_s", "accept_rate")}
-    return LogRow(accept_length=accept, accept_length_scope="pooled", **told)
+    return LogRow(accept_length=accept, accept_length_scope="pooled", survival=row.survival)
 
 
 def _mean(values: list[float]) -> float:
