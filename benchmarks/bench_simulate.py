@@ -114,13 +114,13 @@ def test_curve(benchmark: BenchmarkFixture, system: System) -> None:
     assert benchmark.stats.stats.min <= 1.5
 
 
-@pytest.mark.parametrize("requests", [20_000])
+@pytest.mark.parametrize("requests", [20_000, 1_000_000])
 def test_memory_of_long_runs(system: System, requests: int) -> None:
-    """Of the whole process; a million requests take a minute or two: set the number."""
+    """Of the whole process, which pytest and other tests have made larger before."""
     case = case_of(system, CHAIN, STEADY, 512, Lengths(16, 0.5))
     rng = np.random.default_rng(0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     simulate(system.cost, case, rng=rng, requests=requests, record_rounds=False)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"\n{requests} requests: {after / 1e3:.0f} MB, {(after - before) / 1e3:.0f} more")
-    assert (after - before) * 1024 <= 150e6
+    assert (after - before) * 1024 <= 120e6

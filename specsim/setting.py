@@ -52,13 +52,11 @@ def parse_algorithm(name: str) -> Algorithm:
     ('MTP', 'none')
     """
     known: tuple[Algorithm, ...] = get_args(Algorithm)
+    meant = {algorithm.upper(): algorithm for algorithm in known} | ALIASES
     upper = name.strip().upper().replace("-", "_")
-    if upper in ALIASES:
-        return ALIASES[upper]
-    for algorithm in known:
-        if algorithm.upper() == upper:
-            return algorithm
-    raise UnknownNameError("algorithm", name, [*known, *ALIASES])
+    if upper not in meant:
+        raise UnknownNameError("algorithm", name, [*known, *ALIASES])
+    return meant[upper]
 
 
 NO_SPECULATION: dict[str, object] = {

@@ -83,7 +83,8 @@ class Course:
         self._parts.append(_joined(steps, self._every))
         while sum(map(len, self._parts)) > MOST_STEPS:
             self._every *= 2
-            self._parts = [_joined(part, 2) for part in self._parts]
+            start, *later = self._parts
+            self._parts = [start, _joined(np.concatenate(later), 2)]
 
     def close(self, mean_output: float) -> None:
         """Take stock when the run has ended."""
