@@ -140,13 +140,19 @@ def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEven
 
 @dataclass(frozen=True, slots=True)
 class GainMap:
-    """Gain of a setting over no speculation, over accept length and load."""
+    """Throughput of a setting, and its gain over no speculation, over accept length and load."""
 
     name: str  # of the setting
     concurrency: tuple[int, ...]  # columns
     accept_length: Floats  # rows: what the drafter might yield
-    gain: Floats  # (rows, columns), fractions
+    output_tps: Floats  # (rows, columns)
+    plain_tps: Floats  # (columns), without speculation
     expected: float  # the accept length of the profile
+
+    @property
+    def gain(self) -> Floats:
+        """Over no speculation (rows, columns), fractions."""
+        return self.output_tps / self.plain_tps - 1.0
 
 
 def gain_map(profile: Profile, plan: RunPlan, question: Question, rows: int = 25) -> GainMap:
@@ -166,8 +172,7 @@ def gain_map(profile: Profile, plan: RunPlan, question: Question, rows: int = 25
     tps = np.stack([race.output_tps([table] * len(loads)) for table in tables])
     lengths = np.array([table.accept_length for table in tables])
     name = f"{plan.setting.label}, {plan.setting.scheduler}"
-    gains = tps / race.cells.output_tps[0] - 1.0
-    return GainMap(name, loads, lengths, gains, race.table.accept_length)
+    return GainMap(name, loads, lengths, tps, race.cells.output_tps[0], race.table.accept_length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The report: one HTML file that needs no network, from a profile and a curve.
 
-The page is ``report.html.j2``, its look ``report.css``, its life ``report.js``; here is what they
-are filled with.
+The page is ``report.html.j2``, its look ``report.css``, its life ``report.js`` and ``sliders.js``;
+here is what they are filled with.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from specsim.report.answer import answer, choice_cells, evidence_line, rule
 from specsim.report.plots_accept import MOST_NODES, plot_tree, typical_tree
 from specsim.report.plots_cost import plot_residuals
 from specsim.report.plots_round import PARTS, parts_of, rounds_at
+from specsim.report.sliders import plans_of, slider_data
 from specsim.tree import tree_capacity
 from specsim.workload import Workload
 
@@ -90,6 +91,7 @@ def report_html(
         commands=commands,
         document=_in_script(curve.to_json()),
         data=_in_script(json.dumps(_data(profile, curve, requests), allow_nan=False)),
+        sliders=_in_script(json.dumps(slider_data(profile, curve, requests), allow_nan=False)),
     )
 
 
@@ -124,12 +126,7 @@ def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
 
 def _rounds(profile: Profile, curve: Curve, requests: Workload) -> list[list[list[float]]]:
     """Milliseconds by load, series and part, in closed form."""
-    system = profile.system()
-    heads = [series.points[0] for series in curve.series]
-    plans = [
-        system.plan(head.setting, engine_version=head.engine_version, what_if=True)
-        for head in heads
-    ]
+    plans = plans_of(profile, curve)
     loads = [point.concurrency for point in curve.series[0].points]
     rounds = (rounds_at(profile, plans, load, requests) for load in loads)
     return [np.round(1e3 * parts_of(at_load), 4).tolist() for at_load in rounds]
