@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from specsim.architecture import draft_names
@@ -30,6 +31,7 @@ COMMAND_LINE = "the command line"
 """What says all where there are no logs."""
 SAME_SPEED = 0.05
 """Relative difference up to which speeds are of one server."""
+_LOAD = attrgetter("kind", "concurrency", "batch_size", "request_rate", "input_len", "output_len")
 SETTING_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "draft")
 
 
@@ -129,7 +131,7 @@ def _check_one_server(entries: Sequence[LogEntry]) -> None:
     for entry in (e for e in entries if e.label and e.rows):
         setting = (entry.path, *(entry.settings.get(key) for key in SETTING_KEYS))
         first = seen.setdefault(setting, entry)
-        speeds = [{_load(r): r.output_tps for r in e.rows if r.output_tps} for e in (first, entry)]
+        speeds = [{_LOAD(r): r.output_tps for r in e.rows if r.output_tps} for e in (first, entry)]
         common = speeds[0].keys() & speeds[1].keys()
         apart = any(abs(speeds[0][at] / speeds[1][at] - 1) > SAME_SPEED for at in common)
         if first.label != entry.label and (apart or _models(first) != _models(entry)):
@@ -138,17 +140,6 @@ def _check_one_server(entries: Sequence[LogEntry]) -> None:
                 f"holds two servers in one setting, {first.label!r} and {entry.label!r}",
                 "give each in a file of its own",
             )
-
-
-def _load(row: LogRow) -> tuple[object, ...]:
-    return (
-        row.kind,
-        row.concurrency,
-        row.batch_size,
-        row.request_rate,
-        row.input_len,
-        row.output_len,
-    )
 
 
 def _models(entry: LogEntry) -> list[str]:

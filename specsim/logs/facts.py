@@ -15,7 +15,8 @@ from specsim.logs.settings import stated
 
 
 @cache
-def _table(engine: str) -> dict[str, Any]:
+def table_of(engine: str) -> dict[str, Any]:
+    """Return what is known of the lines of an engine."""
     text = files("specsim.logs.formats").joinpath("facts.toml").read_text("utf-8")
     table: dict[str, Any] = tomllib.loads(text)[engine]
     return table
@@ -40,15 +41,15 @@ class Facts:
 
     def concerned(self, line: bytes) -> bool:
         """Whether a line may say something."""
-        return _pattern(_table(self.engine)["any"]).search(line) is not None
+        return _pattern(table_of(self.engine)["any"]).search(line) is not None
 
     def starts(self, line: bytes) -> bool:
         """Whether a line is of a start-up."""
-        return _pattern(_table(self.engine)["started"]).search(line) is not None
+        return _pattern(table_of(self.engine)["started"]).search(line) is not None
 
     def learn(self, line: bytes) -> None:
         """Take in one line, but for arguments, which each engine prints in its own way."""
-        table = _table(self.engine)
+        table = table_of(self.engine)
         self.started |= self.starts(line)
         if "version" in table and (version := _pattern(table["version"]).search(line)):
             self.version = version[1].decode().rstrip(".")
@@ -59,7 +60,7 @@ class Facts:
                 self.counts[name] += int(found[1]) if found.re.groups else 1
 
     def _stated(self, line: bytes) -> Iterator[tuple[Mapping[str, object], bool]]:
-        for row in _table(self.engine)["lines"]:
+        for row in table_of(self.engine)["lines"]:
             if found := _pattern(row["pattern"]).search(line):
                 yield {**stated(found), **row.get("says", {})}, row.get("if_unsaid", False)
 

@@ -137,46 +137,35 @@ class Cell:
         return int(self.moments[0])
 
 
+@dataclass(slots=True)
 class Windows:
-    """The windows of one server.
+    """The windows of one server."""
 
-    Parameters
-    ----------
-    rank_of
-        Returns the ranks in what stands before a line; see :class:`specsim.logs.ranks.RankTable`.
-    equal_time
-        Windows are equally long (vLLM), not equally many rounds (SGLang): decides whether the
-        mean throughput is an arithmetic mean or tokens over time.
-    tps_quantum
-        Step of the printed throughputs.
-    max_samples
-        Single windows to keep.
-    """
+    rank_of: ParseRank  # the ranks in what stands before a line
+    # Windows are equally long (vLLM), not equally many rounds (SGLang): decides whether the mean
+    # throughput is an arithmetic mean or tokens over time.
+    equal_time: bool = False
+    tps_quantum: float = 0.01  # step of the printed throughputs
+    max_samples: int = 0  # single windows to keep
+    accept_quantum: float = 0.01  # step of the printed lengths; 0 where they are known to be 1
+    started: bool = False  # a start-up was seen: the first window after it is a ramp
+    read: int = 0  # windows counted
+    with_prefill: int = 0  # of them, those in which a prefill ran
+    most_running: float = 0.0  # requests
+    ranks: RankTable = field(init=False)
+    blocks: Blocks = field(default_factory=Blocks)  # acceptance in time
+    # (running, reason) -> windows not used
+    lost: Counter[tuple[int, str]] = field(default_factory=Counter)
+    samples: list[LogWindow] = field(default_factory=list)
+    _sums: dict[int, Floats] = field(default_factory=dict)
+    _pooled: tuple[float, float] = (0.0, 0.0)
+    _open: tuple[Columns, list[bytes]] | None = None
+    _last_running: float = np.nan
+    # level, throughput and accept length of the last window
+    _last: tuple[int, float, float] = (-1, 0.0, np.nan)
 
-    def __init__(
-        self,
-        rank_of: ParseRank,
-        equal_time: bool = False,
-        tps_quantum: float = 0.01,
-        max_samples: int = 0,
-    ) -> None:
-        self.ranks = RankTable(rank_of)
-        self.equal_time = equal_time
-        self.tps_quantum = tps_quantum
-        self.accept_quantum = 0.01  # step of the printed lengths; 0 where they are known to be 1
-        self.started = False  # a start-up was seen: the first window after it is a ramp
-        self.read = 0  # windows counted
-        self.with_prefill = 0  # of them, those in which a prefill ran
-        self.most_running = 0.0  # requests
-        self.blocks = Blocks()  # acceptance in time
-        self.lost: Counter[tuple[int, str]] = Counter()  # (running, reason) -> windows not used
-        self.samples: list[LogWindow] = []
-        self._max_samples = max_samples
-        self._sums: dict[int, Floats] = {}
-        self._pooled = (0.0, 0.0)
-        self._open: tuple[Columns, list[bytes]] | None = None
-        self._last_running = np.nan
-        self._last = (-1, 0.0, np.nan)  # level, throughput and accept length of the last window
+    def __post_init__(self) -> None:
+        self.ranks = RankTable(self.rank_of)
 
     def add(self, lines: Columns, ranks: Sequence[bytes], final: bool) -> int:
         """Count lines; unless they are the `final` ones, the last window may lack ranks still.
@@ -247,7 +236,7 @@ class Windows:
         for at in np.flatnonzero(reason > PREFILL):
             self.lost[int(w["running"][at]), REASONS[reason[at]]] += 1
         self._add_used(w, accept, reason)
-        room = self._max_samples - len(self.samples)
+        room = self.max_samples - len(self.samples)
         if room > 0:
             self.samples.extend(list(_single(w, accept, reason))[:room])
 

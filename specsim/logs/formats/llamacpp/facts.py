@@ -10,28 +10,14 @@ from typing import Any
 
 from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.facts import Facts as EngineFacts
+from specsim.logs.facts import table_of
 from specsim.logs.json_values import table, text, whole
 from specsim.logs.settings import chain_settings
 
-_ALGORITHMS = {
-    "draft-simple": "STANDALONE",
-    "draft-eagle3": "EAGLE3",
-    "draft-mtp": "MTP",
-    "draft-dflash": "DFLASH",
-    "draft-dspark": "DSPARK",
-}
-_MODEL_FACTS = {
-    b"file type": "file_type",
-    b"arch": "architecture",
-    b"n_layer": "layers",
-    b"n_embd": "hidden",
-    b"n_ff": "intermediate",
-    b"n_vocab": "vocabulary",
-    b"model params": "params",
-    b"general.name": "name",
-}
+_MODEL_FACTS: dict[str, str] = table_of("llama.cpp")["model"]
+_ALGORITHMS: dict[str, str] = table_of("llama.cpp")["algorithms"]
 _INFO = re.compile(
-    rb"print_info: (%s) += ([^=]{1,100})\s*\Z" % b"|".join(map(re.escape, _MODEL_FACTS))
+    rb"print_info: (%s) += ([^=]{1,100})\s*\Z" % "|".join(map(re.escape, _MODEL_FACTS)).encode()
 )
 _NAMED = re.compile(
     rb"(?:impl_|[\s'=,:])(?P<name>draft[-_](?:simple|eagle3|mtp|dflash|dspark)|ngram[-_][a-z0-9_-]{2,16})"
@@ -69,7 +55,7 @@ class Facts:
         if named and b"--spec" not in line:  # a command may be of another server
             self.depths.setdefault(named["name"].decode().replace("_", "-"), None)
         if found := _INFO.search(line):
-            key = _MODEL_FACTS[found[1]]
+            key = _MODEL_FACTS[found[1].decode()]
             if not self.models or key in self.models[-1]:
                 self.models.append({})
             self.models[-1][key] = _number(found[2].decode(errors="replace").strip())

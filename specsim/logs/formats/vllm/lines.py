@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
+from importlib.resources import files
+from string import Template
 from typing import NamedTuple
 
 from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
@@ -25,52 +28,21 @@ NO_DRAFTS = "nothing was drafted"
 RATE_TOLERANCE = 0.0006
 """Printed fractions may be off by half of their last digit."""
 
-_END = rb"(?:, |\.(?=\s|\Z))?(?:\s|`|\\n\"|\|END)*(?:\"[^\n]*)?\s*\Z"
-"""What a copy of a line may carry after it."""
-_RATE = rb"Draft acceptance rate: (?P<rate>\d{1,3}\.\d)%"
-_LENGTH = rb"Mean acceptance length: (?P<length>\d{1,3}\.\d\d)"
-_COUNTS = rb"Accepted: (?P<accepted>\d{1,12}) tokens, Drafted: (?P<drafted>\d{1,12}) tokens"
-_SPEEDS = (
-    rb"Accepted throughput: (?P<speed>\d{1,9}\.\d\d) tokens/s, "
-    rb"Drafted throughput: \d{1,9}\.\d\d tokens/s"
-)
-_POSITIONS = rb"Per-position acceptance rate: (?P<positions>[01]\.\d{3}(?:, [01]\.\d{3}){0,63})"
+_TABLE = tomllib.loads(files(__package__).joinpath("lines.toml").read_text("utf-8"))
 
-_LAYOUTS = (
-    # 0.10.2 to 0.33.0
-    rb"%s(?:, %s)?, %s(?:, %s)?(?:, Avg %s)?"
-    % (SPEC_MARK + _LENGTH, _SPEEDS, _COUNTS, _POSITIONS, _RATE),
-    # 0.8.5 to 0.9.2: the positions tell whether the length has the bonus token in it
-    rb"%s(?:%s, )?(?:%s, )?(?:%s, )?%s, %s"
-    % (SPEC_MARK, _RATE, _LENGTH, _SPEEDS, _COUNTS, _POSITIONS),
-    # before 0.8.5: a length without positions may be either
-    rb"%s(?:%s, )?(?:Mean acceptance length: [\d.]{4,6}, )?(?:%s, )?%s"
-    % (SPEC_MARK, _RATE, _SPEEDS, _COUNTS),
-    # before 0.8.5 too; here the rate is a fraction
-    OLD_SPEC_MARK + rb"Draft acceptance rate: (?P<rate>\d\.\d{3}), "
-    rb"Number of accepted tokens: (?P<accepted>\d{1,12}), "
-    rb"Number of draft tokens: (?P<drafted>\d{1,12}),? ?",
-)
-"""Drafting lines by version; the first that fits is it. Named groups are the columns."""
-_DRAFTING_LINES = tuple(re.compile(layout + _END) for layout in _LAYOUTS)
 
-_THROUGHPUT = (
-    rb"Avg prompt throughput: (?P<prompt>\d{1,9}\.\d) tokens/s, "
-    rb"Avg generation throughput: (?P<tps>\d{1,9}\.\d) tokens/s, "
-    rb"Running: (?P<running>\d{1,7}) reqs, "
-)
-_SOURCE_LINE = rb" \[[^\]\n]{1,40}\] "
-_REGULAR = re.compile(
-    rb"(?m:^)([^\[\n(:]{0,60}(?:\([\w ]{0,40}pid=(\d{1,9})\) )?[A-Z]{4,7} "
-    rb"((?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d))%sEngine (\d{1,4}): "
-    % _SOURCE_LINE
-    + _THROUGHPUT
-    + rb"Waiting: (\d{1,7}) reqs, GPU KV cache usage: (\d{1,2}\.\d|100\.0)%, "
-    rb"Prefix cache hit rate: \d{1,3}\.\d%\r?\n"
-    + rb"(?:\1%s%s%s, %s, %s, %s, Avg %s\r?\n)?"
-    % (_SOURCE_LINE, SPEC_MARK, _LENGTH, _SPEEDS, _COUNTS, _POSITIONS, _RATE)
-)
-"""A throughput line, and the drafting line under it, as the present versions print them."""
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(Template(pattern).substitute(_TABLE["parts"]).encode())
+
+
+_REGULAR, _ENGINE, _V0 = (_compiled(_TABLE["lines"][n]) for n in ("regular", "engine", "v0"))
+_DRAFTING_LINES = tuple(_compiled(layout["pattern"]) for layout in _TABLE["drafting"])
+_USAGE = re.compile(rb", (?!CPU)[A-Z]+ KV cache usage: (\d{1,3}\.\d)%")
+_PREEMPTIONS = re.compile(rb", Preemptions: (\d{1,9})")
+_ELSEWHERE = re.compile(rb", External prefix cache hit rate: (\d{1,3}\.\d)%")
+"""Share of prompt tokens that another node computed."""
+_STAMP = re.compile(rb"(?<!\d)((?:\d{4}-)?\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
+_PID = re.compile(rb"pid=(\d{1,9})\)")
 
 
 def parse_regular(lines: Sequence[bytes]) -> list[Values] | None:
@@ -85,26 +57,6 @@ def parse_regular(lines: Sequence[bytes]) -> list[Values] | None:
     found = _REGULAR.findall(b"".join(lines))
     drafting = sum(values[-1] != b"" for values in found)
     return found if len(found) + drafting == len(lines) else None
-
-
-_V0 = re.compile(
-    OLD_SPEC_MARK + rb"Draft acceptance rate: (\d\.\d{3}), System efficiency: (\d\.\d{3}), "
-    rb"Number of speculative tokens: (\d{1,3}), Number of accepted tokens: (\d{1,12}), "
-    rb"Number of draft tokens: (\d{1,12}), Number of emitted tokens: (\d{1,12})\.\s*\Z"
-)
-_ENGINE = re.compile(
-    rb"(?:Engine (?P<name>\d{1,4}): |(?P<engines>\d{1,4}) Engines Aggregated: )?"
-    + _THROUGHPUT
-    + rb"(?:Swapped: \d{1,7} reqs, )?(?:Waiting|Pending): (?P<waiting>\d{1,7}) reqs"
-    rb"(?P<tail>(?:, [A-Z][A-Za-z ()/-]{2,48}: "
-    rb"(?:nan|\d{1,9}(?:\.\d{1,3})?)(?:%| reqs| tokens/s| ms| s)?)*)" + _END
-)
-_USAGE = re.compile(rb", (?!CPU)[A-Z]+ KV cache usage: (\d{1,3}\.\d)%")
-_PREEMPTIONS = re.compile(rb", Preemptions: (\d{1,9})")
-_ELSEWHERE = re.compile(rb", External prefix cache hit rate: (\d{1,3}\.\d)%")
-"""Share of prompt tokens that another node computed."""
-_STAMP = re.compile(rb"(?<!\d)((?:\d{4}-)?\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
-_PID = re.compile(rb"pid=(\d{1,9})\)")
 
 
 class EngineLine(NamedTuple):
