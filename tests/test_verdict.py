@@ -33,7 +33,7 @@ SYSTEMS = int(os.environ.get("SPECSIM_FUZZ", "3"))
 LOADS = (1, 4, 16, 64, 128)
 ASKED = (SpecSetting.of(1, 3), SpecSetting.of(2, 2), SpecSetting.of(4, 3, 16))
 GAIN = re.compile(r"([+-]?\d+) % at (\d+), (?:over )?(\d+) % sure")
-UNBEATEN = re.compile(r"(\d+) (?:to (\d+)|and more)(?=,| clients no chain)")
+UNBEATEN = re.compile(r"(\d+)(?: to (\d+)|( and more))?(?=,| clients no chain)")
 SPAN = re.compile(r"(wins|loses|is even) (?:from (\d+) to (\d+)|at (\d+)) clients?")
 
 
@@ -87,7 +87,8 @@ def test_the_schedule_agrees_or_says_why_not(systems: ModuleType, seed: int) -> 
     profile = random_profile(systems, seed)
     chains = Question(concurrency=LOADS, max_draft_tokens=16, max_steps=6, max_topk=1)
     best = best_schedule(profile, chains)
-    told = [(int(a), int(b or LOADS[-1])) for a, b in UNBEATEN.findall(" ".join(best.notes))]
+    found = UNBEATEN.findall(" ".join(best.notes))
+    told = [(int(a), LOADS[-1] if more else int(b or a)) for a, b, more in found]
     for load in verdict(profile, chains).loads:
         batch = max(1.0, load.choice.batch_size) + 0.5
         depth = [step.num_steps for step in best.table if step.from_batch_size <= batch][-1]

@@ -228,8 +228,10 @@ def _unbeaten(profile: Profile, question: Question, plans: Sequence[RunPlan]) ->
             spans[-1].append(clients)
         elif spans[-1]:
             spans.append([])
-    words = [f"{span[0]} to {span[-1]}" for span in spans if span]
-    return ", ".join(words).replace(f" to {BATCHES[-1]}", " and more")
+    ends = [(span[0], span[-1]) for span in spans if span]
+    return ", ".join(
+        f"{a} and more" if b == BATCHES[-1] else f"{a} to {b}" if a < b else f"{a}" for a, b in ends
+    )
 
 
 def _notes(plan: RunPlan, table: Sequence[Step], unbeaten_at: str) -> tuple[str, ...]:
