@@ -297,14 +297,19 @@ def engine_of(name: str) -> str | None:
 def joined(results: Iterable[LogEntry], path: str) -> list[LogEntry]:
     """Join successive results of one server; a load that comes again begins a new entry."""
     entries: list[LogEntry] = []
+    loads: set[tuple[object, ...]] = set()  # of the last entry
     for result in results:
         last = entries[-1] if entries else LogEntry(path, "")
-        if _server(last) == _server(result) and not _loads(last) & _loads(result):
+        new_loads = _loads(result)
+        joins = _server(last) == _server(result) and not loads & new_loads
+        if joins:
+            loads |= new_loads
             entries.pop()
             new = (d for d in result.diagnoses if d.code not in last.codes)
             rows, diagnoses = (*last.rows, *result.rows), (*last.diagnoses, *new)
             result = replace(result, timings=(*last.timings, *result.timings))
         else:
+            loads = new_loads
             rows, diagnoses = result.rows, result.diagnoses
         n = sum(row.windows for row in rows)
         whole = replace(result, path=path, rows=rows, diagnoses=diagnoses)
