@@ -143,24 +143,43 @@ def vllm(seconds: float, running: float = 8.0, speculates: bool = True) -> dict[
     }
 
 
-def llama_cpp(seconds: float, decoded: int = 30) -> dict[str, Answer]:
-    """llama-server: its counter holds ended requests alone, /slots those that run."""
-    slot = {"id": 0, "is_processing": True, "next_token": [{"n_decoded": decoded}]}
+def llama_cpp(ended: int, decoded: int, speculates: bool = False) -> dict[str, Answer]:
+    """llama-server b11434: its counters are of ended requests, /slots tells of those that run."""
+    types = "draft-simple" if speculates else "none"
+    slot = {
+        "id": 0,
+        "n_ctx": 4096,
+        "speculative": speculates,
+        "is_processing": True,
+        "params": {"speculative.types": types},
+        "next_token": [{"has_next_token": True, "n_decoded": decoded}],
+    }
+    idle = {**slot, "id": 1, "is_processing": False}
+    props = {
+        "default_generation_settings": {"params": {}, "n_ctx": 4096},
+        "total_slots": 2,
+        "model_path": "/models/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "build_info": "b11434-unknown",
+    }
     counts = {
         "prompt_tokens_total": 500.0,
-        "tokens_predicted_total": 1000.0,
+        "tokens_predicted_total": float(ended),
         "requests_processing": 2.0,
         "requests_deferred": 0.0,
+        "spec_decode_num_draft_tokens_total": 1.5 * ended if speculates else 0.0,
+        "spec_decode_num_accepted_tokens_total": 0.5 * ended if speculates else 0.0,
+        "spec_decode_num_drafts_total": 0.5 * ended if speculates else 0.0,
     }
+    if speculates:
+        for position, share in enumerate((0.25, 0.15, 0.1)):
+            name = f'spec_decode_num_accepted_tokens_per_pos_total|position="{position}"'
+            counts[name] = share * ended
     return {
-        "/v1/models": models("llamacpp", "smollm2-135m.gguf"),
-        "/props": PROPS,
-        "/slots": json.dumps([slot, {"id": 1, "is_processing": False}]).encode(),
+        "/v1/models": models("llamacpp", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+        "/props": json.dumps(props).encode(),
+        "/slots": json.dumps([slot, idle]).encode(),
         "/metrics": prometheus("llamacpp:", counts),
     }
-
-
-PROPS = b"{}"
 
 
 def trtllm(iterations: int = 40) -> dict[str, Answer]:

@@ -64,6 +64,14 @@ def test_sglang_tells_its_launch_and_its_last_rounds() -> None:
     assert (entry.windows.read, entry.windows.used) == (4, 4)
 
 
+def test_sglang_that_has_done_nothing_yet_tells_its_launch() -> None:
+    info = json.loads(made.sglang()["/server_info"])  # type: ignore[arg-type]
+    info["internal_states"] = [{}]
+    routes = {**made.sglang(running=0.0), "/server_info": json.dumps(info).encode()}
+    with serving(lambda: routes) as (url, _):
+        assert find(url).settings["num_steps"] == 3
+
+
 def test_vllm_counters_are_differences_over_the_wall_clock() -> None:
     """800 tok/s, 400 rounds a second, 400 accepted: an accept length of 2, whatever was before."""
     entry = watched(made.vllm)
@@ -113,11 +121,28 @@ def test_vllm_developer_mode_names_the_drafter() -> None:
 
 
 def test_llama_server_counts_requests_that_run() -> None:
-    """Its counter stands still; the slot gives 40 tokens a second."""
-    entry = watched(lambda now: made.llama_cpp(now, decoded=int(40 * now)))
+    """40 tokens a second, of which the counter tells when a request of 300 has ended."""
+
+    def routes(now: float) -> dict[str, Answer]:
+        ended, running = divmod(int(40 * now), 300)
+        return made.llama_cpp(300 * ended, running)
+
+    entry = watched(routes)
     (row,) = entry.rows
-    assert row.batch_size == 2
+    assert (row.batch_size, row.accept_length) == (2, 1.0)
     assert row.output_tps == pytest.approx(40)
+    assert (entry.engine, entry.engine_version) == ("llama.cpp", "b11434")
+    assert entry.settings["algorithm"] == "none"
+    assert entry.settings["model"] == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert entry.settings["max_running_requests"] == 2
+
+
+def test_llama_server_tells_how_it_drafts() -> None:
+    entry = watched(lambda now: made.llama_cpp(int(40 * now), 0, speculates=True))
+    assert (entry.settings["algorithm"], entry.settings["num_steps"]) == ("STANDALONE", 3)
+    (row,) = entry.rows
+    assert row.accept_length == pytest.approx(2, rel=0.01)
+    assert row.survival == pytest.approx((0.5, 0.3, 0.2), rel=0.01)
 
 
 def test_tensorrt_llm_tells_its_iterations() -> None:

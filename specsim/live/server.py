@@ -14,6 +14,7 @@ from specsim.logs.entry import LogEntry, believable
 from specsim.logs.facts import Facts
 from specsim.logs.format import detect
 from specsim.logs.formats._scrape import scraped
+from specsim.logs.formats.llamacpp.facts import drafting_of
 from specsim.logs.formats.vllm.facts import learn
 from specsim.logs.source import Source, split_lines
 from specsim.textfile import read_toml
@@ -82,6 +83,8 @@ def find(url: str) -> Server:
             version = version or entry.engine_version
             settings |= entry.settings
             told = entry if entry.usable else told
+    for slot in parsed(at.get(served.in_flight), list)[:1] if served.in_flight else []:
+        settings |= drafting_of(slot) if isinstance(slot, dict) else {}
     notes = []
     if not (scraped(split_lines([at.get(served.metrics) or b""])).engines or served.iterations):
         notes.append(f"{at.url}{served.metrics} holds no counters: launch with {served.switch}")

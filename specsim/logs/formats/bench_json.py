@@ -51,7 +51,8 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
                 answers.setdefault((answer.engine or "", depth), []).append(answer)
             if not said:
                 results.append(_result(record))
-    entries = joined((r for r in results if r.rows or r.timings), source.path)
+    told = [r for r in results if r.rows or r.timings] or [r for r in results if r.settings]
+    entries = joined(told, source.path)
     for server in sorted(answers):
         entries.append(answer_entry(answers[server], source.path))
     return with_unread(entries, unread, source.path, FORMAT.name)

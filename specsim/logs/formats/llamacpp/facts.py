@@ -12,7 +12,7 @@ from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.facts import Facts as EngineFacts
 from specsim.logs.facts import table_of
 from specsim.logs.json_values import table, text, whole
-from specsim.logs.settings import chain_settings
+from specsim.logs.settings import NO_SPECULATION, chain_settings
 
 _MODEL_FACTS: dict[str, str] = table_of("llama.cpp")["model"]
 _ALGORITHMS: dict[str, str] = table_of("llama.cpp")["algorithms"]
@@ -140,6 +140,15 @@ class Facts:
             for name, n, drafts, s in timed
             if n and s
         )
+
+
+def drafting_of(slot: Mapping[str, Any]) -> dict[str, object]:
+    """Return how a slot of ``/slots`` drafts; how it is named shows once it has had a request."""
+    names = (text(table(slot, "params"), "speculative.types") or "").split(",")
+    named = [_ALGORITHMS.get(n, "NGRAM" if n.startswith("ngram") else "") for n in names]
+    if slot.get("speculative") is False:
+        return dict(NO_SPECULATION)
+    return {"algorithm": named[-1]} if named[-1] else {}
 
 
 def props(record: Mapping[str, Any]) -> LogEntry:
