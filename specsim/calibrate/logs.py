@@ -25,11 +25,8 @@ from specsim.observations.observation import cell_text
 from specsim.server import Setup
 from specsim.setting import SpecSetting
 
-USAGE_STEP = {
-    **dict.fromkeys(("vllm_log", "vllm_iterations", "trtllm_log"), 0.001),
-    "trtllm_stats": 0.0001,
-    "server": 1e-6,
-}
+USAGE_STEP = dict.fromkeys(("vllm_log", "vllm_iterations", "trtllm_log"), 0.001)
+USAGE_STEP |= {"trtllm_stats": 0.0001, "server": 1e-6}
 """Step of the printed share of the KV cache in use; SGLang prints hundredths."""
 
 CONTEXT_ERROR = 0.3

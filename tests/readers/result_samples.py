@@ -13,6 +13,22 @@ sglang:gen_throughput{engine_type="unified",model_name="org/m",tp_rank="0",pp_ra
 sglang:spec_accept_length{engine_type="unified",model_name="org/m",tp_rank="0",pp_rank="0"} 2.25
 sglang:num_queue_reqs{engine_type="unified",model_name="org/m",tp_rank="0",pp_rank="0"} 6.0
 """
+_ENDED = 'engine_type="unified",model_name="org/m"'
+_STAGE = 'engine_type="unified",model_name="org/m",tp_rank="0",pp_rank="0",category'
+SGLANG_COUNTERS = f"""\
+sglang:generation_tokens_total{{{_ENDED},is_streaming="true"}} 9500.0
+sglang:generation_tokens_total{{{_ENDED},is_streaming="false"}} 500.0
+sglang:num_requests_total{{{_ENDED},is_streaming="true"}} 30.0
+sglang:num_requests_total{{{_ENDED},is_streaming="false"}} 10.0
+sglang:spec_verify_calls_total{{{_ENDED}}} 4150.0
+sglang:scheduler_stage_seconds_total{{{_STAGE}="run_batch",forward_overlap="none"}} 3.0
+sglang:scheduler_stage_seconds_total{{{_STAGE}="run_batch",forward_overlap="full"}} 20.0
+sglang:scheduler_stage_seconds_total{{{_STAGE}="other",forward_overlap="full"}} 10.0
+sglang:scheduler_stage_seconds_total{{{_STAGE}="other",forward_overlap="partial"}} 2.0
+"""
+SGLANG_STREAMED = "".join(
+    line for line in SGLANG_COUNTERS.splitlines(keepends=True) if '"false"' not in line
+)
 VLLM_PROM = "".join(
     f'vllm:spec_decode_num_drafts_total{{engine="{e}",model_name="org/m"}} | 100.0\n'
     f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{e}",model_name="org/m",'

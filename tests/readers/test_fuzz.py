@@ -53,7 +53,12 @@ TEXTS: dict[str, list[str]] = {
         results.json_lines(*[results.TRT_RECORD] * 3),
         results.json_lines(*json_samples.DP_RANKS),
     ],
-    "prometheus": [results.SGLANG_PROM, results.VLLM_PROM_TOTAL, benchmarks.LLAMA_PROM],
+    "prometheus": [
+        results.SGLANG_PROM,
+        results.SGLANG_STREAMED,
+        results.VLLM_PROM_TOTAL,
+        benchmarks.LLAMA_PROM,
+    ],
     "vllm_offline": [benchmarks.OFFLINE],
     "trtllm_bench": [benchmarks.TRTLLM_BENCH],
     "sglang_finish": [benchmarks.FINISH],

@@ -132,3 +132,39 @@ def test_prometheus_of_tensorrt_llm() -> None:
     (row,) = entry.rows
     assert (entry.engine, row.accept_length, row.batch_size) == ("tensorrt-llm", 2.5, 12)
     assert row.tpot_s == approx(40.5 / 4000)
+
+
+def test_sglang_counts_what_ended_requests_accepted() -> None:
+    """40 requests of 10000 tokens, of which their prompts gave 40, in 4150 rounds."""
+    entry = parse_one("prometheus", results.SGLANG_COUNTERS)
+    assert [row.accept_length for row in entry.rows] == [approx(9960 / 4150)]
+    beside = parse_one("prometheus", results.SGLANG_PROM + results.SGLANG_COUNTERS)
+    assert [row.accept_length for row in beside.rows] == [
+        2.25,
+        approx(2.4),
+    ]  # the last rounds', all
+    later = results.SGLANG_COUNTERS.replace("9500.0", "9800.0").replace(" 30.0", " 31.0")
+    both = parse_one("prometheus", results.SGLANG_COUNTERS + later.replace("4150.0", "4249.667"))
+    assert both.rows[0].accept_length == approx(299 / 99.667)  # between the scrapes
+
+
+@pytest.mark.parametrize("lost", range(5))
+def test_a_lost_counter_of_ended_requests_is_no_accept_length(lost: int) -> None:
+    lines = results.SGLANG_COUNTERS.splitlines(keepends=True)
+    entry = parse_one("prometheus", "".join(lines[:lost] + lines[lost + 1 :]))
+    assert entry.rows == ()
+    twice = parse_one("prometheus", "".join([*lines, lines[lost].replace("0.0", "1.0")]))
+    assert (twice.rows, sum(twice.unread.values())) == ((), 1)
+
+
+def test_more_rounds_than_tokens_are_no_accept_length() -> None:
+    entry = parse_one("prometheus", results.SGLANG_COUNTERS.replace("4150.0", "9961.0"))
+    assert (entry.rows, entry.unread) == ((), {"numbers contradict each other": 1})
+
+
+def test_the_scheduler_is_measured() -> None:
+    """One that waits for each forward begins or ends its stages without one."""
+    overlaps = parse_one("prometheus", results.SGLANG_COUNTERS)
+    assert overlaps.settings["scheduler"] == "overlap"
+    waits = results.SGLANG_COUNTERS.replace('"full"', '"partial"', 1).replace('"full"', '"none"')
+    assert "scheduler" not in parse_one("prometheus", waits).settings

@@ -19,9 +19,6 @@ from specsim.logs.windows import Windows
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-AT_ONCE = 4096
-"""Passes that are counted at once."""
-
 
 class Pass(NamedTuple):
     """One forward pass of a batch; NaN where nothing says it."""
@@ -55,7 +52,7 @@ class Passes:
             self._open.append(one)
             if isfinite(one.tokens) and not one.prefill:
                 self._depth = max(self._depth or 0, int(one.tokens // one.requests) - 1)
-        if len(self._open) >= AT_ONCE:
+        if len(self._open) >= 4096:  # in constant memory
             self._flush()
 
     def _flush(self) -> None:
@@ -93,9 +90,8 @@ class Passes:
                 dropped["prefill" if row.mixed else "drafts_vary"] += row.windows
             else:
                 kept.append(row)
-        used, rank = sum(row.windows for row in kept), self._rank
-        said = f"only data-parallel rank {rank} was read: its batch is not that of the server"
-        several = rank or self._dropped["duplicate_rank"]
+        used, several = sum(r.windows for r in kept), self._rank or dropped["duplicate_rank"]
+        said = f"only data-parallel rank {self._rank} was read: the server's batch is larger"
         plain = NO_SPECULATION if self._depth == 0 else {}
         return LogEntry(
             path=path,

@@ -39,7 +39,7 @@ START = re.compile(rb"^" + _NAME + rb"[{ \t]", re.MULTILINE)
 _LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
 _PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
 _REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
-_PARTS = (b"position", b"mode", b"is_streaming")
+_PARTS = (b"position", b"mode", b"is_streaming", b"category", b"forward_overlap")
 """Labels that part a series of one replica."""
 _SHARD_LABELS = (b"tp_rank", b"pp_rank")
 COUNTERS = ("drafts", "drafted", "accepted")
@@ -141,13 +141,20 @@ class Dump:
         return [series.mean for series in every if series]
 
     def increase(self, what: str, of: bytes = b"") -> float | None:
-        """Increase of a counter, summed over replicas and labels, or those of one mode."""
+        """Increase of a counter, summed over replicas and labels, or those that end so."""
         every = [item for replica in self.replicas.values() for item in replica.items()]
         for name in names("prometheus")[what]:
-            found = [s.increase for (n, at), s in every if n == name and of in (b"", at)]
+            found = [s.increase for (n, at), s in every if n == name and at.endswith(of)]
             if found:
                 return sum(found)
         return None
+
+    def even(self, *counters: str) -> bool:
+        """Whether counters are in as many scrapes and parted alike: else a line is lost."""
+        wanted = {name for what in counters for name in names("prometheus")[what]}
+        every = [i for of in self.replicas.values() for i in of.items() if i[0][0] in wanted]
+        parts = Counter(part for (_, part), _ in every if part)
+        return len({s.scrapes for _, s in every}) == 1 and len(set(parts.values())) <= 1
 
     @property
     def restarted(self) -> bool:
@@ -225,7 +232,7 @@ def _sample(line: bytes, dump: Dump) -> _Series | None:
     name = found["name"].decode()
     dump.engines[found["engine"].decode()] += 1
     labels = dict(_LABEL.findall(found["labels"] or b""))
-    position = next((labels[key] for key in _PARTS if key in labels), b"")
+    position = b"/".join(labels[key] for key in _PARTS if key in labels)
     if _is_position(position):
         dump.depth = max(dump.depth, int(position) + 1)
     if name not in _known():

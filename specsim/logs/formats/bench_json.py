@@ -170,20 +170,19 @@ def _histograms(value: Any) -> Iterator[Answer]:
     for node in _objects(value):
         for counts in [node[key] for key in HISTOGRAMS if _is_histogram(node.get(key))][:1]:
             rounds, accepted = sum(counts), sum(i * n for i, n in enumerate(counts))
-            if "num_spec_steps" in node:
-                yield _summary(node, counts, rounds, accepted)
-            else:
-                yield Answer(None, rounds + accepted, rounds, histogram=tuple(counts))
+            engine = "vllm" if "num_spec_steps" in node else None
+            drafted = _drafted(node, counts, rounds, accepted) if engine else None
+            yield Answer(engine, rounds + accepted, rounds, drafted, histogram=tuple(counts))
 
 
-def _summary(said: Mapping[str, Any], counts: list[int], rounds: int, accepted: int) -> Answer:
-    """One request's drafting as vLLM sums it up (``--per-request-spec-decode-metrics``)."""
+def _drafted(said: Mapping[str, Any], counts: list[int], rounds: int, accepted: int) -> int | None:
+    """Return the drafts of a request that vLLM tells of (``--per-request-spec-decode-metrics``)."""
     deepest, drafted = len(counts) - 1, whole(said, "num_draft_tokens")
     names = ("num_spec_steps", "num_accepted_draft_tokens", "num_spec_tokens")
     check([said.get(name) for name in names] == [rounds, accepted, deepest], CONTRADICTION)
     check(drafted is not None and accepted <= drafted <= rounds * deepest, CONTRADICTION)
     check(agree(number(said, "mean_acceptance_length"), 1 + accepted / rounds), CONTRADICTION)
-    return Answer("vllm", rounds + accepted, rounds, drafted, histogram=tuple(counts))
+    return drafted
 
 
 def _is_histogram(value: Any) -> bool:

@@ -6,7 +6,6 @@ Whether drafts were verified is not said, nor is the time that the GPU waits for
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -20,11 +19,7 @@ from specsim.logs.json_values import json_values, number, table, whole
 from specsim.logs.source import Source
 from specsim.logs.unread import MISSING, OUT_OF_RANGE, TOO_MANY, Unread, check, counted
 
-MOST_SECONDS, MOST_WORKERS = 1e3, 64
-MOST_CONTEXT = 1e8
-"""No request holds more tokens."""
-VERSION = 1
-"""Of the messages, whose fields are those below."""
+MOST_SECONDS, MOST_CONTEXT, MOST_WORKERS = 1e3, 1e8, 64
 
 
 def parse(source: Source, samples: int) -> list[LogEntry]:
@@ -47,15 +42,15 @@ def _pass_of(message: Any) -> tuple[str, int, Pass]:
         raise message
     check(isinstance(message, Mapping), "not an object")
     held, waiting = table(message, "scheduled_requests"), table(message, "queued_requests")
-    check(number(message, "version") == VERSION, "a version of the messages that is not known")
+    check(number(message, "version") == 1, "a version of the messages that is not known")
     seconds, rank = number(message, "wall_time"), whole(message, "dp_rank")
     requests, prompts = whole(held, "num_decode_requests"), whole(held, "num_prefill_requests")
     tokens, wait = whole(held, "sum_decode_kv_tokens"), whole(waiting, "num_prefill_requests")
     if seconds is None or rank is None or requests is None or prompts is None or tokens is None:
         raise Unread(MISSING)
-    check(0 <= seconds <= MOST_SECONDS and requests <= tokens, OUT_OF_RANGE)
-    check(tokens <= MOST_CONTEXT * requests, OUT_OF_RANGE)
-    queue = math.nan if wait is None else float(wait)
+    fits = 0 <= seconds <= MOST_SECONDS and requests <= tokens <= MOST_CONTEXT * requests
+    check(fits, OUT_OF_RANGE)
+    queue = float("nan" if wait is None else wait)
     one = Pass(requests, seconds, prompts > 0, queue, kv_tokens=float(tokens))
     return str(message.get("worker_id", "")), rank, one
 

@@ -12,12 +12,14 @@ from specsim.logs.diagnose import Finding, told
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
 from specsim.logs.format import Format
 from specsim.logs.formats._results import LONGEST_ACCEPT
-from specsim.logs.formats._scrape import START, Dump, Replica, drafting, scraped
+from specsim.logs.formats._scrape import INCOMPLETE, START, Dump, Replica, drafting, scraped
 from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
-from specsim.logs.unread import TRUNCATED
+from specsim.logs.unread import CONTRADICTION, TRUNCATED, check, counted
 
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
+OVERLAPS = 0.5
+"""From this share of stages that begin and end under a forward on they overlap with it."""
 ONE_SLOT = 1.05
 """Up to so many slots in a decode, on average, there was one client."""
 
@@ -43,6 +45,7 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
     row, settings = (_with_gauges if engine == "sglang" else _with_counters)(row, dump)
     if engine == "llamacpp":
         row = _with_slots(row, dump)
+    settings |= _scheduler(dump)
     if len(dump.models) == 1:
         settings["model"] = next(iter(dump.models))
     n, cut = dump.count, TRUNCATED in dump.unread
@@ -50,14 +53,14 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
         ("ranks_summed", f"{n} data-parallel replicas were summed" if n > 1 else ""),
         ("truncated", "the last line is cut short and was not read" if cut else ""),
     ]
-    used = 1 if measures(row) else 0
+    rows = tuple(filter(measures, (row, _of_ended(dump))))
     return LogEntry(
         path=path,
         format="prometheus",
         engine=ENGINES.get(engine, engine),
         settings=settings,
-        rows=(row,) if used else (),
-        windows=WindowCount(used, used),
+        rows=rows,
+        windows=WindowCount(len(rows), len(rows)),
         diagnoses=tuple(told(findings)),
         unread=dict(dump.unread),
     )
@@ -79,6 +82,25 @@ def _with_gauges(row: LogRow, dump: Dump) -> tuple[LogRow, dict[str, object]]:
     )
     steps, n = (_mean(dump.gauges(what)) for what in ("num_steps", "num_draft_tokens"))
     return row, {"num_steps": round(steps), "num_draft_tokens": round(n)} if steps and n else {}
+
+
+def _of_ended(dump: Dump) -> LogRow:
+    """Return the acceptance of SGLang's ended requests, whose first token the prompt gave."""
+    parts = ("tokens", "ended_all", "verified")
+    tokens, requests, rounds = (dump.increase(of) for of in parts)
+    row = LogRow(kind="closed_loop", accept_length_scope="pooled")
+    if tokens and requests and rounds:
+        with counted(dump.unread):
+            check(dump.even(*parts) and not dump.unread, INCOMPLETE)
+            check(rounds <= tokens - requests, CONTRADICTION)
+            row = replace(row, accept_length=(tokens - requests) / rounds)
+    return row
+
+
+def _scheduler(dump: Dump) -> dict[str, object]:
+    """Return SGLang's scheduler: one that waits for each forward has no stage all under one."""
+    full, partial = (dump.increase("stages", of) or 0.0 for of in (b"/full", b"/partial"))
+    return {"scheduler": "overlap"} if full > OVERLAPS * (full + partial) else {}
 
 
 def _accept_length(dump: Dump) -> float | None:

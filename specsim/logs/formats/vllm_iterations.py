@@ -30,11 +30,7 @@ _LINE = re.compile(
     rb"(?:, encoder inputs: \d{1,9}, encoder output embeddings: \d{1,9})?)?\s*\Z"
 )
 _RANK = re.compile(rb"Engine(?:Core_DP| )(\d{1,4})")
-_LEAST_MS = 0.01
-"""The last digit that is printed: no wait is recorded as shorter."""
-_WHOLE_SECONDS = 5
-"""So many tell what passes between iterations."""
-_WIDEST = 129
+_LEAST_MS, _WIDEST, _WHOLE_SECONDS = 0.01, 129, 5
 
 
 @dataclass(slots=True)
@@ -49,8 +45,11 @@ class _Server:
     whole: bool = False  # all iterations since the second began were read
     now: Counter[str] = field(default_factory=Counter)  # of this second
 
-    def take(self, stamp: bytes, index: int, one: Pass) -> None:
-        """Count an iteration of the rank."""
+    def take(self, stamp: bytes, rank: int, index: int, one: Pass) -> None:
+        """Count an iteration."""
+        self.passes.take(rank, one)
+        if rank != self.rank:
+            return
         follows = index == self.index + 1
         if stamp != self.stamp or not follows:
             begins = bool(follows and stamp and self.stamp)
@@ -61,7 +60,6 @@ class _Server:
             self.whole, self.now = begins, Counter()
         self.index, self.stamp = index, stamp
         self.now.update(iterations=1, requests=one.requests, us=round(1e6 * one.seconds))
-        self.passes.take(self.rank, one)
 
     def host_s(self, batch: float) -> float:
         """Time between two iterations of so many requests; NaN where too few seconds tell."""
@@ -85,11 +83,7 @@ def parse(source: Source, samples: int) -> list[LogEntry]:
             stamp, rank, index, one = _iteration(line, at)
             if not servers or (index == 0 and rank == servers[-1].rank and servers[-1].index > 0):
                 servers.append(_Server(rank, Passes(rank)))
-            server = servers[-1]
-            if rank == server.rank:
-                server.take(stamp, index, one)
-            else:
-                server.passes.take(rank, one)
+            servers[-1].take(stamp, rank, index, one)
     entries = [s.passes.entry(source.path, FORMAT.name, "vllm", s.host_s) for s in servers]
     return with_unread(entries, unread, source.path, FORMAT.name)
 
@@ -114,5 +108,4 @@ FORMAT = Format(
     words=(_ELAPSED,),
     mark=re.compile(rb"Iteration\(\d{1,12}\): \d{1,7} context requests"),
     parse=parse,
-    remedy="give a log of some seconds of decoding, with time stamps",
 )
