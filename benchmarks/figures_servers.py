@@ -2,6 +2,8 @@
 
     python benchmarks/figures_servers.py             every figure; some minutes
     python benchmarks/figures_servers.py AB          splits A and B alone
+    python benchmarks/figures_servers.py sure        over 99 % sure, and wrong?
+    python benchmarks/figures_servers.py given       cells that a fit of all cells does not honour
 
 Splits, fixed before anything was run:
 
@@ -26,8 +28,10 @@ from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.validate import validate
 from specsim.errors import SpecsimError
 from specsim.observations import Observation, read_observations
+from specsim.predict import predict
 from specsim.profile import Profile
 from specsim.profile.uncalibrated import uncalibrated_profile
+from specsim.question import Question
 from specsim.server import Setup, read_setup
 
 EVIDENCE = Path(__file__).resolve().parent.parent / "calibration"
@@ -346,11 +350,70 @@ def report(which: str, everything: Sequence[Server]) -> None:
         print(f"signed mean error of the gain at low, middle and high load: {mean}")
 
 
+def report_sure(everything: Sequence[Server]) -> None:
+    """Print how often a gain or a loss is said to be over 99 % sure, and how often wrongly."""
+    print("\nover 99 % sure of a gain or a loss beside a measured cell without speculation")
+    for which in "AB":
+        said, wrong = 0, []
+        for server in everything:
+            plain = {_load(c): c for c in server.cells if not c.setting.speculates}
+            for split in splits(server, which):
+                profile = fit_profile(server.setup, split.given).profile
+                for cell in split.asked:
+                    base = plain.get(_load(cell))
+                    if base is None or not (base.output_tps and cell.output_tps):
+                        continue
+                    chance = _chance_of_gain(profile, cell)
+                    if 0.01 < chance < 0.99:
+                        continue
+                    said += 1
+                    if (cell.output_tps > base.output_tps) != (chance > 0.5):
+                        gain = cell.output_tps / base.output_tps - 1.0
+                        wrong.append(f"{server.name} C={cell.concurrency} {100 * gain:+.0f} %")
+        print(f"{which}: said of {said} cells, wrong of {len(wrong)}: {'; '.join(wrong) or 'none'}")
+
+
+def _chance_of_gain(profile: Profile, cell: Observation) -> float:
+    """P(gain > 0) that `predict` says at a cell."""
+    question = Question(
+        (cell.setting,),
+        (int(cell.concurrency or 1),),
+        input_len=cell.input_len,
+        output_len=cell.output_len,
+        context_len=cell.context_len if cell.kind == "steady_decode" else None,
+        what_if=True,
+    )
+    curve = predict(profile, question, solver="analytic")
+    asked = curve.of("asked") or curve.of("current")
+    assert asked is not None
+    return asked.points[0].probability
+
+
+def report_given(everything: Sequence[Server]) -> None:
+    """Print what a fit of all cells leaves: its median, and cells beyond 5 % without a line."""
+    errors, beyond, told = [], 0, 0
+    for server in everything:
+        result = fit_profile(server.setup, server.cells)
+        off = np.abs(np.expm1(result.log_error[~np.isnan(result.log_error)]))
+        errors += off.tolist()
+        beyond += int((off > 0.05).sum())
+        told += len(result.profile.misfits)
+    print(f"\nall cells given: {len(errors)} cells, median misfit {100 * np.median(errors):.1f} %")
+    print(f"beyond 5 %: {beyond} cells, lines in the output: {told}")
+
+
 def main(argv: Sequence[str]) -> None:
     """Print the splits that are named, or all."""
     everything = list(servers())
+    others = {"sure": report_sure, "given": report_given}
+    if argv and argv[0] in others:
+        others[argv[0]](everything)
+        return
     for which in argv[0] if argv else "ABC":
         report(which, everything)
+    if not argv:
+        report_given(everything)
+        report_sure(everything)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ class System:
             allreduce=None if single else rests_on,
             latent_attention=self.cost.target.model.attention == "mla",
             attention_backend=kernel_of(self.engine, self.gpu, self.cost.target).name,
+            verify_walks=self.cost.verify_walks,
             has_experts=self.cost.target.experts > 0,
             has_draft=self.cost.draft is not None,
             copies_state=(
