@@ -32,7 +32,7 @@ def misfits(observations: Sequence[Observation], log_error: Floats) -> tuple[Mis
     log_error
         ln(model / measured) of each; nan where it has no throughput or time.
     """
-    allowed = [HONOURED / math.sqrt(max(o.weight, 1.0)) for o in observations]
+    allowed = [HONOURED / math.sqrt(o.weight) for o in observations]
     off = [
         Misfit(
             cell_name(o),
