@@ -9,7 +9,7 @@ simulates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -122,7 +122,7 @@ def best_schedule(profile: Profile, question: Question | None = None) -> Schedul
         tuple(table),
         batches[-1],
         pool_share,
-        _notes(head, table, _unbeaten(profile, question, (plain, *drafts))),
+        (*_beside_recommend(profile, question, (plain, *drafts), table), *_notes(head, table)),
     )
 
 
@@ -214,36 +214,52 @@ def _batches(
     return tuple(batches), 1.0 - pool / system.kv_pool_tokens(plain)
 
 
-def _unbeaten(profile: Profile, question: Question, plans: Sequence[RunPlan]) -> str:
-    """Name the clients at which no chain surely beats no speculation; empty if there are none.
-
-    There `specsim.decide.recommend` launches no drafter, which a table cannot do.
-    """
+def _beside_recommend(
+    profile: Profile, question: Question, plans: Sequence[RunPlan], table: Sequence[Step]
+) -> Iterator[str]:
+    """Say at how many clients `specsim.decide.recommend` chooses otherwise, and why."""
     loads = [Load("closed_loop", clients) for clients in BATCHES]
     view = outlook(profile, Grid.of(profile, question, plans, loads), question.measured)
-    spans: list[list[int]] = [[]]
+    none, other = [], []
     for j, clients in enumerate(BATCHES):
         stand = unbeaten(range(len(plans)), view.mean[:, j], view.ratio_sd(j), lambda i: (i,))
+        batch = max(1.0, float(view.cells.batch_size[stand[-1], j])) + 0.5
+        depth = [step.num_steps for step in table if step.from_batch_size <= batch][-1]
         if 0 in stand:
-            spans[-1].append(clients)
-        elif spans[-1]:
-            spans.append([])
-    ends = [(span[0], span[-1]) for span in spans if span]
+            none += [clients]
+        elif depth not in {plans[i].setting.num_steps for i in stand}:
+            other += [clients]
+    if none and any(step.num_steps for step in table):
+        yield (
+            f"at {_spans(none)} clients no chain surely beats a server without drafter, which "
+            "specsim recommend prefers there: a table cannot unload the drafter"
+        )
+    if other:
+        yield (
+            f"at {_spans(other)} clients specsim recommend prefers another depth: it counts "
+            "prompts too, a table is chosen for decoding and keeps a depth that none surely beats"
+        )
+
+
+def _spans(clients: Sequence[int]) -> str:
+    """Join neighbours among `BATCHES`: 1 to 4, 40 and more."""
+    spans: list[list[int]] = []
+    for place in map(BATCHES.index, clients):
+        if spans and spans[-1][-1] == place - 1:
+            spans[-1].append(place)
+        else:
+            spans.append([place])
+    ends = [(BATCHES[span[0]], BATCHES[span[-1]]) for span in spans]
     return ", ".join(
         f"{a} and more" if b == BATCHES[-1] else f"{a} to {b}" if a < b else f"{a}" for a, b in ends
     )
 
 
-def _notes(plan: RunPlan, table: Sequence[Step], unbeaten_at: str) -> tuple[str, ...]:
-    """Say where a server without drafter is as good, and what the release cannot do."""
+def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
+    """Say what the release cannot do."""
     syntax = engine_named(plan.engine).schedule
     depths = [row.num_steps for row in table]
     notes = []
-    if any(depths) and unbeaten_at:
-        notes.append(
-            f"at {unbeaten_at} clients no chain surely beats a server without drafter, which "
-            "specsim recommend prefers there: a table cannot unload the drafter"
-        )
     if not any(depths):
         notes.append("no depth pays at any batch: launch without speculation")
     if syntax is None:
