@@ -26,24 +26,26 @@ window.addEventListener("load", () => {
 """
 
 
-def probed(page: str, script: str, folder: Path, size: str = "1200,900") -> dict[str, Any]:
-    """Open a page from a file, run a script that fills `result`, and return that.
-
-    Nothing may be said on the console.
-    """
-    file = folder / "report.html"
-    file.write_text(page.replace("</body>", PROBE % script + "</body>"), encoding="utf-8")
+def opened(address: str, folder: Path, size: str = "1200,900") -> str:
+    """Open a page and return what its scripts have made of it; the console must stay silent."""
     assert CHROMIUM is not None
     run = subprocess.run(
         [
             CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={size}",
             f"--user-data-dir={folder / 'user'}", "--enable-logging=stderr", "--v=0",
-            "--virtual-time-budget=4000", "--dump-dom", file.as_uri(),
+            "--virtual-time-budget=4000", "--dump-dom", address,
         ],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert [line for line in run.stderr.splitlines() if "CONSOLE" in line] == []
-    found = re.search(r'<pre id="probe">(.*?)</pre>', run.stdout, re.S)
-    assert found is not None, run.stderr[-2000:]
+    return run.stdout
+
+
+def probed(page: str, script: str, folder: Path, size: str = "1200,900") -> dict[str, Any]:
+    """Open a page from a file, run a script that fills `result`, and return that."""
+    file = folder / "report.html"
+    file.write_text(page.replace("</body>", PROBE % script + "</body>"), encoding="utf-8")
+    found = re.search(r'<pre id="probe">(.*?)</pre>', opened(file.as_uri(), folder, size), re.S)
+    assert found is not None
     document: dict[str, Any] = json.loads(unescape(found[1]))
     return document

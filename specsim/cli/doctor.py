@@ -21,6 +21,7 @@ EXTRAS = {
     "zstandard": "logs compressed as .zst: pip install 'specsim-llm[zstd]'",
     "pyarrow": "sweeps to .parquet: pip install pyarrow",
     "dask": "sweeps over many workers: pip install 'specsim-llm[dask]'",
+    "uvicorn": "the report in the browser: pip install 'specsim-llm[web]'",
     "torch": "measuring this machine's GPU: pip install 'specsim-llm[probe]'",
     "nbmake": "running the notebooks as tests: pip install 'specsim-llm[dev]'",
 }

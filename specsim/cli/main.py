@@ -32,6 +32,7 @@ COMMANDS = {
     "validate": "Compare a profile's predictions with measured cells.",
     "timeline": "Where the time of a round goes: lanes, a Gantt picture, a Chrome trace.",
     "report": "One self-contained HTML page: answer, curves, breakdown, calibration.",
+    "serve": "That page in the browser, from this machine (needs starlette, uvicorn).",
     "probe": "Measure this machine's GPU or CPU: step times, bandwidth, launches (needs torch).",
     "measure": "Put loads on a running server: cells for calibrate.",
     "read": "Say what a log, a benchmark result or a trace holds.",

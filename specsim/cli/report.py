@@ -20,8 +20,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options(opt.Lengths):
-    """At which loads, how it is computed, and where it goes."""
+class Shown(opt.Lengths):
+    """At which loads, and how it is computed."""
+
+    concurrency: tuple[int, ...] | None = opt.concurrency()
+    observations: str | None = file("Measured cells, to show the errors.")
+    solver: Solver = opt.solver(default="simulate")
+    what_if: bool = opt.what_if()
+    seed: int = opt.seed()
+
+
+@dataclass(frozen=True)
+class Options(Shown):
+    """What is shown, and where it goes."""
 
     page: str = file(
         "HTML file to write.",
@@ -29,11 +40,6 @@ class Options(opt.Lengths):
         default="report.html",
         names="--output -o",
     )
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    observations: str | None = file("Measured cells, to show the errors.")
-    solver: Solver = opt.solver(default="simulate")
-    what_if: bool = opt.what_if()
-    seed: int = opt.seed()
 
 
 @command("report", AnyServer, opt.Asking, Options)
@@ -42,13 +48,20 @@ def report_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
 
     Example: specsim report --topk 2 --steps 2 -o report.html
     """
+    from specsim.textfile import write_text
+
+    write_text(Path(how.page), page_of(server, asked, how))
+    sys.stdout.write(f"wrote {how.page}\n")
+
+
+def page_of(server: AnyServer, asked: opt.Asked, how: Shown) -> str:
+    """Return the report, as HTML."""
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
     from specsim.decide.contest import verdict
     from specsim.decide.launch import launches_of
     from specsim.observations import read_observations
     from specsim.report.html import report_html
-    from specsim.textfile import write_text
 
     profile, question, notes = server.ask(asked, how)
     cells = None if how.observations is None else read_observations(how.observations)
@@ -61,7 +74,7 @@ def report_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
     workload = question.workload(profile.setup.workload)
     decision = verdict(profile, question)
     chosen = [load.choice.plan for load in decision.loads]
-    page = report_html(
+    return report_html(
         profile,
         curve,
         decision,
@@ -71,11 +84,9 @@ def report_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
         launches=launches_of(profile, chosen, question),
         date=date.today().isoformat(),
     )
-    write_text(Path(how.page), page)
-    sys.stdout.write(f"wrote {how.page}\n")
 
 
-def _command_lines(server: AnyServer, question: Question, how: Options) -> list[str]:
+def _command_lines(server: AnyServer, question: Question, how: Shown) -> list[str]:
     """Return the command lines that give the same numbers; they name the default profile."""
     from specsim.profile import DEFAULT_PROFILE
 
