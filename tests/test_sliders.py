@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import CHROMIUM, probed
+from browser import CHROMIUM, opened, probed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specsim.cli.main import run
 from specsim.curve import Curve
 from specsim.decide.breakeven import gain_map
 from specsim.decide.contest import verdict
@@ -179,3 +180,12 @@ def test_the_page_computes_as_python_does(
     assert result["reached"]
     assert result["fits"]
     assert result["thumb"] >= 24
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_where_nothing_speculates_there_are_no_sliders(tmp_path: Path) -> None:
+    file, server = tmp_path / "r.html", ["--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
+    words = ["--engine", "vllm", "--solver", "analytic", "--concurrency", "1,8"]
+    assert run(["report", *server, *words, "-o", str(file)]) == 0
+    assert '<section hidden=""' in opened(file.as_uri(), tmp_path)
