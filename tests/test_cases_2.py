@@ -150,10 +150,10 @@ def test_case_glm51_signs_up_to_eight_clients_and_a_named_cliff() -> None:
     profile, answers = glm51()
     signs = {c: a.gains[1] > 0 for c, a in answers.items() if a.gains}
     assert signs | {"C=1": True, "C=2": True, "C=4": True, "C=8": False, "C=32": True} == signs
-    (misfit,) = profile.misfits  # what is not honoured is said; the jump is named one cell early
+    (misfit,) = profile.misfits  # what is not honoured is said, and where the jump is
     assert misfit.cell.startswith("none")
     assert misfit.load == 16
-    assert "changes its price between 8 and 16 tokens" in misfit.suspicion
+    assert "changes its price between 16 and 32 tokens" in misfit.suspicion
 
 
 @functools.cache

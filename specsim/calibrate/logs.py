@@ -18,6 +18,7 @@ from specsim.calibrate.log_setup import (
 )
 from specsim.calibrate.probed import foreign, probe_rows, weight_of, with_measured_gpu
 from specsim.calibrate.rows import steps_are_priced
+from specsim.engine.sglang import WHOLE_FORWARDS
 from specsim.errors import CalibrationError
 from specsim.logs import LogEntry, LogRow, Timing
 from specsim.observations import SURVIVAL, Observation, checked
@@ -31,9 +32,6 @@ USAGE_STEP |= {"trtllm_stats": 0.0001, "server": 1e-6}
 
 CONTEXT_ERROR = 0.3
 """Relative error of the stated lengths as the context of the windows that were used."""
-
-WHOLE_FORWARDS = "0.5.23"
-"""SGLang whose forward metrics have all of a speculating round; not 0.5.19."""
 
 MANY_WINDOWS = 20
 """The accept length of so many windows is that of the run, not of a cell."""

@@ -18,6 +18,8 @@ HONOURED = 0.05
 """Greatest error of a cell that is honoured: 90 % of a noise of 3 %."""
 ANOTHER_UNIT = 3.0
 """No server is so many times faster or slower than physics has it, and no cell than the others."""
+NEARLY = 0.8
+"""Share of a cell's misfit by which a neighbour's must differ for a jump to be between them."""
 ROUGHLY = 1.3
 """A factor within this of ten, or of the clients, is taken for it."""
 
@@ -82,17 +84,22 @@ def _suspicion(i: int, observations: Sequence[Observation], log_error: Floats) -
                 typo = words or ("ms for s?" if unit == 1e3 else "a typing error?")
                 return f"{unit:g} times {others} the other cells lead to: {typo} check the row"
         return f"{factor:.1f} times {others} the other cells lead to: is it of this server?"
-    below, above = _neighbours(i, observations)
-    for j, (first, last) in ((below, (below, i)), (above, (i, above))):
-        if j is None or first is None or last is None:
-            continue
-        if abs(log_error[j] - error) > abs(error):
-            low, high = _tokens(observations[first]), _tokens(observations[last])
-            return (
-                f"a step changes its price between {low:g} and {high:g} tokens by more than the "
-                "model follows (a kernel or graph size that switches): measure between them"
-            )
-    return "an outlier against its neighbours: measure it again"
+    near = [j for j in _neighbours(i, observations) if j is not None]
+    jumps = [j for j in near if abs(log_error[j] - error) > NEARLY * abs(error)]
+    if not jumps:
+        return "an outlier against its neighbours: measure it again"
+    steepest = max(jumps, key=lambda j: _steepness(o, observations[j]))
+    low, high = sorted((_tokens(o), _tokens(observations[steepest])))
+    return (
+        f"a step changes its price between {low:g} and {high:g} tokens by more than the "
+        "model follows (a kernel or graph size that switches): measure between them"
+    )
+
+
+def _steepness(one: Observation, other: Observation) -> float:
+    """How fast the measured price of a step grows between two cells, with the tokens in it."""
+    price = [_tokens(o) / float(o.output_tps or math.nan) for o in (one, other)]
+    return math.log(price[1] / price[0]) / math.log(_tokens(other) / _tokens(one))
 
 
 def _tokens(o: Observation) -> float:

@@ -31,6 +31,9 @@ NEWEST = "0.5.23"
 TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"
 """Tables by batch size; step 0 in them."""
 
+WHOLE_FORWARDS = "0.5.23"
+"""Release whose forward metrics have all of a speculating round; not 0.5.19."""
+
 ADAPTIVE_TABLES: tuple[tuple[str, dict[int, tuple[int, ...]]], ...] = (
     # from this release on: candidates of draft steps by batch (``adaptive_spec_params.py``)
     ("0.5.20", {1: (1, 3, 5, 7), 8: (0, 1, 3), 32: (0, 1), 64: (0,)}),
