@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import live_server as made
 import pytest
@@ -14,13 +16,17 @@ from live_server import Answer, serving
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.sources import read_sources
+from specsim.cli.live import _predicted
 from specsim.cli.main import run
 from specsim.errors import InputError
 from specsim.live.fetch import KEY, LIMIT_BYTES, site
 from specsim.live.server import find
 from specsim.live.watch import Watch, look
 from specsim.logs.entry import LogEntry
+from specsim.observations import read_observations
+from specsim.profile import load_profile
 from specsim.profile.uncalibrated import MODEL_ERROR
+from specsim.setting import SpecSetting
 
 SECRET = "sk-do-not-print-me"
 
@@ -374,3 +380,47 @@ def test_calibrate_takes_a_url(tmp_path: object, capsys: pytest.CaptureFixture[s
     with serving(lambda: made.sglang()) as (url, _):
         assert run(["calibrate", url, "--gpu", "h100-sxm", "-o", target]) == 0
     assert run(["recommend", "-p", target, "--concurrency", "8"]) == 0
+
+
+class Screen(io.StringIO):
+    """A terminal that keeps what it is shown."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_watching_ends_with_an_interrupt_and_writes_its_rows(
+    terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two windows, then ctrl-C; a terminal saw the table beside what the profile predicts."""
+    screen, target, seen = Screen() if terminal else io.StringIO(), tmp_path / "now.csv", []
+    monkeypatch.setattr("sys.stdout", screen)
+    window = Watch.window
+
+    def interrupted(self: Watch, seconds: float) -> None:
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.append(seconds)
+        window(self, seconds)
+
+    monkeypatch.setattr(Watch, "window", interrupted)
+    profile = ("-p", "kimi-k2.5-int4-8x-rtx-pro-6000")
+    with serving(lambda: made.sglang()) as (url, _):
+        argv = ["read", url, "--watch", "0.2s", *profile, "--csv", "-o", str(target)]
+        assert run(argv) == 0
+    assert seen == [0.2, 0.2]
+    (row,) = read_observations(target)
+    assert (row.concurrency, row.setting.key) == (8, (3, 1, 4))
+    assert row.output_tps == pytest.approx(900)
+    assert ("predicted" in screen.getvalue()) == terminal
+
+
+def test_a_profile_predicts_what_runs() -> None:
+    entry = watched(lambda _: made.sglang())
+    profile = load_profile()
+    text = _predicted(profile, entry, entry.rows[0])
+    curve = profile.predict(
+        SpecSetting.of(1, 3, 4, "EAGLE3"), concurrency=[8], solver="analytic", what_if=True
+    )
+    assert float(text) == pytest.approx(curve.rows[-1].output_tps, rel=0.01)
