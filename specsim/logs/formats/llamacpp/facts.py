@@ -154,7 +154,7 @@ def drafting_of(slot: Mapping[str, Any]) -> dict[str, object]:
 def props(record: Mapping[str, Any]) -> LogEntry:
     """Return what llama-server tells at ``/props``."""
     model, built = text(record, "model_path"), text(record, "build_info")
-    build = re.match(r"b\d{1,7}", built or "")
+    build = re.match(r"b[1-9]\d{0,6}", built or "")  # b0 is one that does not know
     slots, each = whole(record, "total_slots"), table(record, "default_generation_settings")
     found = {"max_running_requests": slots, "context_tokens": whole(each, "n_ctx")}
     named = {"model": PurePosixPath(model).name} if model else {}
