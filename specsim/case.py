@@ -86,8 +86,8 @@ def most_decoding(budget: Any, prompt: Any, rounds: Any, width: Any) -> Any:
     A round then holds `width` tokens of each and the prompts, of `prompt` tokens, of those that
     take the place of the D / `rounds` that end.
 
-    >>> most_decoding(8192, 2048, 64, 1)
-    248.24242424242425
+    >>> round(float(most_decoding(8192, 2048, 64, 1)), 2)
+    248.24
     """
     return budget / (prompt / np.maximum(rounds, 1e-9) + width)
 
