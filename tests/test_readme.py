@@ -82,6 +82,12 @@ def test_figures_agree_with_the_validation_pages() -> None:
     assert figure is not None
     row = "accept length of (7, 4, 8) from chains and one other tree, 9 drafters"
     assert table(row) == pytest.approx([float(figure[1])], abs=0.5)
+    page = (ROOT / "docs" / "validation" / "servers.md").read_text(encoding="utf-8")
+    means = [float(n) for n in re.findall(r"mean over servers +(\S+)", page)]
+    row = "sweep and accept length given; one speculating cell too; all but one cell"
+    assert [
+        float(n) for n in re.findall(r"(\d+\.\d) %", README.split(row)[1].split("\n")[0])
+    ] == means
 
 
 def test_the_test_command_is_what_ci_runs() -> None:
