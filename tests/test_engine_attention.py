@@ -22,6 +22,7 @@ from specsim.cost.model import CostModel
 from specsim.engine import EngineSpec
 from specsim.engine.attention import attention_kernel
 from specsim.server.system import assemble
+from specsim.setting import SpecSetting
 
 HEAD_BYTES = 512.0  # of Llama-3.1-8B's 16-bit cache: key and value of one token, head and layer
 
@@ -100,3 +101,12 @@ def test_a_plan_is_paid_per_forward() -> None:
     extra = float(overhead_s(eight, 1, True, 6.0) - overhead_s(sixteen, 1, True, 6.0))
     assert extra == pytest.approx(OVERHEAD_S - RUN_AHEAD_OVERHEAD_S + 6 * HOST_PLAN_S)
     assert 8.4e-3 < extra < 9.2e-3  # 8.4 to 9.0 ms measured at 1 to 64 clients
+
+
+def test_a_plan_says_what_its_kernel_costs() -> None:
+    """Beside what speculates only."""
+    setup = setup_of("llama-3.1-8b", "a100-sxm", name="vllm", version="0.24.0", kv_dtype="fp8")
+    system = assemble(setup)
+    chain, none = (system.plan(s) for s in (SpecSetting.of(1, 3), SpecSetting.none()))
+    assert any("16-bit KV cache" in note for note in chain.notes)
+    assert not any("KV cache takes" in note for note in none.notes)

@@ -46,6 +46,16 @@ class AttentionKernel:
     # plans too, but trees on its FlashInfer take no longer than chains on FlashAttention 3
     planned: bool = False
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell of it beside a setting that speculates."""
+        walks = f"attention by {self.name or 'this kernel'} verifies a sequence in one thread block"
+        plans = "FlashInfer's forwards are laid out by the CPU, some ms per speculating round"
+        return (
+            *([f"{walks}: dear at long contexts"] if self.walks else []),
+            *([f"{plans}; a 16-bit KV cache takes another kernel"] if self.planned else []),
+        )
+
 
 def attention_kernel(
     engine: EngineSpec, compute_capability: float | None, latent: bool, small_kv: bool

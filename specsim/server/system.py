@@ -93,7 +93,10 @@ class System:
             engine = replace(engine, max_running_requests=max_running_requests)
         rules = engine_named(engine.name)
         memory = rules.class_bytes(self.gpu.name, self.gpu.mem_bytes)
-        return rules.plan(setting, engine, memory, what_if)
+        plan = rules.plan(setting, engine, memory, what_if)
+        kernel = kernel_of(engine, self.gpu, self.cost.target)
+        notes = kernel.notes if plan.setting.speculates else ()
+        return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
     def kv_pool_tokens(self, plan: RunPlan) -> float:
         """Tokens that the KV cache holds under `plan`, all data-parallel ranks together.
