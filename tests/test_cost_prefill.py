@@ -111,3 +111,12 @@ def test_arrays_are_priced_like_single_steps() -> None:
         for column, t in enumerate(tokens.tolist()):
             one = float(prefill_s(kimi().cost, t, c))
             assert grid[row, column] == pytest.approx(one, rel=ROUNDING)
+
+
+def test_prompts_of_a_drafting_server_have_a_price_of_their_own() -> None:
+    """prefill_drafting is on a step's prompts where the server speculates, and nowhere else."""
+    cost = kimi().cost
+    dearer = with_prices(cost, prefill_drafting=1.5)
+    for speculates, factor in ((True, 1.5), (False, 1.0)):
+        before, after = (float(prefill_s(c, 4096.0, 0.0, speculates)) for c in (cost, dearer))
+        assert after == pytest.approx(factor * before, rel=ROUNDING)

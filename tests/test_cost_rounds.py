@@ -134,3 +134,17 @@ def test_a_verify_of_t_tokens_costs_a_step_of_t_tokens_and_a_little() -> None:
     verify = float(priced(cost, 4, SEQUENTIAL, context=0.0).round_s)
     step = float(priced(cost, 1, SEQUENTIAL, batch=32.0, context=0.0).round_s)
     assert 0 < verify - step < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("batch", "width", "factor"), [(1.0, 4, 1.0), (2.0, 4, 3.0), (8.0, 4, 3.0), (8.0, 1, 1.0)]
+)
+def test_several_slots_are_dearer_only_together_and_speculating(
+    batch: float, width: int, factor: float
+) -> None:
+    cost = kimi().cost
+    dearer = with_prices(cost, several_slots=3.0)
+    before, after = (
+        float(priced(c, width, SEQUENTIAL, batch=batch).round_s) for c in (cost, dearer)
+    )
+    assert after == pytest.approx(factor * before, rel=ROUNDING)
