@@ -242,7 +242,7 @@ def parameters_page() -> str:
     server = Facts(allreduce="published", has_experts=True, has_draft=True)
     parts = [
         "# Parameters\n",
-        "Generated from `specsim/parameters.py`. A cost parameter is a factor on a derived time "
+        "Generated from `specsim/parameters.toml`. A cost parameter is a factor on a derived time "
         "unless its unit says otherwise; the prior is that of a mixture-of-experts model on GPUs "
         "whose all-reduce is published.\n",
         "| name | unit | prior median | prior sd | reset by | `--set` | rests on |",

@@ -73,7 +73,7 @@ def level(engine: str) -> writers.Level:
 
 def test_sglang_log_says_what_the_simulation_did() -> None:
     text = writers.sglang_log([level("sglang")], np.random.default_rng(2))
-    (entry,) = sglang.FORMAT.parse(Source("log", io.BytesIO(text.encode())), 0)
+    (entry,) = sglang.FORMAT.parse(Source("log", io.BytesIO(text.encode())))
     told = level("sglang").result
     assert not entry.unread
     assert entry.settings["num_steps"] == figures.STEPS
@@ -88,7 +88,7 @@ def test_sglang_log_says_what_the_simulation_did() -> None:
 
 def test_vllm_log_says_what_the_simulation_did() -> None:
     text = writers.vllm_log([level("vllm")], np.random.default_rng(2))
-    (entry,) = vllm.FORMAT.parse(Source("log", io.BytesIO(text.encode())), 0)
+    (entry,) = vllm.FORMAT.parse(Source("log", io.BytesIO(text.encode())))
     told = level("vllm").result
     assert not entry.unread
     assert entry.engine_version == "0.20.2"

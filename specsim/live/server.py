@@ -122,6 +122,6 @@ def _facts(at: Site, path: str) -> Iterator[LogEntry]:
     elif body and said:
         source = Source(at.url, io.BytesIO(body))
         try:
-            yield from map(believable, detect(source).parse(source, 0))
+            yield from map(believable, detect(source).parse(source))
         except FormatError:
             return

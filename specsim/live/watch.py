@@ -134,7 +134,7 @@ class Watch:
         if server.served.iterations:
             with suppress(FormatError):
                 source = Source(server.site.url, io.BytesIO(self._iterations))
-                (found,) = detect(source).parse(source, 0)
+                (found,) = detect(source).parse(source)
                 rows, windows = found.rows, found.windows
                 settings = {**found.settings, **settings}
         if not rows:

@@ -12,7 +12,6 @@ from specsim.logs.entry import (
     Diagnosis,
     LogEntry,
     LogRow,
-    LogWindow,
     Timing,
     WindowCount,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "Format",
     "LogEntry",
     "LogRow",
-    "LogWindow",
     "Source",
     "Timing",
     "WindowCount",

@@ -52,20 +52,6 @@ class WindowCount:
 
 
 @dataclass(frozen=True, slots=True)
-class LogWindow:
-    """One window as the engine printed it (data-parallel ranks already summed)."""
-
-    time_s: float | None  # since 1970 without time zone, as printed
-    running: float  # requests, when the line was printed
-    queue: float | None  # requests that waited then
-    output_tps: float
-    accept_length: float | None  # bonus included; None where nothing was drafted
-    cuda_graph: bool | None
-    prefill: bool  # whether one ran within the window
-    dropped: str | None  # why the throughput is not used; None if it is
-
-
-@dataclass(frozen=True, slots=True)
 class Timing:
     """A duration that a profiler or a collective benchmark measured."""
 
@@ -143,7 +129,6 @@ class LogEntry:
     accept_length: float | None = None  # pooled over all rounds, where there are several rows
     survival: tuple[float, ...] | None = None
     label: str = ""  # text above the block in a paste, e.g. "with eagle"
-    samples: tuple[LogWindow, ...] = ()  # single windows, if the caller asked for them
 
     @property
     def unread_lines(self) -> int:

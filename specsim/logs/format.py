@@ -28,8 +28,7 @@ class Format:
     name: str
     # What only such files hold. The format whose marks are most frequent is it.
     mark: re.Pattern[bytes]
-    # (the open file, single windows to keep per entry) -> one entry per server or run.
-    parse: Callable[[Source, int], list[LogEntry]]
+    parse: Callable[[Source], list[LogEntry]]  # of the open file: one entry per server or run
     # What to give instead of such a file that measures nothing.
     remedy: str = "give a complete result"
     # One of these is in any such text: by them it is found deep within a file of another format.

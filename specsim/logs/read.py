@@ -23,7 +23,7 @@ BEFORE = 400
 """Lines without a mark before a part that may be its beginning."""
 
 
-def read_file(path: str | Path, samples: int = 0) -> list[LogEntry]:
+def read_file(path: str | Path) -> list[LogEntry]:
     """Read a file of any known format, or of several.
 
     The entries come in the order in which their formats do.
@@ -32,8 +32,6 @@ def read_file(path: str | Path, samples: int = 0) -> list[LogEntry]:
     ----------
     path
         File name, ``-`` for standard input; ``.gz`` and ``.zst`` are unpacked.
-    samples
-        Keep up to this many single windows per entry (server logs only).
 
     Returns
     -------
@@ -48,7 +46,7 @@ def read_file(path: str | Path, samples: int = 0) -> list[LogEntry]:
         If it is empty, binary, damaged, or in no known format.
     """
     with open_source(path) as source:
-        entries = _read(source, samples)
+        entries = _read(source)
         if source.cut:
             diagnoses = (*entries[-1].diagnoses, Diagnosis("truncated", source.cut))
             entries[-1] = replace(entries[-1], diagnoses=diagnoses)
@@ -65,10 +63,10 @@ class _Chunks:
         return next(self.chunks, b"")
 
 
-def _read(source: Source, samples: int) -> list[LogEntry]:
+def _read(source: Source) -> list[LogEntry]:
     """Read the format that a file has most of, then what else is in it."""
     if source.head.startswith(SQLITE):
-        return detect(source).parse(source, samples)
+        return detect(source).parse(source)
     if wrapped := wrapping(source.head[:FIRST_BYTES]):
         source = Source(source.path, _Chunks(unwrapped(source.lines(), *wrapped)))
     main = detect(source)
@@ -76,11 +74,11 @@ def _read(source: Source, samples: int) -> list[LogEntry]:
     with ExitStack() as files:
         parts = Parts(main, others, files)
         watched = Source(source.path, _Chunks(parts.read(source.chunks())))
-        entries = main.parse(watched, samples)
+        entries = main.parse(watched)
         found = [(parts.main_begins, entries)]
         for kind, begins, part in parts.sources(source.path):
             try:
-                found.append((begins, kind.parse(part, samples)))
+                found.append((begins, kind.parse(part)))
             except FormatError:
                 continue  # it only looked like one
     read = [e for _, some in sorted(found, key=lambda pair: pair[0]) for e in some]

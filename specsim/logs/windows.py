@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.logs.entry import LogWindow
 from specsim.logs.ranks import DUPLICATE, NO_RANK, ParseRank, RankTable, group_starts
 
 if TYPE_CHECKING:
@@ -146,7 +145,6 @@ class Windows:
     # throughput is an arithmetic mean or tokens over time.
     equal_time: bool = False
     tps_quantum: float = 0.01  # step of the printed throughputs
-    max_samples: int = 0  # single windows to keep
     accept_quantum: float = 0.01  # step of the printed lengths; 0 where they are known to be 1
     started: bool = False  # a start-up was seen: the first window after it is a ramp
     read: int = 0  # windows counted
@@ -156,7 +154,6 @@ class Windows:
     blocks: Blocks = field(default_factory=Blocks)  # acceptance in time
     # (running, reason) -> windows not used
     lost: Counter[tuple[int, str]] = field(default_factory=Counter)
-    samples: list[LogWindow] = field(default_factory=list)
     _sums: dict[int, Floats] = field(default_factory=dict)
     _pooled: tuple[float, float] = (0.0, 0.0)
     _open: tuple[Columns, list[bytes]] | None = None
@@ -236,9 +233,6 @@ class Windows:
         for at in np.flatnonzero(reason > PREFILL):
             self.lost[int(w["running"][at]), REASONS[reason[at]]] += 1
         self._add_used(w, accept, reason)
-        room = self.max_samples - len(self.samples)
-        if room > 0:
-            self.samples.extend(list(_single(w, accept, reason))[:room])
 
     def _add_used(self, w: Columns, accept: Floats, reason: Ints) -> None:
         keep = reason <= PREFILL
@@ -320,23 +314,3 @@ def _moments(w: Columns, accept: Floats) -> Iterator[Floats]:
     for column in (w["queue"], w["usage"]):
         known = np.isfinite(column)
         yield from (known, np.where(known, column, 0.0))
-
-
-def _single(w: Columns, accept: Floats, reason: Ints) -> Iterator[LogWindow]:
-    """Yield windows one by one."""
-    for i, why in enumerate(reason):
-        graph = _known(w["graph"][i])
-        yield LogWindow(
-            time_s=_known(w["time_s"][i]),
-            running=float(w["running"][i]),
-            queue=_known(w["queue"][i]),
-            output_tps=float(w["output_tps"][i]),
-            accept_length=_known(accept[i]),
-            cuda_graph=None if graph is None else bool(graph),
-            prefill=why in (PREFILL, PREFILL_RAMP),
-            dropped=REASONS[why] or None,
-        )
-
-
-def _known(value: np.float64) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -22,12 +22,10 @@ class Pieces(io.BytesIO):
         return super().read(self.piece)
 
 
-def parse(
-    name: str, data: bytes | str, path: str = "file", samples: int = 0, piece: int = 1 << 20
-) -> list[LogEntry]:
+def parse(name: str, data: bytes | str, path: str = "file", piece: int = 1 << 20) -> list[LogEntry]:
     """Return the entries that the format `name` finds in `data`, read by pieces of some bytes."""
     stream = Pieces(data if isinstance(data, bytes) else data.encode(), piece)
-    return _format(name).parse(Source(path, stream), samples)
+    return _format(name).parse(Source(path, stream))
 
 
 @lru_cache

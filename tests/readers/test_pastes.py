@@ -220,7 +220,7 @@ def test_a_file_of_one_format_holds_no_other(name: str, text: str, tmp_path: Pat
     path = tmp_path / "file"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with open_source(path) as source:
-        alone = detect(source).parse(source, 0)
+        alone = detect(source).parse(source)
     assert [(e.format, e.rows) for e in read_file(path)] == [(e.format, e.rows) for e in alone]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import log_samples as logs
 import pytest
 from parsing import parse
@@ -381,14 +379,3 @@ def test_length_above_the_chain_is_unread() -> None:
     text = logs.STARTUP + logs.decode_lines(body)
     text += logs.decode_lines(body.replace("2.40", "6.40"), 1, start=20)
     assert only(text).unread == {"accept length above num_steps + 1": 1}
-
-
-def test_samples_are_single_windows() -> None:
-    body = logs.DECODE_SPEC["0.5.9-0.5.23"]
-    (entry,) = parse("sglang_log", logs.decode_lines(body), samples=3)
-    assert len(entry.samples) == 3
-    window = entry.samples[0]
-    assert (window.running, window.output_tps, window.accept_length) == (24, 2880, 2.4)
-    assert window.dropped is None
-    assert window.time_s is not None
-    assert math.isfinite(window.time_s)

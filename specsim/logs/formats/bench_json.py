@@ -33,7 +33,7 @@ _MAX_DEPTH = 128
 _MAX_NODES = 100_000
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read benchmark results: JSON, JSON lines or indented JSON, in any mixture.
 
     Records of one server make one entry with a row per load; a load that comes again, or another

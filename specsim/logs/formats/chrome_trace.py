@@ -145,7 +145,7 @@ class _Trace:
     )
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read one rank's trace; SGLang puts the rank into the file's name.
 
     Durations of phases are those on the GPU where the trace has them, else on the host.

@@ -22,7 +22,7 @@ from specsim.logs.unread import MISSING, OUT_OF_RANGE, TOO_MANY, Unread, check, 
 MOST_SECONDS, MOST_CONTEXT, MOST_WORKERS = 1e3, 1e8, 64
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read a dump: an entry per worker."""
     workers: dict[str, Passes] = {}
     unread: Counter[str] = Counter()

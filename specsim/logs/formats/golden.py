@@ -29,7 +29,7 @@ _LENGTH = re.compile(r"\d{1,2}\.\d{1,6}")
 _DEEPEST = 64
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read accept lengths (bonus included) by depth of chain; one entry per depth and mode."""
     found: list[tuple[str, float, float]] = []
     unread: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from specsim.logs.paste import MAY_LAUNCH
 from specsim.logs.source import Source
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read the commands of a file or paste, an entry for each."""
     from specsim.engine.command import LIMIT, launches_in
 

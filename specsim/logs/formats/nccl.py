@@ -63,7 +63,7 @@ class _Run:
     unread: Counter[str] = field(default_factory=Counter)
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read the output of nccl-tests; one entry per run, with the out-of-place time by size."""
     runs = [_Run()]
     for line in source.lines():

@@ -54,7 +54,7 @@ _LONGEST_NAME = 200
 Key = TypeVar("Key")
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read kernels, and in SQLite the NVTX ranges that are named as SGLang's steps.
 
     Raises

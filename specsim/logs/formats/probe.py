@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from specsim.probe.document import ProbeDocument
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read one probe.json.
 
     Rows are plain decode steps (one token a request); verify steps, draft steps and draft extends

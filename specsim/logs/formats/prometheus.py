@@ -24,7 +24,7 @@ ONE_SLOT = 1.05
 """Up to so many slots in a decode, on average, there was one client."""
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read metrics, from ``/metrics`` or pasted from a dashboard; replicas are summed."""
     return [entry_of(scraped(source.lines()), source.path)]
 

@@ -19,7 +19,7 @@ _NUMBER = re.compile(
 )
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read accept lengths: tokens over rounds of verification, of all requests."""
     unread: Counter[str] = Counter()
     answers = []

@@ -58,7 +58,7 @@ CLIENT_SLACK = 1.1
 """So much faster than one token per TPOT of every client nothing is: requests differ."""
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read printed results, one entry per server that headings, text and settings tell apart."""
     unread: Counter[str] = Counter()
     results: list[LogEntry] = []

@@ -13,7 +13,7 @@ from specsim.logs.source import Source
 from specsim.logs.unread import counted
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read printed reports."""
     unread: Counter[str] = Counter()
     entries = []

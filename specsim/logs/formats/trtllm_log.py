@@ -21,7 +21,7 @@ _LINE = re.compile(
 )
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read the iteration log of TensorRT-LLM (``print_iter_log``).
 
     The batch is ``num_scheduled_requests``; ``num_generation_tokens`` counts the padding of CUDA

@@ -19,7 +19,7 @@ _SLOWEST = ("iterLatencyMS", "numQueuedRequests", "tokensPerBlock", "iter")
 """Figures that ranks share; others they add up to."""
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read iteration statistics: JSON objects with ``iterLatencyMS``.
 
     With attention data parallelism each rank has requests of its own, and a record of each

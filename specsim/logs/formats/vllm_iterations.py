@@ -71,7 +71,7 @@ def _bits(batch: float) -> int:
     return round(batch).bit_length()
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read the iterations: an entry per start of the server."""
     servers: list[_Server] = []
     unread: Counter[str] = Counter()

@@ -34,7 +34,7 @@ FULL_SHARE = 0.95
 """Share of rounds with a draft from which on all are taken to have one: prompts have none."""
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read runs of all their requests at once."""
     unread: Counter[str] = Counter()
     entries = []

@@ -9,7 +9,7 @@ from specsim.logs.format import Format
 from specsim.logs.source import Source
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read llama-server's log, or the summary of llama-speculative.
 
     Each round of a request emits its accepted drafts and one token of the target. Builds since

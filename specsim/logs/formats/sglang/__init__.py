@@ -13,12 +13,12 @@ from specsim.logs.format import Format
 from specsim.logs.source import Source
 
 
-def parse(source: Source, samples: int) -> list[LogEntry]:
+def parse(source: Source) -> list[LogEntry]:
     """Read a log; the reader is imported when a log is SGLang's."""
     from specsim.logs.formats.sglang.entry import server_entry
     from specsim.logs.formats.sglang.reader import Reader
 
-    return [server_entry(server, source.path) for server in Reader(samples).read(source)]
+    return [server_entry(server, source.path) for server in Reader().read(source)]
 
 
 FORMAT = Format(

@@ -32,7 +32,6 @@ def server_entry(server: Server, path: str) -> LogEntry:
         unread=dict(+server.unread),
         accept_length=server.windows.accept_length,
         label=server.label,
-        samples=tuple(server.windows.samples),
     )
 
 

@@ -53,10 +53,10 @@ _THRESHOLD = re.compile(
 class Server:
     """The lines of one server."""
 
-    def __init__(self, samples: int = 0) -> None:
+    def __init__(self) -> None:
         self.layout: Layout | None = None  # of the first decode line
         self.facts = Facts("sglang")
-        self.windows = Windows(parse_ranks, max_samples=samples)
+        self.windows = Windows(parse_ranks)
         self.rate = AcceptRate()
         self.unread: Counter[str] = Counter()
         self.label = ""
@@ -172,9 +172,8 @@ class Reader:
     begins another.
     """
 
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-        self.server = Server(samples)
+    def __init__(self) -> None:
+        self.server = Server()
         self.done: list[Server] = []
         self.layout: Layout | None = None  # of the last line that was read
         # A line unlike those before it, its layout, and whether a prefill ran before it.
@@ -283,7 +282,7 @@ class Reader:
         lines = {**printed, "stamp": stamps, "rank": ranks}
         for part in in_order(stamps, BACKWARDS_S):
             if runs_back(stamps[part.start], self.server.stamp, BACKWARDS_S):
-                other = Server(self.samples)
+                other = Server()
                 other.layout, other.label = self.server.layout, self.server.label
                 other.facts.settings = dict(self.server.facts.settings)
                 self._start(other)
@@ -304,4 +303,4 @@ class Reader:
         """Close the server and begin another."""
         self.server.flush(final=True)
         self.done.append(self.server)
-        self.server = other or Server(self.samples)
+        self.server = other or Server()

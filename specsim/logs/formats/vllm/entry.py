@@ -46,7 +46,6 @@ def server_entry(server: Server, path: str) -> LogEntry:
         accept_length=1.0 if plain else drafting.accept_length(),
         survival=drafting.survival(),
         label=server.label,
-        samples=tuple(server.windows.samples),
     )
 
 

@@ -52,9 +52,9 @@ _NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(ENGINE)), (b"",) * len(DRAFTING)
 class Server:
     """The lines of one server."""
 
-    def __init__(self, samples: int = 0) -> None:
+    def __init__(self) -> None:
         self.facts = Facts("vllm")
-        self.windows = Windows(_rank_of, equal_time=True, tps_quantum=0.1, max_samples=samples)
+        self.windows = Windows(_rank_of, equal_time=True, tps_quantum=0.1)
         self.drafting = Drafting()
         self.unread: Counter[str] = Counter()
         self.label = ""
@@ -144,9 +144,8 @@ class Reader:
     another.
     """
 
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-        self.server = Server(samples)
+    def __init__(self) -> None:
+        self.server = Server()
         self.servers = [self.server]
         self.by_pid: dict[bytes, Server] = {}
         self.above = Above("vllm")  # what the text of a paste says
@@ -248,7 +247,7 @@ class Reader:
     def _start(self) -> None:
         """Begin another server."""
         self.server.flush(final=True)
-        self.server = Server(self.samples)
+        self.server = Server()
         self.server.label = self.above.label
         self.servers.append(self.server)
 
