@@ -152,6 +152,7 @@ def _commands(text: str) -> Iterator[list[str]]:
     text = re.sub(r"[ \t]*[\\^`][ \t]*(?:#[^\n]*)?\r?\n\s*", " ", text)
     text = re.sub(r"(?<=[\w:.])\\(?=\w)", "/", text)  # a path of Windows
     text = re.sub(r"\n\s*(?=--?[A-Za-z])", " ", text)  # broken where it was pasted
+    text = re.sub(r"(?<=\s)\d(?=[<>])", "", text)  # 2> file
     for start in _starts(text):
         yield from _split(_lexed(text[start:]), text)
 
@@ -261,7 +262,7 @@ def _read(
     unsaid = sorted({f"{name} {text}" for name, text in arguments.items() if "$" in str(text)})
     notes += [f"{name}: the text does not say what that is" for name in unsaid]
     settings = engine_named(engine).settings({k: v for k, v in raw.items() if "$" not in str(v)})
-    if "algorithm" not in settings:
+    if "algorithm" not in settings and not any("not known" in note for note in notes):
         settings |= NO_SPECULATION
     if UNMODELLED in raw:
         settings[UNMODELLED] = raw[UNMODELLED]
@@ -281,8 +282,6 @@ def _arguments(engine: str, words: Sequence[str]) -> tuple[list[str], dict[str, 
     positional: list[str] = []
     found: dict[str, object] = {}
     ends = next((i for i, word in enumerate(words) if word and set(word) <= _ENDS), len(words))
-    if ends < len(words) and words[ends][:1] in "<>" and words[ends - 1].isdigit():
-        ends -= 1  # 2> file
     rest = list(words[:ends])
     while rest:
         word = rest.pop(0)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from operator import itemgetter
 
 from specsim.errors import FormatError
 from specsim.logs.entry import LogEntry
@@ -83,10 +84,10 @@ def detect_text(head: bytes, begin: int = 0) -> Format | None:
     json_first = _begins_json(head)
     formats = known_formats()
     for is_json in (json_first, not json_first):
-        counts = {f.name: len(f.mark.findall(head, begin)) for f in formats if f.is_json == is_json}
-        best = max(counts, key=lambda name: counts[name])
-        if counts[best]:
-            return next(f for f in formats if f.name == best)
+        counts = [(len(f.mark.findall(head, begin)), f) for f in formats if f.is_json == is_json]
+        found = [(f.name != "launch", n, f) for n, f in counts if n]  # a log names its program
+        if found:
+            return max(found, key=itemgetter(0, 1))[2]
     return None
 
 

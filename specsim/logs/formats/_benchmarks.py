@@ -124,7 +124,7 @@ def of_record(record: Mapping[str, Any], program: str) -> Said:
     said: Said = {}
     for path, name in known.get("figures", names("metrics", "aiperf")).items():
         of = at(record, path)
-        value = figure(record, path)
+        value = None if of == -1 else figure(record, path)  # SGLang's mark of what it does not know
         if isinstance(of, dict) and (mean := number(of, "avg")) is not None:
             value = scaled(name, mean, str(of.get("unit")))
         if value is not None:

@@ -51,7 +51,7 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
         said.setdefault("accept_length", 1.0)
     if rate := _request_rate(record):
         said["request_rate"] = rate
-    elif "concurrency" not in said and "max_concurrency" in record:
+    elif "concurrency" not in said and "max_concurrency" in record and rate is None:
         said["concurrency"] = said["num_requests"]  # all were sent at once
     vllm = _is_vllms(record)
     # SGLang reports the mean since the server started, vLLM that of this run.
@@ -88,12 +88,12 @@ def _engine(record: Mapping[str, Any], vllm: bool) -> str | None:
 
 
 def _request_rate(record: Mapping[str, Any]) -> float | None:
-    """Return requests per second; None where all were sent at once."""
+    """Return requests per second; None where all were sent at once, 0 at times of their own."""
     value = record.get("request_rate")
     try:
         rate = None if isinstance(value, bool) else float(value or 0)
     except (TypeError, ValueError, OverflowError):
-        return None
+        return 0.0 if value == "trace" else None
     return rate if rate and 0 < rate < math.inf else None
 
 

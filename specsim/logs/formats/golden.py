@@ -26,7 +26,8 @@ _DEPTH = re.compile(r"(?:num_speculative_tokens|k|n|depth|mtp|draft)?[ _-]?(\d{1
 _DEPTH_KEYS = ("num_speculative_tokens", "speculative_tokens", "k", "depth")
 _LENGTH_KEYS = ("accept_length", "acceptance_length", "mean_acceptance_length", "al", "golden_al")
 _LENGTH = re.compile(r"\d{1,2}\.\d{1,6}")
-_DEEPEST = 64
+_FIRST, _DEEPEST = 4, 64
+_NO_MODE = re.compile("percentile|quantile|latenc|[_ ]ms")
 
 
 def parse(source: Source) -> list[LogEntry]:
@@ -63,9 +64,13 @@ def parse(source: Source) -> list[LogEntry]:
         found += [("/".join(path), float(k), float(length)) for k, length in said]
     texts: Said = {name: notes[name] for name in ("model", "dataset") if name in notes}
     entries = []
+    least = {mode: k for mode, k, _ in sorted(found, reverse=True)}
     for mode, k, length in found:
         with counted(unread):
-            check(1 <= k <= _DEEPEST and 1 <= length <= k + 1, "accept length out of range")
+            known = 1 <= least[mode] <= _FIRST and not _NO_MODE.search(
+                mode
+            )  # else percentiles, sizes
+            check(known and k <= _DEEPEST and 1 <= length <= k + 1, "accept length out of range")
             entry = run_entry(FORMAT.name, {"k": k, "accept_length": length, **texts})
             entries.append(replace(entry, label=mode))
     return with_unread(joined(entries, source.path), +unread, source.path, FORMAT.name)

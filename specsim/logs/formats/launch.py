@@ -18,6 +18,8 @@ def parse(source: Source) -> list[LogEntry]:
         launches = list(launches_in(text))
     except InputError as error:
         raise FormatError(source.path, f"{error.value} {error.reason}", error.remedy) from None
+    if not launches:
+        raise FormatError(source.path, "holds no command that starts a server", FORMAT.remedy)
     return [
         LogEntry(
             source.path,
