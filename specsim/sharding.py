@@ -154,7 +154,8 @@ def shard(
     attention = _attention_on_gpu(model, attention_tp)
     ffn = model.ffn_params / tp
     router = model.moe_layers * model.router_params
-    dense = scale * ((attention + ffn) * scheme.dense + (router + model.norm_params) * BF16_BYTES)
+    small = (router + model.norm_params) * BF16_BYTES
+    dense = scale * (attention * scheme.attention + ffn * scheme.dense + small)
     expert = scale * model.expert_params * scheme.experts / tp
     head = scale * model.head_params * scheme.head / tp
     embedding = 0.0 if model.tied_embeddings else head
@@ -365,10 +366,12 @@ def _share(group: AttentionGroup, tp: int, dp: int, kv_bytes: float) -> Attentio
 
 def _checkpoint_bytes(model: ModelArchitecture, scheme: Quantisation) -> float:
     small = model.moe_layers * model.router_params + model.norm_params
+    attention = model.dense_params - model.ffn_params - small
     routed = model.moe_layers * model.experts * model.expert_params
     matrices = model.head_params * (1 if model.tied_embeddings else 2)
     return (
-        (model.dense_params - small) * scheme.dense
+        attention * scheme.attention
+        + model.ffn_params * scheme.dense
         + small * BF16_BYTES
         + routed * scheme.experts
         + matrices * scheme.head

@@ -264,12 +264,12 @@ def test_dense_layers_by_family(tmp_path: Path) -> None:
         ({"quant_method": "fp8"}, "fp8"),
         ({"quant_method": "awq", "bits": 4}, "awq"),
         ({"quant_method": "gptq", "bits": 4}, "gptq"),
-        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "gptq", "bits": 8}, "w8a16"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
         ({"quant_method": "modelopt_fp8", "quant_algo": "FP8"}, "fp8"),
         (
             {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["*self_attn*"]},
-            "nvfp4-experts",
+            "nvfp4-ffn",
         ),
         (
             {

@@ -22,6 +22,7 @@ from specsim.architecture import ModelArchitecture, load_model, model_from_table
 from specsim.architecture.hf_config import Config, table_of_config
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.library import read_library
+from specsim.quantisation import load_quantisation, scheme_of_config
 from specsim.server.system import assemble
 from specsim.sharding import shard
 
@@ -265,6 +266,112 @@ def test_quantised_checkpoints(tmp_path: Path, about: dict[str, Any], scheme: st
         shape({**CONFIGS["mixtral-8x7b"], "quantization_config": mixed}, tmp_path)
 
 
+ATTENTION = [
+    f"model.layers.{layer}.self_attn.{part}_proj" for layer in range(32) for part in "qkvo"
+]
+
+
+def tensors(kind: str, bits: int, **more: object) -> dict[str, Any]:
+    """A group of compressed-tensors, whose activations are compressed too."""
+    weights = {"type": kind, "num_bits": bits, **more}
+    return {"weights": weights, "input_activations": {"num_bits": 8}}
+
+
+@pytest.mark.parametrize(
+    ("method", "about", "dense", "routed"),
+    [
+        # attention left in bf16, in each tool's words: said of all layers, of each, of too few
+        ("fbgemm_fp8", {"modules_to_not_convert": ["lm_head", *ATTENTION]}, "fp8-ffn", ""),
+        ("fp8", {"modules_to_not_convert": ATTENTION[:8]}, "fp8", "fp8"),
+        ("fp8", {"modules_to_not_convert": ["visual.blocks.0.attn.qkv"]}, "fp8", "fp8"),
+        ("awq", {"bits": 4, "modules_to_not_convert": ["self_attn"]}, "awq-ffn", "awq-experts"),
+        ("gptq", {"bits": 4, "dynamic": {"-:.*self_attn.*": {}}}, "gptq-ffn", "gptq-experts"),
+        (
+            "auto-round",
+            {"bits": 4, "extra_config": {a: {"bits": 16} for a in ATTENTION}},
+            "gptq-ffn",
+            "",
+        ),
+        ("auto-round", {"bits": 4, "extra_config": {"lm_head": {"bits": 8}}}, "gptq", "gptq"),
+        # several schemes in one checkpoint
+        (
+            "compressed-tensors",
+            {
+                "config_groups": {
+                    "a": {**tensors("float", 4, group_size=16), "targets": ["re:.*mlp.*"]},
+                    "b": {**tensors("float", 8), "targets": ["re:.*self_attn.*"]},
+                }
+            },
+            "nvfp4-ffn-fp8",
+            "nvfp4-experts-fp8",
+        ),
+        (
+            "quark",
+            {
+                "global_quant_config": {"weight": {"dtype": "fp4"}},
+                "layer_quant_config": {"*self_attn*": {"weight": {"dtype": "fp8_e4m3"}}},
+            },
+            "mxfp4-ffn-fp8",
+            "mxfp4-experts-fp8",
+        ),
+        ("gptq", {"bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}}, None, None),
+        # weights that are unpacked before the product
+        (
+            "compressed-tensors",
+            {"config_groups": {"a": {"weights": {"type": "int", "num_bits": 8}}}},
+            "w8a16",
+            "",
+        ),
+        ("compressed-tensors", {"config_groups": {"a": tensors("int", 8)}}, "int8", "int8"),
+        ("gptq", {"bits": 8}, "w8a16", "w8a16"),
+        # other tools
+        (
+            "bitsandbytes",
+            {"load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+            "nf4-double",
+            "",
+        ),
+        ("bitsandbytes", {"load_in_8bit": True}, "int8", "int8"),
+        ("", {"bits": 4, "group_size": 64}, "mlx-4bit", "mlx-4bit"),
+        ("", {"bits": 4, "group_size": 64, "lm_head": {"bits": 6}}, "mlx-4bit", "mlx-4bit"),
+        ("", {"bits": 4, "group_size": 32, "mode": "mxfp4"}, "mxfp4", "mxfp4"),
+        ("", {"bits": 4, "group_size": 48}, None, None),
+        ("modelopt", {"quant_algo": "W4A8_AWQ"}, "w4a8", "w4a8"),
+        ("modelopt", {"quant_algo": "MXFP8"}, "mxfp8", "mxfp8"),
+        ("modelopt", {"quant_algo": "NEW_ALGO"}, None, None),
+        ("hqq", {"nbits": 4}, None, None),
+    ],
+)
+def test_what_a_checkpoint_compresses(
+    tmp_path: Path, method: str, about: dict[str, Any], dense: str | None, routed: str | None
+) -> None:
+    """Of a dense model and of one with experts: the scheme, or a refusal that names the kind."""
+    about = {**about, **({"quant_method": method} if method else {})}
+    for name, scheme in (("llama-3.1-8b", dense), ("mixtral-8x7b", routed)):
+        config = {**CONFIGS[name], "quantization_config": about}
+        if scheme is None:
+            with pytest.raises(FormatError, match="quantization_config"):
+                shape(config, tmp_path)
+        elif scheme:
+            assert shape(config, tmp_path).native_quantisation == scheme
+
+
+TOOLS = ("compressed-tensors", "gptq", "quark", "modelopt", "auto-round", "", "fp8", 5, None)
+TABLES = ("ignore", "config_groups", "quantized_layers", "dynamic", "extra_config", "bits")
+
+
+@given(
+    method=st.sampled_from(TOOLS),
+    about=st.dictionaries(
+        st.sampled_from((*TABLES, "layer_quant_config", "global_quant_config")),
+        st.sampled_from(JUNK) | st.dictionaries(st.text(max_size=4), st.sampled_from(JUNK)),
+    ),
+)
+def test_any_table_of_a_tool_is_read_or_none(method: object, about: dict[str, Any]) -> None:
+    scheme, _ = scheme_of_config({**about, "quant_method": method}, 32, routed=True)
+    assert not scheme or load_quantisation(scheme)
+
+
 @pytest.mark.parametrize(
     ("written", "id", "scheme", "kv"),
     [
@@ -274,6 +381,9 @@ def test_quantised_checkpoints(tmp_path: Path, about: dict[str, Any], scheme: st
         ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.3-70b", "fp8", ""),
         ("neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama-3.1-8b", "int8", ""),
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", "gptq", ""),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "w8a16", ""),
+        ("mlx-community/Llama-3.3-70B-Instruct-4bit", "llama-3.3-70b", "mlx-4bit", ""),
+        ("unsloth/Llama-3.3-70B-Instruct-bnb-4bit", "llama-3.3-70b", "nf4-double", ""),
         ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b", "awq", ""),
         ("DeepSeek V3.2", "deepseek-v3.2", "fp8-block", ""),
         ("llama 3.1 8b instruct", "llama-3.1-8b", "bf16", ""),

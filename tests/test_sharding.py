@@ -80,6 +80,9 @@ def test_checkpoint_sizes(name: str, scheme: str, gigabytes: float) -> None:
         ("int4-experts", 2, 0.5625, 2),
         ("nvfp4", 0.5625, 0.5625, 2),
         ("nvfp4-experts", 2, 0.5625, 2),
+        ("nvfp4-experts-fp8", 1, 0.5625, 2),
+        ("fp8-ffn", 1, 1, 2),
+        ("mlx-4bit", 0.5625, 0.5625, 0.5625),
         ("mxfp4-experts", 2, 0.53125, 2),
         ("f16", 2, 2, 2),
         ("q4_1", 0.625, 0.625, 0.8203125),
@@ -91,7 +94,7 @@ def test_checkpoint_sizes(name: str, scheme: str, gigabytes: float) -> None:
 def test_bytes_per_weight(name: str, dense: float, experts: float, head: float) -> None:
     scheme = load_quantisation(name.upper())
     assert (scheme.dense, scheme.experts, scheme.head) == (dense, experts, head)
-    assert name in schemes()
+    assert name == scheme.id
 
 
 def test_number_types_of_the_products() -> None:
@@ -99,6 +102,16 @@ def test_number_types_of_the_products() -> None:
     assert (fp8.dense_dtype, fp8.expert_dtype) == ("fp8", "fp8")
     assert (nvfp4.dense_dtype, nvfp4.expert_dtype) == ("bf16", "fp4")
     assert shard(load_model("llama-3.1-8b"), "awq").dense_dtype == "bf16"
+
+
+def test_attention_may_be_left_as_it_is() -> None:
+    """FP8 FFNs alone: as FP8 throughout, and two bytes for each of attention's weights."""
+    model = load_model("llama-3.1-405b")
+    attention = sum(group.total_params for group in model.attention_groups)
+    whole, ffn = shard(model, "fp8", tp=8), shard(model, "fp8-ffn", tp=8)
+    assert ffn.weight_bytes_total - whole.weight_bytes_total == pytest.approx(attention)
+    assert ffn.dense_bytes - whole.dense_bytes == pytest.approx(attention / 8)
+    assert shard(model, "fp8-ffn-fp8").dense_bytes == shard(model, "fp8").dense_bytes
 
 
 def test_unknown_and_pointless_schemes() -> None:

@@ -23,7 +23,7 @@ from specsim.textfile import check_tree, read_text, shown
 LARGEST_SIZE = 2**30
 _MAY_BE_ZERO = ("q_lora_rank", "experts", "experts_per_token", "shared_experts", "mtp_layers")
 _LANGUAGE = ("text_config", "llm_config", "language_config", "thinker_config")
-_QUANTISATION = ("quantization_config", "expert_dtype", "compression_config")
+_QUANTISATION = ("quantization_config", "quantization", "compression_config")
 
 
 def table_of_config(
@@ -93,7 +93,7 @@ class Config:
         self.where, self.rules = where, rules
         self.own = _flat(own, rules["nested"])
         self.content: Mapping[str, Any] = {**outer, **self.own}
-        self.seen: set[str] = {*_LANGUAGE, *_QUANTISATION}
+        self.seen: set[str] = {*_LANGUAGE, *_QUANTISATION, "expert_dtype"}
         self.kind = str(own.get("model_type") or outer.get("model_type") or "")
         self.family = self._family()
 
@@ -322,13 +322,13 @@ class Config:
 
     def quantisation(self) -> tuple[str, str]:
         """Return the scheme of the weights and the type of the KV cache that the config states."""
-        about = self.content.get("quantization_config") or self.content.get("compression_config")
-        if not isinstance(about, Mapping):
-            about = _beside(self.where)
+        said = (self.content.get(key) for key in _QUANTISATION)
+        about = next((a for a in said if isinstance(a, Mapping) and a), None) or _beside(self.where)
         if about is None:
             return "bf16", ""
-        experts = about.get("expert_dtype", self.content.get("expert_dtype"))
-        scheme, kv_dtype = scheme_of_config({**about, "expert_dtype": experts})
+        about = {"expert_dtype": self.get("expert_dtype"), **about}
+        routed = "experts_per_token" in self.shape() and self.number("experts", 0) > 0
+        scheme, kv_dtype = scheme_of_config(about, self.number("layers", 0), routed)
         if not scheme:
             raise FormatError(
                 f"{self.where}: quantization_config",

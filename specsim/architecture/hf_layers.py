@@ -122,8 +122,9 @@ def moe_layers(config: Config, layers: int) -> int:
     for key in ("moe_layers", "moe_layers_enum"):
         if listed := config.listed(key):
             return len([i for i in range(layers) if i in listed])
-    if marks := config.listed("moe_layer_freq"):
-        return sum(map(bool, _checked(config, "moe_layer_freq", marks)))
+    for key in ("moe_layer_freq", "is_moe_layer"):
+        if marks := config.listed(key):
+            return sum(map(bool, _checked(config, key, marks)))
     firsts = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
     first, dense = max(map(config.count, firsts)), config.listed("mlp_only_layers")
     every = config.count("moe_layer_freq", 1) or 1
