@@ -356,3 +356,12 @@ def test_files_and_names(tmp_path: Path) -> None:
         (folder / "config.json").write_text(text)
         with pytest.raises(FormatError, match=message):
             load_model(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("kind", "tied"), [("cohere", True), ("gemma", True), ("llama", False), ("gpt_neox", False)]
+)
+def test_a_head_is_tied_as_the_class_has_it(tmp_path: Path, kind: str, tied: bool) -> None:
+    assert _read(tmp_path, LLAMA | {"model_type": kind, "head_dim": 128}).tied_embeddings is tied
+    said = LLAMA | {"model_type": kind, "head_dim": 128, "tie_word_embeddings": not tied}
+    assert _read(tmp_path, said).tied_embeddings is not tied
