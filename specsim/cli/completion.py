@@ -1,7 +1,5 @@
 """Shell completion: click completes; here are the names, and the shell is told of it."""
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from pathlib import Path

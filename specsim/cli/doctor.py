@@ -1,7 +1,5 @@
 """``specsim doctor``: what is installed here, and what could be."""
 
-from __future__ import annotations
-
 import platform
 from dataclasses import dataclass
 from importlib import metadata

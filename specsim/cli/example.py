@@ -1,7 +1,5 @@
 """``specsim example``: sample logs and results to try everything on."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``specsim measure``: loads on a running server, and the cells that they give."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

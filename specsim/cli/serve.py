@@ -1,7 +1,5 @@
 """``specsim serve``: the report in the browser, from this machine."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Here is what they are made of: a setting as an engine runs it, what is said of i
 choice, and the verdict that all commands share.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -12,8 +12,6 @@ mean over repeats of ratios within a repeat, in which both saw the same random n
     gain = mean_r(score_r / score'_r) - 1,   se = sd_r / sqrt(R)                   (PAIRED-GAIN)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -13,17 +13,12 @@ normal around today's with covariance view G V^-1 G' view', and
 is what the decision is expected to gain in ln(throughput): the cut of its expected regret.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats, Ints
 from specsim.decide.outlook import Outlook, root
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import numpy as np
 
 from specsim.acceptance import AcceptTable
 from specsim.analytic import solve
+from specsim.arrays import Floats
 from specsim.decide import Planned
 from specsim.engine import RunPlan
 from specsim.errors import InputError
@@ -29,7 +30,6 @@ from specsim.question import Question
 from specsim.setting import SpecSetting
 
 if TYPE_CHECKING:
-    from specsim.arrays import Floats
     from specsim.case import Case
     from specsim.cost.model import CostModel
 

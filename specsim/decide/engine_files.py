@@ -1,21 +1,16 @@
 """Tables that engines take and leave to the user, filled from a profile."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.cost.rounds import round_time
 from specsim.decide.schedule import chain_plans
 from specsim.errors import InputError
 from specsim.profile import Profile
 from specsim.question import Question
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 PROBES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Requests at which the table is filled."""

@@ -1,7 +1,5 @@
 """Launch lines that start: the whole command of a plan, as its engine's release takes it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from shlex import quote

@@ -1,13 +1,12 @@
 """What to measure next: measurements ranked by how much they should cut the decision's regret."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.calibrate.problem import ACCEPT_SIGMA
 from specsim.decide import Planned
 from specsim.decide.belief import Belief, belief, worth
@@ -18,9 +17,6 @@ from specsim.parameters import ALLREDUCE_SD
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.uncertainty import each
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 SCHEMA = "specsim.plan/1"
 

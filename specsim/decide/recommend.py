@@ -4,8 +4,6 @@ What could win is compared by the rules of `specsim.decide.contest`; here is wha
 saying: do not speculate, raise the cap, measure first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

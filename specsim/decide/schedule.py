@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.cost.model import CostModel
 from specsim.decide import HIDDEN
 from specsim.decide.contest import unbeaten
@@ -29,9 +29,6 @@ from specsim.simulate.adaptation import idle_plan
 from specsim.simulate.policy import Policy, by_batch
 from specsim.simulate.pricing import planned_time
 from specsim.workload import Load, Workload
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
 """Running requests that are looked at, up to the cap."""

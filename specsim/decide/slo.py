@@ -1,15 +1,14 @@
 """Latency targets: what they say, and which settings meet them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import numpy as np
 
+from specsim.arrays import Flags
 from specsim.decide import Latency
 from specsim.errors import InputError, UnknownNameError
 from specsim.metrics import Targets, goodput
@@ -17,9 +16,6 @@ from specsim.predict import Cells, Grid
 from specsim.profile import Profile
 from specsim.question import Metric, Statistic, Target
 from specsim.workload import Load
-
-if TYPE_CHECKING:
-    from specsim.arrays import Flags
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 

@@ -6,8 +6,6 @@ table is either bare, or says what it rests on::
     mem_bandwidth = { value = 1.792e12, evidence = "published", source = "data sheet" }
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import re

@@ -4,8 +4,6 @@
 streams: memory does not grow with the file.
 """
 
-from __future__ import annotations
-
 from specsim.logs.document import csv_text, log_json
 from specsim.logs.entry import (
     CODES,

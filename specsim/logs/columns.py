@@ -1,16 +1,11 @@
 """Printed values -> numpy columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
-
+from specsim.arrays import Floats
 
 _WORDS = {b"": np.nan, b"True": 1.0, b"False": 0.0}
 

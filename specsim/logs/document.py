@@ -1,7 +1,5 @@
 """What was read as a document: JSON of all that is known, or rows of observations.csv."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """Durations counted online: mean, least and quantiles in constant memory."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What a reader returns: one entry per server or block of a file, one row per load level."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

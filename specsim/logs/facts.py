@@ -1,7 +1,5 @@
 """What an engine says of itself beside its measurements: the tables of ``formats/facts.toml``."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

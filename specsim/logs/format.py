@@ -1,7 +1,5 @@
 """What a log format is, and which of them a file is in: by its content, never by its name."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from collections.abc import Callable

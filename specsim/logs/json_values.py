@@ -1,7 +1,5 @@
 """JSON values out of a stream of lines: one per line, or spread over lines, comments between."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

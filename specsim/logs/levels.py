@@ -1,20 +1,15 @@
 """Windows -> rows: one per load level, with standard errors and the account of drops."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.logs.entry import LogRow, WindowCount
 from specsim.logs.windows import IDLE, MOMENTS, REASONS, SPEED_STEP, STALLED, Cell, Windows
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 LEVEL_WIDTH = 1.05
 """Running counts within 5 % are one load level."""
@@ -49,7 +44,7 @@ class _Group:
         return _batch(self.pure or self.mixed)
 
 
-Finish = Callable[[LogRow, "Floats"], LogRow]
+Finish = Callable[[LogRow, Floats], LogRow]
 """Completes a row by the sums of `drafting` over its windows."""
 
 

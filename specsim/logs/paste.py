@@ -1,7 +1,5 @@
 """What pasting does to a log: labels, fences and comments between two runs, wrapped lines."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,15 +1,11 @@
 """Windows of several data-parallel ranks: which lines belong together."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
+from specsim.arrays import Floats, Ints
 
 NO_RANK, DUPLICATE = -2, -1
 """Marks of lines that belong to no window: no rank among ranks, or a rank's second copy."""

@@ -1,7 +1,5 @@
 """From a file of any known format, or of several, to its entries."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

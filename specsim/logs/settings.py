@@ -1,7 +1,5 @@
 """How settings are written, in logs and by specsim."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from ast import literal_eval

@@ -1,7 +1,5 @@
 """Opening what a user hands over: plain, gzip, zstd or standard input, as a stream of lines."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io

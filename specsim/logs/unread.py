@@ -1,7 +1,5 @@
 """Why what looks like a measurement could not be read: the words of the account of unread lines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager

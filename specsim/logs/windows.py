@@ -8,21 +8,16 @@ rounds were slow can only be told from the others at the end (:mod:`specsim.logs
 acceptance changes in time is kept in a few blocks of windows.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Flags, Floats, Ints
 from specsim.logs.ranks import DUPLICATE, NO_RANK, ParseRank, RankTable, group_starts
 
-if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats, Ints
-
-Columns = dict[str, "Floats"]
+Columns = dict[str, Floats]
 """Successive lines or windows: an array for each name of `COLUMNS`."""
 
 COLUMNS: dict[str, np.ufunc] = {

@@ -1,7 +1,5 @@
 """Numbers of measured cells that contradict each other, whatever server they are of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ The types are what is measured and what is written; :func:`parse_probe` checks t
 read.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Ints
 from specsim.probe.bench import Filler, Step
 from specsim.probe.device import import_torch
 from specsim.probe.document import MoeKind
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from specsim.arrays import Ints
 
 EMBEDDED = 1024  # rows of the stand-in for the embedding
 

@@ -1,7 +1,5 @@
 """One GPU's matrices of a model, layer by layer: what the probe builds with random weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
 

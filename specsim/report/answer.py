@@ -6,8 +6,6 @@ where it is faster with a probability of at least `SURE`; it is worth a GPU hour
 no speculation and what runs today.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Timelines as a Chrome trace: JSON that opens in Perfetto and in chrome://tracing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 

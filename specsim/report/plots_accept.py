@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.acceptance import Acceptance, accept_prob_at, draft_beam
+from specsim.arrays import Flags, Ints
 from specsim.errors import InputError
 from specsim.report import figure as fig
 from specsim.setting import SpecSetting
@@ -16,7 +17,6 @@ from specsim.tree import Beam
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from specsim.arrays import Flags, Ints
 
 MOST_NODES = 40  # a pool with more candidates is too crowded to draw
 CHOSEN, REJECTED = "#9ECAE1", "white"  # nodes that are verified, and the other candidates

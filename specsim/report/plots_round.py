@@ -1,21 +1,17 @@
 """Where the time of a round goes: parts that add up to it, and how they are painted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from specsim.analytic import Solution, solve
+from specsim.arrays import Floats
 from specsim.engine import RunPlan
 from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.report import figure as fig
 from specsim.workload import Load, Workload
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 
 class Part(NamedTuple):

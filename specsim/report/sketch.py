@@ -1,7 +1,5 @@
 """Timelines as text: a line per lane, a letter per phase."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,13 +4,12 @@
 one that grows with the accept length are both nearly straight.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.curve import Curve
 from specsim.decide.breakeven import gain_map
 from specsim.engine import RunPlan
@@ -19,9 +18,6 @@ from specsim.profile import Profile
 from specsim.question import Question
 from specsim.report import series_labels
 from specsim.workload import Load, Workload
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 ROWS = 9  # drafters from useless to perfect
 EVERY = 256  # clients up to which each load is solved: captured sizes make stairs of it

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats, Ints
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Records
@@ -22,7 +23,6 @@ from specsim.setting import SpecSetting
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
     from specsim.simulate import SimulationResult
 
 LANES = {

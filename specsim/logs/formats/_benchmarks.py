@@ -1,7 +1,5 @@
 """Names of figures in results of benchmarks: the tables of ``benchmarks.toml``, and their units."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

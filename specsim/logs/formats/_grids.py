@@ -1,7 +1,5 @@
 """Printed tables of any program: markdown, ``+---+`` and box-drawn grids, CSV, titled lines."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter, deque

@@ -1,23 +1,19 @@
 """Forward passes, each with its time and its requests -> an entry, as windows of a round each."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite, nan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.logs.diagnose import FULL_DRAFTS, told
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.levels import level_rows
 from specsim.logs.settings import NO_SPECULATION, chain_settings
 from specsim.logs.windows import Windows
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 
 class Pass(NamedTuple):

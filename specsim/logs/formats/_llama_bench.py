@@ -3,8 +3,6 @@
 Steps of plain decoding by batch, which is what verifying as many tokens costs too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

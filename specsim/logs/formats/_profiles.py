@@ -1,7 +1,5 @@
 """Profiles: names of steps and of all-reduce kernels, and the timings that durations make."""
 
-from __future__ import annotations
-
 import re
 
 from specsim.logs.durations import Durations

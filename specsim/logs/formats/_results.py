@@ -4,8 +4,6 @@ Every benchmark says some of the same figures under names of its own. ``benchmar
 to those of :func:`row_of`; what they mean together, and when they contradict each other, is here.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

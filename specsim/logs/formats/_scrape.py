@@ -4,8 +4,6 @@ Of several scrapes, one after the other, a counter is the difference between the
 one, which leaves out what happened before.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

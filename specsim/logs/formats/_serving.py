@@ -1,7 +1,5 @@
 """Serving benchmarks of SGLang and vLLM, and what was made after them: JSON and tables."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """TensorRT-LLM: from its iterations, however printed, to an entry."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field

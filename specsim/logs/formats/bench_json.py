@@ -1,7 +1,5 @@
 """Results in JSON: of benchmarks that ``benchmarks.toml`` names, answers of servers, histograms."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

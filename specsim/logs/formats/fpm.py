@@ -4,8 +4,6 @@ A message per forward pass and data-parallel rank: what it held, and how long th
 Whether drafts were verified is not said, nor is the time that the GPU waits for the CPU.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

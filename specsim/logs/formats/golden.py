@@ -4,8 +4,6 @@ Only the small part of YAML that such files use is read: nested mappings by inde
 mappings, comments and scalars.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

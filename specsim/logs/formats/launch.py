@@ -1,7 +1,5 @@
 """Launch commands: what they say of a server that nothing is measured of."""
 
-from __future__ import annotations
-
 from specsim.errors import FormatError, InputError
 from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format

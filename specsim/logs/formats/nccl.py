@@ -1,7 +1,5 @@
 """nccl-tests: rows of all_reduce_perf in the old and the new layout -> seconds by message size."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

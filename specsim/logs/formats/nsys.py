@@ -1,7 +1,5 @@
 """Nsight Systems: kernels and steps of its SQLite export, or a printed ``cuda_gpu_kern_sum``."""
 
-from __future__ import annotations
-
 import csv
 import re
 import sqlite3

@@ -3,8 +3,6 @@
 A file may hold several scrapes one after the other (``cat before.prom after.prom``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

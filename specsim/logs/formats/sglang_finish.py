@@ -1,7 +1,5 @@
 """What SGLang logs of each request that it finished (``--log-requests``)."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

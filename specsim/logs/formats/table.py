@@ -6,8 +6,6 @@ row is read only as far as the names of its columns are known and say their unit
 tell servers apart, and so do words before a speed (``EAGLE3 tok/s``).
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

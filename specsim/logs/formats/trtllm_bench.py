@@ -1,7 +1,5 @@
 """The report that ``trtllm-bench`` prints, of TensorRT-LLM without a server."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

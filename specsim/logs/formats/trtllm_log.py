@@ -1,7 +1,5 @@
 """TensorRT-LLM's iteration log (``print_iter_log``)."""
 
-from __future__ import annotations
-
 import re
 
 from specsim.logs.entry import LogEntry

@@ -1,7 +1,5 @@
 """TensorRT-LLM's iteration statistics in JSON."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

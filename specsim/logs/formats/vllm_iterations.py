@@ -4,8 +4,6 @@ The elapsed time is what the engine waited for the GPU: its scheduling before an
 it. That is told by the stamps: what is left of a second whose iterations are all there.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

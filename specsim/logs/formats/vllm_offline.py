@@ -1,7 +1,5 @@
 """vLLM offline: its example of speculative decoding, and ``vllm bench throughput``."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """llama.cpp: timings that llama-server prints per request, and llama-speculative's summary."""
 
-from __future__ import annotations
-
 import re
 
 from specsim.logs.entry import LogEntry

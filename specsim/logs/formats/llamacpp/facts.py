@@ -1,7 +1,5 @@
 """What llama-server says of itself as it starts: build, models, slots, drafting; and its totals."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -7,14 +7,11 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats, Ints
 from specsim.logs.formats.llamacpp.requests import Request
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
 
 Interval = tuple[float, float]
 

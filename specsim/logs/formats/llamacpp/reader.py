@@ -1,7 +1,5 @@
 """Hands llama.cpp's lines to servers, and to the summaries of llama-speculative."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 

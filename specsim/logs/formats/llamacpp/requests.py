@@ -1,7 +1,5 @@
 """llama-server's slots: which requests they served, when, and what each request was given."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

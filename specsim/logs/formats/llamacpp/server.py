@@ -1,7 +1,5 @@
 """From the requests of a llama-server to one entry: a row per load that was held."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """llama-speculative's summary of its one stream."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass, field

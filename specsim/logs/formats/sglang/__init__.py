@@ -4,8 +4,6 @@ SGLang prints one decode line every 40 decode iterations (``decode_log_interval`
 is tokens since the last such line over the wall time in between, prefill and idle time included.
 """
 
-from __future__ import annotations
-
 import re
 
 from specsim.logs.entry import LogEntry

@@ -1,16 +1,12 @@
 """What an SGLang server's printed accept rate means, from the numbers themselves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.logs.formats.sglang.lines import GENERATIONS, Layout
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 Definition = Literal["with_bonus", "drafts_only"]
 """Of the accept rate: accept_len/n (0.5.3 to 0.5.10; 0.5.3 and 0.5.4 divide by num_steps + 1), or,

@@ -1,7 +1,5 @@
 """A server's lines as an entry: its settings, and what is wrong with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from specsim.logs.diagnose import of_load, truncated

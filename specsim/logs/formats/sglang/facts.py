@@ -1,7 +1,5 @@
 """SGLang's launch arguments, as it logs them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,15 +1,13 @@
 """SGLang's servers: which lines are of which, and these as columns of windows."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Flags, Floats
 from specsim.logs.columns import floats, in_order, runs_back, seconds
 from specsim.logs.facts import Facts
 from specsim.logs.formats.sglang.accept_rate import AcceptRate
@@ -29,9 +27,6 @@ from specsim.logs.paste import Above
 from specsim.logs.source import Source
 from specsim.logs.unread import TRUNCATED, Unread
 from specsim.logs.windows import Windows
-
-if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats
 
 LINES_AT_ONCE, COLUMNS_AT_ONCE = 512, 4096
 """Decode lines that are read at once, and turned into columns."""

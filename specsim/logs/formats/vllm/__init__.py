@@ -4,8 +4,6 @@ vLLM prints every ten seconds: a line with the throughput of each engine, and un
 was drafted, a line with the drafting of the same interval.
 """
 
-from __future__ import annotations
-
 import re
 
 from specsim.logs.entry import LogEntry

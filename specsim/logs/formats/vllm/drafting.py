@@ -1,17 +1,12 @@
 """What vLLM's drafting lines add up to: accept length, survival, drafted tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Flags, Floats, Ints
 from specsim.logs.formats.vllm.lines import RATE_TOLERANCE, V0Line
-
-if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats, Ints
 
 MAX_POSITIONS = 64
 PERCENT_SLACK = 0.06

@@ -1,20 +1,15 @@
 """A server's lines as an entry: its settings, rows and what is wrong with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from specsim.arrays import Floats
 from specsim.logs.diagnose import of_load, partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats.vllm.drafting import Drafting
 from specsim.logs.formats.vllm.reader import Server
 from specsim.logs.levels import level_rows
 from specsim.logs.settings import NO_SPECULATION, chain_settings
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 SILENT_WINDOWS = 2
 """So many windows without a drafting line, in a log that was not filtered, draft nothing."""

@@ -1,7 +1,5 @@
 """vLLM's arguments and configuration, as it logs them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Grammar of vLLM's periodic lines: engine throughput and speculative-decoding metrics."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """vLLM's servers: which lines are of which, and these as columns, drafting joined to throughput."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
