@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.acceptance.prior import default_acceptance
-from specsim.decide.belief import Belief, belief, worth
 from specsim.decide.contest import promising
 from specsim.decide.outlook import (
     candidate_plans,
@@ -24,6 +23,7 @@ from specsim.decide.outlook import (
     setting_likeness,
     with_current,
 )
+from specsim.decide.plan import Belief, belief, worth
 from specsim.decide.recommend import recommend
 from specsim.engine import RunPlan
 from specsim.parameters import acceptance_priors, cost_priors

@@ -40,15 +40,10 @@ MODULES = (
     "specsim.decide.compare",
     "specsim.scenario",
     "specsim.report.timeline",
-    "specsim.report.sketch",
-    "specsim.report.chrome",
+    "specsim.report.timeline_views",
     "specsim.report.figure",
     "specsim.report.plots_curve",
-    "specsim.report.plots_round",
-    "specsim.report.plots_accept",
-    "specsim.report.plots_cost",
-    "specsim.report.plots_load",
-    "specsim.report.plots_timeline",
+    "specsim.report.plots",
     "specsim.errors",
 )
 """Modules that people call; the others are inner workings."""

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from specsim.decide.breakeven import GainMap, gain_map
 from specsim.question import Question
 from specsim.report.figure import new_figure, profile_caption
-from specsim.report.plots_cost import plot_gain_map
+from specsim.report.plots import plot_gain_map
 
 HEADER = ("clients", "accept_length", "gain")
 

@@ -4,7 +4,7 @@ from founding import Rows, founding, save
 from matplotlib.figure import Figure
 
 from specsim.report.figure import new_figure, profile_caption
-from specsim.report.plots_accept import DrawnTree, plot_tree, typical_tree
+from specsim.report.plots import DrawnTree, plot_tree, typical_tree
 from specsim.setting import SpecSetting
 
 HEADER = ("node", "parent", "depth", "rank", "path_probability", "path_confidence", "verified")

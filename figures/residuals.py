@@ -8,7 +8,7 @@ from specsim.calibrate.validate import Validation, validate
 from specsim.observations import read_observations
 from specsim.profile import load_profile
 from specsim.report.figure import new_figure, profile_caption
-from specsim.report.plots_cost import plot_residuals
+from specsim.report.plots import plot_residuals
 
 HEADER = ("cell", "measured", "predicted", "low", "high")
 NAME = "kimi-k2.6-8x-rtx-pro-6000"

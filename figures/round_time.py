@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from specsim.analytic import Solution
 from specsim.report import figure as fig
-from specsim.report.plots_round import PARTS, parts_of, rounds_at
+from specsim.report.plots import PARTS, parts_of, rounds_at
 
 HEADER = ("setting", "clients", "part", "ms")
 CLIENTS = (1, 30)

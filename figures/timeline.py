@@ -4,8 +4,8 @@ from founding import Rows, founding, save
 from matplotlib.figure import Figure
 
 from specsim.report.figure import profile_caption
-from specsim.report.plots_timeline import timeline_figure
 from specsim.report.timeline import Timeline, timelines
+from specsim.report.timeline_views import timeline_figure
 from specsim.setting import SpecSetting
 
 HEADER = ("timeline", "phase", "ms_per_round")

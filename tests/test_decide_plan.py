@@ -12,8 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.decide.belief import Belief, worth
-from specsim.decide.plan import NCCL_MIN, RESTART_MIN, STOP, MeasurementPlan, plan_measurements
+from specsim.decide.plan import (
+    NCCL_MIN,
+    RESTART_MIN,
+    STOP,
+    Belief,
+    MeasurementPlan,
+    plan_measurements,
+    worth,
+)
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.question import Question

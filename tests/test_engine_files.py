@@ -10,7 +10,7 @@ import pytest
 
 from specsim.cli.main import run
 from specsim.cost.rounds import round_time
-from specsim.decide.engine_files import sps_table
+from specsim.decide.schedule import sps_table
 from specsim.engine import engine_named
 from specsim.errors import InputError
 from specsim.profile import Profile, load_profile

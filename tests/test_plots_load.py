@@ -13,7 +13,7 @@ from specsim.decide.slo import parse_slo
 from specsim.profile import load_profile
 from specsim.question import Question
 from specsim.report.figure import drawn
-from specsim.report.plots_load import PAINT, SHOWN, outcomes_figure, plot_outcomes
+from specsim.report.plots import ROLE_PAINT, SHOWN, outcomes_figure, plot_outcomes
 from specsim.workload import Lengths, VaryingLoad, Workload
 
 SHORT = Workload(Lengths(200, 0.3), Lengths(60, 0.5), evidence="measured")
@@ -63,4 +63,4 @@ def test_a_single_run_has_no_error(answer: LoadAnswer) -> None:
 
 
 def test_roles_differ_in_colour_or_hatch() -> None:
-    assert len(set(PAINT.values())) == len(PAINT)
+    assert len(set(ROLE_PAINT.values())) == len(ROLE_PAINT)

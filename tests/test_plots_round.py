@@ -18,11 +18,17 @@ from specsim.observations import Observation
 from specsim.profile import Profile, load_profile
 from specsim.question import Question
 from specsim.report.figure import drawn, new_figure, profile_caption
-from specsim.report.plots_accept import plot_tree, typical_tree
-from specsim.report.plots_cost import plot_gain_map, plot_residuals
-from specsim.report.plots_round import PARTS, parts_of, rounds_at
-from specsim.report.plots_timeline import PAINT, plot_timeline, timeline_figure
+from specsim.report.plots import (
+    PARTS,
+    parts_of,
+    plot_gain_map,
+    plot_residuals,
+    plot_tree,
+    rounds_at,
+    typical_tree,
+)
 from specsim.report.timeline import scheduled_plans, timelines
+from specsim.report.timeline_views import PAINT, plot_timeline, timeline_figure
 from specsim.setting import SpecSetting
 
 

@@ -20,8 +20,7 @@ from specsim.decide.contest import verdict
 from specsim.predict import Grid
 from specsim.profile import Profile, load_profile
 from specsim.question import Question
-from specsim.report.html import report_html
-from specsim.report.sliders import EVERY, plans_of, slider_data
+from specsim.report.html import EVERY, plans_of, report_html, slider_data
 from specsim.scenario import load_server
 from specsim.setting import SpecSetting
 from specsim.workload import Load

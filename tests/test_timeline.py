@@ -14,8 +14,6 @@ from specsim.case import Case
 from specsim.cli import main
 from specsim.errors import InputError
 from specsim.profile import load_profile
-from specsim.report.chrome import chrome_trace
-from specsim.report.sketch import sketch
 from specsim.report.timeline import (
     PHASES,
     Timeline,
@@ -23,6 +21,7 @@ from specsim.report.timeline import (
     timeline_of,
     timelines,
 )
+from specsim.report.timeline_views import chrome_trace, sketch
 from specsim.setting import SpecSetting
 from specsim.simulate import SimulationResult, simulate
 from specsim.workload import Load

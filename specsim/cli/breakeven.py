@@ -79,7 +79,7 @@ def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, question: Q
     """Map the gain of one setting over accept length and load."""
     from specsim.decide.breakeven import gain_map
     from specsim.report.figure import new_figure, profile_caption
-    from specsim.report.plots_cost import plot_gain_map
+    from specsim.report.plots import plot_gain_map
 
     if len(curves) > 1:
         raise InputError(f"--plot with {len(curves)} settings", "shows one", "ask about one")

@@ -83,7 +83,7 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     profile, notes = server.load()
     question = filled(Question, server, how)
     if how.sps_table is not None:
-        from specsim.decide.engine_files import sps_table
+        from specsim.decide.schedule import sps_table
 
         output.write_file(how.sps_table, sps_table(profile, question))
     with output.progress_bar("simulating") as progress:
@@ -92,7 +92,7 @@ def schedule_command(server: AnyServer, how: Options) -> None:
         )
     answer = replace(answer, notes=(*notes, *answer.notes))
     if how.plot is not None:
-        from specsim.report.plots_load import outcomes_figure
+        from specsim.report.plots import outcomes_figure
 
         output.write_plot(how.plot, outcomes_figure(answer))
     if how.as_json:

@@ -62,12 +62,12 @@ def timeline_command(server: AnyServer, asked: opt.Asking, how: Options) -> None
 
     shown = simulated(how.rounds)
     if how.plot is not None:
-        from specsim.report.plots_timeline import timeline_figure
+        from specsim.report.timeline_views import timeline_figure
 
         caption = f"Profile {profile.name}, simulated (seed {how.seed})."
         output.write_plot(how.plot, timeline_figure(shown, caption))
     if how.trace is not None:
-        from specsim.report.chrome import chrome_trace
+        from specsim.report.timeline_views import chrome_trace
 
         output.write_file(how.trace, chrome_trace(shown))
     many = shown if how.rounds >= AVERAGED else simulated(AVERAGED)
@@ -94,8 +94,8 @@ def _show(
     name: str, sketched: Sequence[Timeline], many: Sequence[Timeline], notes: tuple[str, ...]
 ) -> None:
     """Print the sketch and the means of all rounds."""
-    from specsim.report.sketch import sketch
     from specsim.report.timeline import PHASES
+    from specsim.report.timeline_views import sketch
 
     out = output.titled(f"{name}: simulated rounds", WIDTH)
     out.print()

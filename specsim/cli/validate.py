@@ -63,7 +63,7 @@ def validate_command(server: Measured, how: Options) -> None:
 def draw_residuals(plot: str, profile: Profile, validation: Validation, *notes: str) -> None:
     """Draw the error of each measured cell with its interval."""
     from specsim.report.figure import new_figure, profile_caption
-    from specsim.report.plots_cost import plot_residuals
+    from specsim.report.plots import plot_residuals
 
     figure, axes = new_figure(profile_caption(profile, *notes, "Bars: central 90 %."))
     plot_residuals(axes, validation)

@@ -15,7 +15,7 @@ from specsim.logs.facts import Facts
 from specsim.logs.format import detect
 from specsim.logs.formats._scrape import scraped
 from specsim.logs.formats.llamacpp.facts import drafting_of
-from specsim.logs.formats.vllm.facts import learn
+from specsim.logs.formats.vllm.lines import learn
 from specsim.logs.source import Source, split_lines
 from specsim.textfile import read_toml
 

@@ -25,9 +25,9 @@ from specsim.logs.formats._scrape import Dump, drafting, scraped
 from specsim.logs.formats.prometheus import entry_of
 from specsim.logs.formats.vllm.reader import PREFILL_LEAST
 from specsim.logs.levels import level_rows
-from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.source import Source, split_lines
 from specsim.logs.windows import Windows
+from specsim.setting import NO_SPECULATION
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from operator import itemgetter
 
 from specsim.errors import FormatError
@@ -19,7 +20,7 @@ SEARCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format that specsim reads: the ``FORMAT`` of a module in ``specsim/logs/formats``.
+    """A format that specsim reads: ``FORMAT`` of a module in ``specsim/logs/formats``, or several.
 
     A new format is one new file there; nothing else need know of it (CONTRIBUTING.md has one).
     """
@@ -41,8 +42,9 @@ def known_formats() -> list[Format]:
     from specsim.logs import formats
 
     names = sorted(found.name for found in pkgutil.iter_modules(formats.__path__))
-    modules = (import_module(f"{formats.__name__}.{name}") for name in names if name[0] != "_")
-    return [module.FORMAT for module in modules]
+    modules = [import_module(f"{formats.__name__}.{name}") for name in names if name[0] != "_"]
+    own = (getattr(module, "FORMATS", None) or [module.FORMAT] for module in modules)
+    return list(chain.from_iterable(own))
 
 
 def detect(source: Source) -> Format:

@@ -1,6 +1,5 @@
 """Measured cells: observations.csv, one row per cell."""
 
-from specsim.observations.contradictions import contradictions, first_of
 from specsim.observations.observation import (
     COLUMNS,
     SCHEMA,
@@ -12,6 +11,8 @@ from specsim.observations.observation import (
 )
 from specsim.observations.table import (
     Observations,
+    contradictions,
+    first_of,
     observations_from_rows,
     read_observations,
     write_observations,

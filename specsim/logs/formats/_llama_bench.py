@@ -11,8 +11,8 @@ from typing import NamedTuple
 from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.formats._grids import value_of
 from specsim.logs.formats._results import agree, row_of
-from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, Unread, check
+from specsim.setting import NO_SPECULATION
 
 NAME = "llama_bench"
 _BATCHED = {"PP", "TG", "N_KV", "T_TG s", "S_TG t/s"}

@@ -15,8 +15,8 @@ from specsim.logs.diagnose import Finding, partial_drafting, told, truncated
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.formats._benchmarks import SIZES, figures_of, names
 from specsim.logs.json_values import MAX_WHOLE
-from specsim.logs.settings import NO_SPECULATION, algorithm_name, chain_settings
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check
+from specsim.setting import NO_SPECULATION, algorithm_name, chain_settings
 
 SLACK = 0.01
 """Relative difference that rounding of a printed result explains."""

@@ -14,8 +14,8 @@ from specsim.logs.formats._grids import LABELLED, Grid
 from specsim.logs.formats._results import engine_of, entry_of, row_of
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import number, table, text, whole
-from specsim.logs.settings import algorithm_name, chain_settings
 from specsim.logs.unread import MISSING, TRUNCATED, check
+from specsim.setting import algorithm_name, chain_settings
 
 RATES = "spec_decode_per_position_acceptance_rates"
 

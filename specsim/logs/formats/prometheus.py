@@ -11,9 +11,9 @@ from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
 from specsim.logs.format import Format
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.formats._scrape import INCOMPLETE, START, Dump, Replica, drafting, scraped
-from specsim.logs.settings import chain_settings
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, TRUNCATED, check, counted
+from specsim.setting import chain_settings
 
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 OVERLAPS = 0.5

@@ -23,7 +23,6 @@ from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of
 from specsim.logs.formats._grids import Grid, grids, value_of
 from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.formats._serving import of_table as serving_table
-from specsim.logs.settings import NO_SPECULATION
 from specsim.logs.source import Source
 from specsim.logs.unread import (
     CONTRADICTION,
@@ -33,7 +32,7 @@ from specsim.logs.unread import (
     check,
     counted,
 )
-from specsim.setting import parse_algorithm
+from specsim.setting import NO_SPECULATION, parse_algorithm
 
 _LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
 _SHARED = {*_LOADS, "input_len", "output_len", "tp"}

@@ -9,9 +9,9 @@ from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.format import Format
 from specsim.logs.formats._benchmarks import Said, figures_of, runs
 from specsim.logs.formats._results import entry_of, joined, ratio, row_of, with_unread
-from specsim.logs.settings import algorithm_name, chain_settings
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, MISSING, check, counted
+from specsim.setting import algorithm_name, chain_settings
 
 _POSITION = re.compile(r"acceptance at token (\d{1,2}):\s*(\d\.\d{2,6})\s*")
 _BAR = re.compile(

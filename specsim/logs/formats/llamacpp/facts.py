@@ -10,7 +10,7 @@ from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.facts import Facts as EngineFacts
 from specsim.logs.facts import table_of
 from specsim.logs.json_values import table, text, whole
-from specsim.logs.settings import NO_SPECULATION, chain_settings
+from specsim.setting import NO_SPECULATION, chain_settings
 
 _MODEL_FACTS: dict[str, str] = table_of("llama.cpp")["model"]
 _ALGORITHMS: dict[str, str] = table_of("llama.cpp")["algorithms"]

@@ -10,7 +10,7 @@ from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats.llamacpp.facts import Facts
 from specsim.logs.formats.llamacpp.loads import Held, Timeline
 from specsim.logs.formats.llamacpp.requests import Request, Slots
-from specsim.logs.settings import NO_SPECULATION
+from specsim.setting import NO_SPECULATION
 
 WARM_UP, RAMP, CUT = "warm-up", "ramp or drain", "not finished"
 """Why requests are left out: the first of a cold server; ended under no load that was held; cut

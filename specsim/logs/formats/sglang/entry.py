@@ -7,7 +7,7 @@ from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats.sglang.lines import GENERATIONS, Layout, generation
 from specsim.logs.formats.sglang.reader import Server
 from specsim.logs.levels import level_rows
-from specsim.logs.settings import NO_SPECULATION
+from specsim.setting import NO_SPECULATION
 
 OFF_LENGTH = 1.005
 """Accept lengths that print as 1.00."""

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from specsim.engine import engine_named
 from specsim.engine.flags import said_by
-from specsim.logs.facts import Facts
-from specsim.logs.settings import NO_SPECULATION, literal, printed_dict
+from specsim.logs.facts import Facts, literal, printed_dict
+from specsim.setting import NO_SPECULATION
 
 _ARG = re.compile(
     rb"(?<=[(, {])'?([a-z_]{1,64})'?(?:=|: )('[^'\n]{0,512}'|\"[^\"\n]{0,512}\"|None|True|False"

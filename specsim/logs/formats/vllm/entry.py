@@ -9,7 +9,7 @@ from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats.vllm.drafting import Drafting
 from specsim.logs.formats.vllm.reader import Server
 from specsim.logs.levels import level_rows
-from specsim.logs.settings import NO_SPECULATION, chain_settings
+from specsim.setting import NO_SPECULATION, chain_settings
 
 SILENT_WINDOWS = 2
 """So many windows without a drafting line, in a log that was not filtered, draft nothing."""

@@ -10,7 +10,6 @@ import numpy as np
 from specsim.logs.columns import floats, in_order, runs_back, seconds
 from specsim.logs.facts import Facts
 from specsim.logs.formats.vllm.drafting import Drafting, judge, survival_matrix
-from specsim.logs.formats.vllm.facts import learn
 from specsim.logs.formats.vllm.lines import (
     DRAFTING,
     ENGINE,
@@ -21,6 +20,7 @@ from specsim.logs.formats.vllm.lines import (
     EngineLine,
     V0Line,
     Values,
+    learn,
     parse_engine_line,
     parse_prefix,
     parse_regular,
