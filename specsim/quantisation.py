@@ -171,6 +171,15 @@ def scheme_of_config(
     return main if rest and main != "bf16" else "", _kv_type(about)
 
 
+def scheme_of_engine(word: str) -> str:
+    """Return the scheme that an engine's ``--quantization`` means, empty where it says no bits.
+
+    >>> scheme_of_engine("awq_marlin"), scheme_of_engine("compressed-tensors")
+    ('awq', '')
+    """
+    return _said("engine", word.lower().replace("-", "_").removesuffix("_marlin"))
+
+
 def _parts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield patterns of weights' names, empty for all others, and their schemes, empty if none."""
     method = str(about.get("quant_method") or "").lower().replace("-", "_")
@@ -219,7 +228,7 @@ def _said(method: str, word: object) -> str:
     """Return the scheme that a tool calls so (``quantisations.toml``), empty if none of ours."""
     tools: Any = read_library("quantisations")["said"]
     table = tools.get(re.sub("(?<=modelopt)_.*", "", method), {})
-    return str(table.get(str(word).upper(), table.get("any", "")))
+    return str(table.get(str(word).lower(), table.get("any", "")))
 
 
 def _table(about: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specsim.calibrate.log_setup import Known, Stated, build_setup
 from specsim.cli.main import run
 from specsim.cli.uncalibrated import read_launch
-from specsim.engine import engine_names
+from specsim.engine import engine_named, engine_names
 from specsim.engine.command import MARK, Launch, launches_in, parse_command
 from specsim.engine.flags import flag_named, flag_words, flags_of
 from specsim.errors import InputError
+from specsim.server import Setup
+from specsim.server.system import assemble
 
 NONE = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
 
@@ -292,6 +295,95 @@ def test_a_setting_of_the_environment() -> None:
     assert one(COMPOSE).settings["scheduler"] == "overlap"
     launch = one("LLAMA_ARG_N_PARALLEL=6 llama-server -m a.gguf")
     assert launch.settings["max_running_requests"] == 6
+
+
+KUBERNETES = """
+spec:
+  containers:
+  - image: lmsysorg/sglang:v0.5.6
+    env:
+    - name: SGLANG_ENABLE_SPEC_V2
+      value: "1"
+    command: [python3, -m, sglang.launch_server, --model-path, a/b, --tp, "2"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (KUBERNETES, {"scheduler": "overlap", "tp": 2}),
+        # a list, as a Dockerfile and `docker inspect` have it
+        ('CMD ["vllm", "serve", "a/b", "--max-num-seqs", "8"]', {"max_running_requests": 8}),
+        ('["python3", "-m", "sglang.launch_server", "--model", "a/b", "--tp", "2"]', {"tp": 2}),
+        # quotes and dashes as word processors and chats write them
+        (
+            "vllm serve a/b \u2014tensor-parallel-size 2 \u2013\u2013max-num-seqs 8 "
+            '--speculative-config \u201c{"method": "ngram", "num_speculative_tokens": 3}\u201d',
+            {"tp": 2, "max_running_requests": 8, "algorithm": "NGRAM", "num_steps": 3},
+        ),
+        ("vllm serve \u201ca/b\u201d", {"model": "a/b"}),
+        # the last one counts, under whatever name
+        ("sglang serve --model a/b --tp 2 --tp-size 4", {"tp": 4}),
+        ("vllm serve a/b --max-num-seqs 8 --max-num-seqs=16", {"max_running_requests": 16}),
+        # nothing but the environment says what a container runs
+        (
+            "docker run -e LLAMA_ARG_MODEL=/m/a.gguf -e LLAMA_ARG_N_PARALLEL=8 "
+            "ghcr.io/ggml-org/llama.cpp:server-cuda",
+            {"model": "/m/a.gguf", "max_running_requests": 8},
+        ),
+        ("vllm serve a/b -O0  # slow", {"disable_cuda_graph": True, "tp": 1}),
+    ],
+)
+def test_ways_of_writing(text: str, expected: dict[str, object]) -> None:
+    launch = one(text)
+    assert {key: launch.settings.get(key) for key in expected} == expected
+    assert launch.unknown == ()
+
+
+def test_words_that_no_flag_takes_are_named() -> None:
+    assert one("vllm serve a/b tensor-parallel-size 2").unknown == ("tensor-parallel-size", "2")
+
+
+def said_setup(command: str) -> tuple[Setup, list[str]]:
+    launch = one(command)
+    known = Known(dict(launch.settings), launch.engine, engine_named(launch.engine).newest)
+    drafts = launch.settings["algorithm"] != "none"
+    return build_setup(known, Stated(gpu="h200-sxm"), (), drafts=drafts), known.notes
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "draft", "kv_bytes"),
+    [
+        ("vllm serve Qwen/Qwen3-32B --quantization fp8", "fp8", "", 2.0),
+        ("vllm serve Qwen/Qwen3-32B -q bitsandbytes --kv-cache-dtype nvfp4", "nf4", "", 0.5625),
+        ("sglang serve --model Qwen/Qwen3-32B-AWQ --quantization awq_marlin", "awq", "", 2.0),
+        (
+            "sglang serve --tp 8 --model deepseek-ai/DeepSeek-R1 --quantization fp8",
+            "fp8-block",
+            "",
+            2.0,
+        ),
+        (
+            "llama-server -m /m/Qwen3-32B-Q4_K_M.gguf -md /m/Qwen3-0.6B-Q8_0.gguf "
+            "--draft-max 8 -ctk q8_0 -ctv q8_0",
+            *("q4_k_m", "Qwen3-0.6B-Q8_0", 1.0625),
+        ),
+        ("llama-server -hf bartowski/Qwen3-32B-GGUF:Q6_K", "q6_k", "", 2.0),
+        ("mlx_lm.server --model mlx-community/Qwen3-32B-4bit", "mlx-4bit", "", 2.0),
+    ],
+)
+def test_weights_are_what_a_command_says(
+    command: str, model: str, draft: str, kv_bytes: float
+) -> None:
+    setup, _ = said_setup(command)
+    target = assemble(setup).cost.target
+    assert (target.quantisation, target.kv_dtype_bytes) == (model, kv_bytes)
+    assert draft in str(setup.draft.id if setup.draft else "")
+
+
+def test_weights_of_unknown_size_are_said() -> None:
+    _, notes = said_setup("vllm serve Qwen/Qwen3-8B -q compressed-tensors")
+    assert any("weights in bf16: compressed-tensors does not say" in note for note in notes)
 
 
 def test_log_lines_below_a_command_are_not_its_arguments() -> None:

@@ -68,7 +68,7 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
         if (cached := _from_hub(name)) is not None:
             model = load_model(str(cached), quantisation)
             return replace(model, id=name.rsplit("/", 1)[-1])
-        plain, scheme = _without_quantisation(name)
+        plain, scheme = without_quantisation(name)
         if not scheme:
             raise
         id, table = look_up("models", plain, remedy)
@@ -99,14 +99,22 @@ def _from_hub(name: str) -> Path | None:
         return None
 
 
-def _without_quantisation(name: str) -> tuple[str, str]:
-    """Return a repository's name without the end that says how it is quantised, and the scheme.
+def without_quantisation(name: str) -> tuple[str, str]:
+    """Return a model's name without the end that says how it is quantised, and the scheme.
 
-    >>> _without_quantisation("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
+    The name is of a repository or of a GGUF file; of several files llama.cpp takes Q4_K_M.
+
+    >>> without_quantisation("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
     ('RedHatAI/Llama-3.3-70B-Instruct', 'fp8')
+    >>> without_quantisation("/models/Qwen3-32B.Q6_K-00001-of-00002.gguf")
+    ('Qwen3-32B', 'q6_k')
     """
     suffixes: Any = read_library("families")["suffixes"]
     ends = "|".join(re.escape(end) for end in sorted(suffixes, key=len, reverse=True))
+    if file := re.fullmatch(r"(?:.*[/\\])?(.+?)(?:-\d{5}-of-\d{5})?\.gguf", name.strip()):
+        name = file[1]
+    elif files := re.fullmatch(r"(.+)[-_]gguf(?::(.+))?", name.strip(), re.IGNORECASE):
+        name = f"{files[1]}-{files[2] or 'Q4_K_M'}"
     found = re.fullmatch(rf"(.*?)[-_. ]({ends})", name.strip(), re.IGNORECASE)
     return (found[1], str(suffixes[found[2].lower()])) if found else (name, "")
 

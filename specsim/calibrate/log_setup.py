@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from specsim.architecture import draft_names
+from specsim.architecture import draft_names, load_draft, load_model
+from specsim.architecture.loading import without_quantisation
 from specsim.calibrate.probed import measured_gpu
 from specsim.engine import engine_names
-from specsim.errors import InputError, UnknownNameError
+from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_gpu
 from specsim.library import LibraryName, named, read_library
 from specsim.logs import LogEntry, LogRow
 from specsim.observations import Observation
+from specsim.quantisation import scheme_of_engine
 from specsim.server import Setup, setup_from_mapping
 from specsim.setting import SpecSetting, parse_algorithm
 
@@ -185,7 +187,7 @@ def build_setup(
         },
         "model": {
             "config" if model.endswith((".json", ".toml")) else "id": model,
-            "quantisation": stated.quantisation or "",
+            "quantisation": stated.quantisation or _quantisation(known, model),
         },
         "engine": _engine_table(known, tp),
         "source": {"text": f"logs: {paths}" if entries else COMMAND_LINE},
@@ -200,22 +202,46 @@ def build_setup(
     if lengths:
         mapping["workload"] = {**lengths, "evidence": "measured"}
     if drafts or any(map(_drafts, entries)):
-        mapping["draft"] = {"id": stated.draft or _draft_id(known, stated)}
+        mapping["draft"] = {"id": stated.draft or _draft_id(known, stated, model)}
         current = stated_setting(settings, stated)
         if current is not None:
             mapping["current"] = current
     return setup_from_mapping(mapping, "logs" if entries else COMMAND_LINE)
 
 
+def _quantisation(known: Known, model: str) -> str:
+    """Scheme of the weights as an engine or a file's name says it; empty for the model's own."""
+    word = known.settings.get("quantisation")
+    if load_model(model).native_quantisation != "bf16":
+        return ""
+    name = str(known.settings.get("model", ""))
+    scheme = without_quantisation(name)[1] or scheme_of_engine(str(word))
+    if scheme:
+        said = f"weights in {scheme}, as {word if word else name} says"
+        known.notes.append(f"{said}; --quantization says otherwise")
+    elif word not in (None, "", "None"):
+        known.notes.append(
+            f"weights in bf16: {word} does not say how many bits; --quantization says"
+        )
+    return scheme
+
+
 def _engine_table(known: Known, tp: int) -> dict[str, object]:
     stated = {key: known.settings.get(key) for key in ENGINE_KEYS}
-    kv = str(known.settings.get("kv_dtype", "auto"))
+    kv = str(known.settings.get("kv_dtype", "auto")).lower()
+    types: Any = read_library("quantisations")["kv_bytes"]
+    if re.search("fp8|e4m3|e5m2", kv):
+        kv = "fp8"
+    elif kv not in types:
+        if kv not in ("bfloat16", "float16", "half"):
+            known.notes.append(f"KV cache in bf16: of its type {kv} no size is known")
+        kv = "bf16"
     return {
         **{k: v for k, v in stated.items() if v not in (None, "auto", "None", -1, "")},
         "name": known.engine,
         "version": known.version,
         "tp": tp,
-        "kv_dtype": "fp8" if re.search("fp8|e4m3|e5m2", kv) else "auto" if kv == "auto" else "bf16",
+        "kv_dtype": kv,
     }
 
 
@@ -254,7 +280,8 @@ def library_id(name: object, library: LibraryName) -> str | None:
     return named(library, name) or (max(found, key=len) if found else None)
 
 
-def _draft_id(known: Known, stated: Stated) -> str:
+def _draft_id(known: Known, stated: Stated, model: str) -> str:
+    """Drafter: the one that the server names if it is known and fits, else one of its kind."""
     named = stated.algorithm or known.settings.get("algorithm")
     algorithm = str(named or "EAGLE3")
     if named is None:
@@ -263,7 +290,12 @@ def _draft_id(known: Known, stated: Stated) -> str:
         )
     with suppress(UnknownNameError):
         algorithm = parse_algorithm(algorithm)
+    said = str(known.settings.get("draft") or "")
     kind = algorithm.lower().replace("_", "-")
+    for name in (said, library_id(without_quantisation(said)[0], "models") or ""):
+        with suppress(SpecsimError):
+            if name and load_draft(name, load_model(model)).kind.replace("_", "-") == kind:
+                return name
     name = kind if kind in draft_names() else "eagle3"
     known.notes.append(f"drafter {name}: generic, sized from the target; --draft says otherwise")
     return name

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from specsim.engine import engine_named
-from specsim.engine.flags import UNMODELLED, flag_named, said_by
+from specsim.engine.flags import NEUTRAL, UNMODELLED, flag_named, said_by
 from specsim.engine.manifest import container_words, heredocs, yaml_mapping
 from specsim.engine.rules import rows
 from specsim.errors import InputError
@@ -30,6 +30,7 @@ Read = Callable[[str], str | None]
 PROGRAMS = (
     # words that start a server, its engine, the dialect where it only resembles that engine
     ("sglang.launch_server", "sglang", ""),
+    ("sglang_router.launch_server", "sglang", ""),
     ("sglang serve", "sglang", ""),
     ("sglang.bench_one_batch", "sglang", ""),
     ("sglang.bench_offline_throughput", "sglang", ""),
@@ -76,10 +77,18 @@ _ASSIGNED = re.compile(
 )
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w{0,63})(?::-([^}]*))?\}?")
 _ENVIRONMENT = re.compile(
-    r"\b((?:SGLANG|VLLM|TRTLLM|LLAMA_ARG)_[A-Z0-9_]{2,60})(?:=|:\s+)[\"']?([\w./,+-]{1,200})"
+    r"\b((?:SGLANG|VLLM|TRTLLM|LLAMA_ARG)_[A-Z0-9_]{2,60})(?:=|:\s+|[\"']?\s*\n\s*value:\s*)"
+    r"[\"']?([\w./,+-]{1,200})"
 )
 OF_COMMANDS = "command"
 """Marks states of which a setup says nothing: what a command says of them is noted."""
+_TYPESET = (
+    # what word processors and chats make of quotes and dashes; a list as a Dockerfile has it
+    (re.compile(r"[\u201c\u201d](?=\{)|(?<=\})[\u201c\u201d]|[\u2018\u2019]"), "'"),
+    (re.compile(r"[\u201c\u201d]"), '"'),
+    (re.compile(r"(?<=\s)(?:\u2014|[\u2013-]?\u2013|\u2013-)(?=[A-Za-z])"), "--"),
+)
+_LISTED = re.compile(r"(?m)^\s*(?:CMD|ENTRYPOINT)?\s*(\[\s*\".*\"\s*\])\s*$")
 LIMIT = 2**18
 """Characters of a text that are looked at."""
 
@@ -124,6 +133,8 @@ def parse_command(text: str, read: Read | None = None) -> Launch | None:
 def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
     """Yield what each launch command of a text says, as :func:`parse_command` does."""
     text = text[:LIMIT]
+    for pattern, plainly in _TYPESET:
+        text = pattern.sub(plainly, text)
     files, shell = heredocs(text)
     environment = dict(_ENVIRONMENT.findall(shell))
 
@@ -148,6 +159,7 @@ def _commands(text: str) -> Iterator[list[str]]:
         for words in container_words(text):
             yield from _split(words, text)
         return
+    text = _LISTED.sub(_listed, text)
     text = re.sub(r"(?m)^\s*#(?![^\n]*\\$)(?!\s*(?:python|vllm|sglang|trtllm|llama)).*$", "", text)
     text = re.sub(r"[ \t]*[\\^`][ \t]*(?:#[^\n]*)?\r?\n\s*", " ", text)
     text = re.sub(r"(?<=[\w:.])\\(?=\w)", "/", text)  # a path of Windows
@@ -155,6 +167,12 @@ def _commands(text: str) -> Iterator[list[str]]:
     text = re.sub(r"(?<=\s)\d(?=[<>])", "", text)  # 2> file
     for start in _starts(text):
         yield from _split(_lexed(text[start:]), text)
+
+
+def _listed(found: re.Match[str]) -> str:
+    """Return a command that is written as a list in JSON, as a shell would have it."""
+    words = _json("command", found[1])
+    return shlex.join(map(str, words)) if isinstance(words, list) else found[0]
 
 
 def _starts(text: str) -> list[int]:
@@ -229,7 +247,8 @@ def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> 
             shown = (word if size == 1 else pair).replace("\\", "/").rpartition("/")[2]
             if shown.removesuffix(".exe") == name:
                 return _read(of, as_dialect, words[at + size :], version, environment, content)
-    return _read(engine, dialect, rest, version, environment, content) if rest else None
+    told = rest or (engine == "llama.cpp" and any(k.startswith("LLAMA_ARG") for k in environment))
+    return _read(engine, dialect, rest, version, environment, content) if told else None
 
 
 def _read(
@@ -256,14 +275,16 @@ def _read(
     said = {name.lower(): value for name, value in variables.items()}
     arguments = {**{k: v for k, v in said.items() if flag_named(engine, k)}, **arguments}
     raw, unknown = said_by(engine, arguments)
-    model = next((word for word in positional if word not in SUBCOMMANDS), None)
-    if model is not None:
-        raw.setdefault("model", model)
+    others = [word for word in positional if word not in SUBCOMMANDS]
+    if others:
+        raw.setdefault("model", others[0])
     unsaid = sorted({f"{name} {text}" for name, text in arguments.items() if "$" in str(text)})
     notes += [f"{name}: the text does not say what that is" for name in unsaid]
     settings = engine_named(engine).settings({k: v for k, v in raw.items() if "$" not in str(v)})
     if "algorithm" not in settings and not any("not known" in note for note in notes):
         settings |= NO_SPECULATION
+    if not notes:  # nothing that it says is missing
+        settings.setdefault("tp", 1)
     if UNMODELLED in raw:
         settings[UNMODELLED] = raw[UNMODELLED]
     return Launch(
@@ -272,7 +293,7 @@ def _read(
         dialect=dialect,
         settings=settings,
         environment=environment,
-        unknown=unknown,
+        unknown=(*unknown, *others[1:]),
         notes=tuple(notes),
     )
 
@@ -285,6 +306,8 @@ def _arguments(engine: str, words: Sequence[str]) -> tuple[list[str], dict[str, 
     rest = list(words[:ends])
     while rest:
         word = rest.pop(0)
+        if word[:1] == "#":  # a comment
+            break
         if not re.match(r"--?[A-Za-z]", word):
             positional.append(word)
             continue
@@ -304,6 +327,8 @@ def _arguments(engine: str, words: Sequence[str]) -> tuple[list[str], dict[str, 
             value = rest.pop(0)
         elif not takes and not joined:
             value = "true"
+        if flag is not None and flag.setting not in (NEUTRAL, UNMODELLED):  # the last one counts
+            found = {n: v for n, v in found.items() if flag_named(engine, n) is not flag}
         if flag is not None and flag.kind == "json":
             name = flag.names[0].lstrip("-") if "." not in name else name
             found.update({name.replace("-", "_"): _json(word, value)})
