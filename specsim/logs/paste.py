@@ -23,8 +23,9 @@ _HEADING = re.compile(
     rb"|(?P<colon>[A-Za-z][^:|{}\[\]\"=\n]{2,80}):)\s*"
 )
 _LOAD = re.compile(
-    r"(?:concurrency|clients?|users|batch(?: size)?|bs|c|n|(?:request )?rate|qps|rps|run|pass"
-    r"|trial|round|results?|output|log|summary|command|benchmark\w* \w+)\W{0,3}[\d.]{0,8}"
+    r"(?:concurrency|clients?|users|batch(?: size)?|bs|c|n|(?:request )?rate|qps|rps|run"
+    r"|pass|warm-?up \w+|trial|round|results?|output|log|summary|command|benchmark\w* \w+)"
+    r"\W{0,3}[\d.]{0,8}"
     r"|[\d.]{1,8} (?:clients?|users?|concurrent.*|req.*)",
     re.IGNORECASE,
 )
@@ -92,7 +93,8 @@ def separates(line: bytes) -> bool:
 
 
 _LOGGED = re.compile(
-    rb"[\[(0-9]|(?:INFO|WARN|ERROR|DEBUG|TRACE)|(?:slot|srv|main|load|common|llama|print_info)[_ :]"
+    rb"[\[(0-9]|Traceback|(?:The|During handling of the) above exc|(?:INFO|WARN|ERROR|DEBUG|TRACE)"
+    rb"|(?:slot|srv|main|load|common|llama|print_info)[_ :]"
 )
 """How lines of a log begin that are no text of a person's."""
 MAY_LAUNCH = re.compile(

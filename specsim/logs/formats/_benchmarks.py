@@ -198,9 +198,11 @@ def column_of(head: str) -> Column | None:
     >>> column_of("Mean TPOT (ms)"), column_of("output_throughput"), column_of("p99_ttft_ms")
     (Column(name='tpot_s', factor=0.001, server=''), Column(name='output_tps', ...), None)
     """
-    text = re.sub(r"tok(?:en)?s? per sec(?:ond)?", "tok/s", head.lower().replace("_", " "))
+    text = re.sub(
+        r"tok(?:en)?s? (?:per )?s(?:ec(?:ond)?)?\b", "tok/s", head.lower().replace("_", " ")
+    )
     known, units = names("words"), names("units")
-    words = [word.strip(".") for word in re.findall(r"[a-z0-9%/.+]+", text)]
+    words = [word.strip(".") for word in re.findall(r"[\w%/.+]+", text)]
     words = [known.get(word, word) for word in words]
     words = [word for word in words if word]
     factor = units.get(words[-1]) if len(words) > 1 else None

@@ -13,9 +13,13 @@ from specsim.logs.unread import DAMAGED_ROW, TRUNCATED
 _BARS = str.maketrans(dict.fromkeys("│┃║", "|"))
 _RULE = re.compile(r"[|+\s:=\u2500-\u257f-]+")
 _PLAIN = re.compile(
-    r"[~≈]?(\d{1,15}|\d{1,3}(?:,\d{3}){1,4})((?:\.\d{1,12})?)(?:[eE]([+-]?\d{1,2}))?"
+    r"[~≈]?(\d{1,15}|\d{1,3}(?:[,'\u2019\u00a0\u202f]\d{3}){1,4})((?:\.\d{1,12})?)"
+    r"(?:[eE]([+-]?\d{1,2}))?"
 )
-_SPREAD = re.compile(r"\s*(?:±|\+/-)\s*\d{1,12}(?:\.\d{1,12})?%?\Z")
+_SPREAD = re.compile(r"\s*\(?(?:±|\+/-)\s*\d{1,12}(?:\.\d{1,12})?%?\)?\Z")
+_COMMA = re.compile(r"\d{1,15},(?:\d{1,2}|\d{4,12})|\d{1,3}(?:[. ]\d{3})+,\d{1,12}")
+_POINT = re.compile(r"\d{1,15}\.(?:\d{1,2}|\d{4,12})|\d{1,3}(?:,\d{3})+\.\d{1,12}")
+"""Numbers whose decimal mark shows: one digit group of three may be thousands."""
 _TITLE = re.compile(r"(?:Serving|Offline Throughput) Benchmark Result")
 _END = re.compile(r"={20,}")
 LABELLED = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*\r?\n?")
@@ -82,7 +86,7 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
             if ":" in text and LABELLED.fullmatch(text):
                 labelled.append(text)
             heading, named = above.read(line), label_of(line)
-            label = named or ("" if heading else label)
+            label = "" if heading else named or label
             if grid and (not bare or heading or named):
                 yield grid
                 grid = opened(grid.header, grid.separator) if bare else None
@@ -99,8 +103,8 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
                 if grid:
                     yield grid
                 grid = opened(header, separator) if header else None
-            elif grid and len(cells) == len(grid.header):
-                grid.rows.append(cells)
+            elif grid and len(cells) - len(grid.header) in (0, separator == "  "):
+                grid.rows.append(cells[-len(grid.header) :])  # pandas numbers rows
                 grid.ruled = False
             elif grid:
                 unread[DAMAGED_ROW] += 1
@@ -117,7 +121,25 @@ def value_of(cell: str) -> float | None:
     found = _PLAIN.fullmatch(_SPREAD.sub("", cell).strip(" \t*_`"))
     if found is None:
         return None
-    return float(found[1].replace(",", "") + found[2] + (f"e{found[3]}" if found[3] else ""))
+    whole = re.sub(r"\D", "", found[1])
+    return float(whole + found[2] + (f"e{found[3]}" if found[3] else ""))
+
+
+def with_points(rows: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+    """Write the numbers of a table that has decimal commas with points.
+
+    >>> with_points([("1", "92,7"), ("16", "1.234,5")])
+    [('1', '92.7'), ('16', '1234.5')]
+    """
+    cells = [cell.strip("*`_ ") for row in rows for cell in row]
+    if not any(map(_COMMA.fullmatch, cells)) or any(map(_POINT.fullmatch, cells)):
+        return rows
+
+    def pointed(cell: str) -> str:
+        number = re.fullmatch(r"[*`_ ]*\d[\d., ]*(?:%| ?[a-z%/]{1,8})?[*`_ ]*", cell, re.IGNORECASE)
+        return re.sub(r"(?<=\d)[. ](?=\d)", "", cell).replace(",", ".") if number else cell
+
+    return [tuple(map(pointed, row)) for row in rows]
 
 
 def _separator(bare: str, grid: Grid | None, wanted: Wanted) -> str:
@@ -126,13 +148,15 @@ def _separator(bare: str, grid: Grid | None, wanted: Wanted) -> str:
         return "|"
     if grid and grid.separator != "|" and grid.separator in bare:
         return grid.separator
-    return next((m for m in ("\t", ",", ";") if m in bare and wanted(_cells(bare, m))), "")
+    return next((m for m in ("\t", ",", ";", "  ") if m in bare and wanted(_cells(bare, m))), "")
 
 
 def _cells(bare: str, separator: str) -> tuple[str, ...]:
     if separator == "|":
         inner = bare.removeprefix("|").removesuffix("|")
         return tuple(cell.strip() for cell in inner.split("|")[:MAX_COLUMNS])
+    if separator == "  ":
+        return tuple(re.split(r"\s{2,}", bare)[:MAX_COLUMNS])
     try:
         cells = next(csv.reader([bare], delimiter=separator, strict=True), [])
     except csv.Error:

@@ -11,7 +11,7 @@ from specsim.logs.diagnose import told
 from specsim.logs.entry import LogEntry
 from specsim.logs.formats._benchmarks import in_si, names
 from specsim.logs.formats._grids import LABELLED, Grid
-from specsim.logs.formats._results import engine_of, entry_of, row_of
+from specsim.logs.formats._results import engine_of, entry_of, row_of, run_entry
 from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import number, table, text, whole
 from specsim.logs.unread import MISSING, TRUNCATED, check
@@ -133,7 +133,11 @@ def of_table(grid: Grid, unread: Counter[str]) -> LogEntry:
             record[key] = float(found[2]) if _NUMBER.fullmatch(found[2]) else found[2]
     if rates and sorted(rates) == list(range(len(rates))):
         record[RATES] = [rates[i] for i in sorted(rates)]
-    result = serving(record, suffix="_table")
+    if grid.header[0].startswith("Offline"):
+        figures = {of: record[key] for key, of in names("serving").items() if key in record}
+        result = run_entry("sglang_bench_offline", figures)
+    else:
+        result = serving(record, suffix="_table")
     cut = "" if grid.ruled else "the table has no end: its last lines are missing"
     diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
     return replace(result, label=grid.label, diagnoses=diagnoses)

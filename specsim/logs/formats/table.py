@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 
 from specsim.errors import UnknownNameError
 from specsim.logs.diagnose import told
@@ -20,7 +20,7 @@ from specsim.logs.entry import LogEntry
 from specsim.logs.format import Format
 from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of, names, scaled
-from specsim.logs.formats._grids import Grid, grids, value_of
+from specsim.logs.formats._grids import Grid, grids, value_of, with_points
 from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.formats._serving import of_table as serving_table
 from specsim.logs.source import Source
@@ -38,14 +38,21 @@ _LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
 _SHARED = {*_LOADS, "input_len", "output_len", "tp"}
 """What a row says of all servers whose speeds are in it."""
 _SETTINGS = {"num_steps", "topk", "num_draft_tokens", "k", "tp"}
-PEOPLES = "user_table"
+PEOPLES, TURNED = "user_table", "turned"
+WHOSE, FALLS = "speed of one request or all", 0.8
+_LOAD = re.compile(
+    r"(?:c|conc(?:urrency)?|clients|users|bs|batch(?: size)?)\W{1,3}(\d{1,6})"
+    r"|(\d{1,6}) (?:clients?|users?|concurrent|req(?:uest)?s?|streams?)",
+    re.IGNORECASE,
+)
 _METRICS = {"Metric": "aiperf", "Statistic": "aiperf", "Key": "evalscope"}
 """First head of a table with a metric in each row."""
 _METRIC = re.compile(r"([A-Za-z0-9 _./-]{1,64}?)(?: *\(([^()]{1,32})\))?")
 _CLIENTS = re.compile(rb"(?:--concurrency[ =]|[Cc]oncurrency: *)(\d{1,6})(?![\d.])")
-_PLAIN = {
-    *("baseline", "base", "none", "no", "vanilla", "off", "without", "no spec", "autoregressive")
-}
+_PLAIN = {"baseline", "base", "vanilla", "no spec", "autoregressive"}
+_OFF = {"none", "no", "off", "without", "false"}
+_DRAFTS = re.compile(r"spec|draft|mtp|eagle|algo|method|config|setup|mode\b|\A\Z", re.IGNORECASE)
+"""Heads of columns whose "off" is said of speculation."""
 _UNIT = re.compile(r"\s*(?:tok(?:en)?s?/s(?:ec)?|t/s|tps)\Z", re.IGNORECASE)
 _AMOUNT = re.compile(r"[~+<>=-]?\s*\d[\d.,]*\s*(?:%|[a-z%/]{1,8})?", re.IGNORECASE)
 """A cell that holds an amount."""
@@ -66,24 +73,51 @@ def parse(source: Source) -> list[LogEntry]:
             with counted(unread):
                 results.append(serving_table(grid, unread))
             continue
+        grid = _upright(grid)
         kind = _kind(grid.header)
+        if kind == TURNED:
+            continue
         if kind in _METRICS.values():
             metrics.take(grid, kind)
             continue
         metrics.end()
         results += _peoples(grid, unread) if kind == PEOPLES else _rows(grid, kind, unread)
     metrics.end()
-    entries = joined(_by_server(results), source.path)
+    entries = joined(_by_server(results, unread), source.path)
     return with_unread(entries, unread, source.path, FORMAT.name)
 
 
-def _by_server(results: Sequence[LogEntry]) -> Iterator[LogEntry]:
-    """Yield results, those of people's tables by the servers that text tells apart."""
+def _by_server(results: Sequence[LogEntry], unread: Counter[str]) -> Iterator[LogEntry]:
+    """Yield results, those of people's tables by the servers that text tells apart.
+
+    A speed that falls with more clients is not that of all of them.
+    """
     found: dict[object, list[LogEntry]] = {}
     for at, result in enumerate(results):
         server = (result.label, *sorted(result.settings.items(), key=str))
         found.setdefault(server if result.format == PEOPLES else at, []).append(result)
-    return chain.from_iterable(found.values())
+    for of in found.values():
+        speeds = {r.concurrency or 0: r.output_tps for e in of for r in e.rows if r.output_tps}
+        fewest, most = min(speeds, default=0), max(speeds, default=0)
+        falls = most >= 2 * fewest and fewest and speeds[most] < FALLS * speeds[fewest]
+        kept = [e for e in of if not falls or e.rows[0].concurrency == 1]
+        unread[WHOSE] += len(of) - len(kept)
+        yield from kept
+
+
+def _upright(grid: Grid) -> Grid:
+    """Return a table with its figures as columns, and with a name on a column of loads."""
+    turned = replace(grid, header=(grid.header[0], *(row[0] for row in grid.rows)))
+    turned.rows = list(zip(grid.header[1:], *(row[1:] for row in grid.rows), strict=True))
+    for one in (grid, turned):
+        loads = [_LOAD.fullmatch(row[0].strip("*`_ ")) for row in one.rows]
+        if all(loads) and not column_of(one.header[0]):
+            numbers = [load[1] or load[2] for load in loads if load]
+            cells = [(n, *row[1:]) for n, row in zip(numbers, one.rows, strict=True)]
+            one = replace(one, header=("concurrency", *one.header[1:]), rows=cells)
+        if _kind(one.header) not in ("", TURNED):
+            return one
+    return grid
 
 
 def _one_header(lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -113,7 +147,10 @@ def _kind(header: tuple[str, ...]) -> str:
     if llama_bench.wanted(header):
         return llama_bench.NAME
     found = {column.name for head in header if (column := column_of(head))}
-    return PEOPLES if found & _LOADS and found & (_SPEEDS | {"tpot_s"}) else ""
+    if found & _LOADS and found & (_SPEEDS | {"tpot_s"}):
+        return PEOPLES
+    names_each = len(set(header)) == len(header) > 1 and all(header[1:])
+    return TURNED if names_each and header[0].lower() in ("", "metric", "metrics") else ""
 
 
 def _rows(grid: Grid, program: str, unread: Counter[str]) -> Iterator[LogEntry]:
@@ -188,6 +225,7 @@ class _Metrics:
 
 
 def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
+    grid = replace(grid, rows=with_points(grid.rows))
     columns = [column_of(head) for head in grid.header]
     speeds = [c.server for c in columns if c and c.name in _SPEEDS]
     several = len(set(speeds)) > 1
@@ -204,7 +242,8 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
                 said = figures_of(_said(row, own))
                 check(said.keys() & _LOADS and said.keys() - _LOADS - _SETTINGS, DAMAGED_ROW)
                 stated = {name: row[i] for i, name in texts.items() if name not in ("", "none")}
-                yield _peoples_row(said, stated, [grid.label, *(row[i] for i in labels), server])
+                named = {grid.header[i]: row[i] for i in labels}
+                yield _peoples_row(said, stated, grid.label, named | {"": server})
 
 
 def _text_columns(grid: Grid, columns: Sequence[Column | None]) -> dict[int, str]:
@@ -244,7 +283,7 @@ def _said(row: Sequence[str], columns: Sequence[Column | None]) -> Said:
 
 
 def _peoples_row(
-    said: dict[str, float], stated: Mapping[str, object], texts: Sequence[str]
+    said: dict[str, float], stated: Mapping[str, object], label: str, texts: Mapping[str, str]
 ) -> LogEntry:
     clients = said.setdefault("concurrency", said.get("batch_size", 0.0))
     check(clients >= 1 and clients % 1 == 0, DAMAGED_ROW)
@@ -253,17 +292,18 @@ def _peoples_row(
         tpot_s = 1 / each
     if tps and tpot_s:
         check(tps <= CLIENT_SLACK * clients / tpot_s, CONTRADICTION)
-        check(clients == 1 or not 0.9 < tps * tpot_s < CLIENT_SLACK, "speed of one request or all")
-    settings = dict(stated)
-    for text in texts:
-        settings |= _algorithm(text)
+        check(clients == 1 or not 0.9 < tps * tpot_s < CLIENT_SLACK, WHOSE)
+    settings = dict(stated) | _algorithm("", label)
+    for head, text in texts.items():
+        settings |= _algorithm(head, text)
     entry = run_entry(PEOPLES, said, settings)
-    return replace(entry, label=", ".join(text for text in texts if text))
+    return replace(entry, label=", ".join(filter(None, (label, *texts.values()))))
 
 
-def _algorithm(text: str) -> dict[str, object]:
+def _algorithm(head: str, text: str) -> dict[str, object]:
     """Return the setting that a text states, if it is nothing but one."""
-    if text.strip(" *`").lower() in _PLAIN:
+    word = text.strip(" *`").lower()
+    if word in _PLAIN or (word in _OFF and _DRAFTS.search(head)):
         return dict(NO_SPECULATION)
     try:
         return {"algorithm": parse_algorithm(text.strip(" *`"))}
@@ -275,14 +315,16 @@ FORMAT = Format(
     name="table",
     words=(b"Benchmark Result",),
     mark=re.compile(
-        rb"Serving Benchmark Result|Server Throughput Statistics|\| *batch size *\|"
-        rb"|\| Acc Length +\|| Speed \(token/s\) +\||\| Key +\| Value +\|"
+        rb"(?:Serving|Offline Throughput) Benchmark Result|Server Throughput Statistics"
+        rb"|\| *batch size *\||^ ?\| *(?:\|[^\n:]*(?i:tok(?:en)?s?/s)"
+        rb"|[^|\n]{0,60}(?i:tok(?:en)?s?/s|tps\b)[^|\n]{0,20}\|[ *~]*\d)"
+        rb"|\| Acc Length +\|| Speed \(token/s\) +\||\| *Key +\| +Value +\|"
         rb"|NVIDIA (?:AIPerf|GenAI-Perf) [|]|^Metric,avg,|^ ?(?:[|]|\xe2\x94[\x82\x83]) *"
         rb"(?:Output Token Throughput|Token-Weighted Acceptance Length)\b"
         rb"|^(?=[^\n]*,Server Throughput,)(?=[^\n]*,Token (?:Throughput|Metrics),)"
         rb"|\| *S_TG t/s \||\| +test \| +t/s \||,\"?n_gen\"?,.*\"?avg_ts\"?,"
-        rb"|^(?=[^\n:]*(?:[|,;\t]|\xe2\x94[\x82\x83]))"
-        rb"(?=[^\n:]*(?:(?i:conc|clients?\b|users?\b|streams\b|batch|\bbs\b|parallel|\bc\b)))"
+        rb"|^(?=[^\n:]*(?:[|,;\t]|  |\xe2\x94[\x82\x83]))"
+        rb"(?=[^\n:]*(?:(?i:conc|clients?\b|users?\b|streams\b|batch|\bbs\b|parallel|\bc\b|nutzer|utilisateurs|\xe5\xb9\xb6\xe5\x8f\x91)))"
         rb"(?=[^\n:]*(?i:tok(?:en)?s?/s|tps\b|t/s|throughput|tput|gen/s|per[ _]sec|tpot))[^\n:]*$",
         re.MULTILINE,
     ),

@@ -164,7 +164,7 @@ def _bare(line: bytes) -> tuple[bytes, bool]:
         close = text.find(b'"', start)
         if close > 0:
             text, ended = text[:close].removesuffix(b"\\n"), True
-    return text.rstrip(b"\r\n`\"' "), ended
+    return text.rstrip(b"\r\n`\"'| "), ended
 
 
 def _keys(text: bytes) -> tuple[bytes, ...]:

@@ -273,6 +273,7 @@ class Reader:
 
     def _add(self, printed: Printed, prefilled: list[bool]) -> None:
         """Give lines to the server; where time runs backwards, another one like it begins."""
+        self.server.layout = self.server.layout or self.layout
         stamps, ranks = zip(*map(parse_prefix, printed["prefix"]), strict=True)
         lines = {**printed, "stamp": stamps, "rank": ranks}
         for part in in_order(stamps, BACKWARDS_S):
