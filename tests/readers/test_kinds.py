@@ -178,10 +178,10 @@ def test_offline_throughput_in_the_console(tmp_path: Path) -> None:
 STARTED = "[2026-01-02 03:04:00] server_args=ServerArgs(speculative_algorithm=None, tp_size=1)\n"
 
 
-def windows(minute: int, tail: str = "\n") -> str:
+def windows(minute: int) -> str:
     return "".join(
         f"[2026-01-02 03:{minute:02d}:{4 * i:02d} TP0] Decode batch, #running-req: 8, #token: {i}, "
-        f"token usage: 0.10, cuda graph: True, gen throughput (token/s): 400.00, #queue-req: 0{tail}"
+        "token usage: 0.10, cuda graph: True, gen throughput (token/s): 400.00, #queue-req: 0\n"
         for i in range(6)
     )
 
