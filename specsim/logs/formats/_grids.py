@@ -125,7 +125,7 @@ def value_of(cell: str) -> float | None:
     return float(whole + found[2] + (f"e{found[3]}" if found[3] else ""))
 
 
-def with_points(rows: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+def with_points(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Write the numbers of a table that has decimal commas with points.
 
     >>> with_points([("1", "92,7"), ("16", "1.234,5")])
