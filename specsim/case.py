@@ -214,9 +214,7 @@ def _mean_rounds(case: Case) -> float:
     lengths = case.workload.output_len
     if lengths.spread == 0:
         return case.table.mean_rounds(lengths.mean - 1.0)
-    from specsim.drain import equally_likely  # few questions need it
-
-    likely = equally_likely(lengths, LENGTHS).tolist()
+    likely = lengths.equally_likely(LENGTHS).tolist()
     return float(np.mean([case.table.mean_rounds(length - 1.0) for length in likely]))
 
 
@@ -225,21 +223,17 @@ def _single_token(case: Case) -> float:
     lengths, plan = case.workload.output_len, case.plan
     if lengths.spread == 0 or plan.finish_lag_rounds > 0 or plan.prefill == "mixed":
         return 0.0
-    from specsim.drain import equally_likely  # few questions need it
-
-    return float(np.mean((2.0 - equally_likely(lengths, LENGTHS)).clip(0.0)))
+    return float(np.mean((2.0 - lengths.equally_likely(LENGTHS)).clip(0.0)))
 
 
 def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[float, ...], ...]:
     """Return the rounds that a request may take, where the number of requests matters."""
     if not finite.any():
         return ((),) * len(place)
-    from specsim.drain import equally_likely  # few questions need it
-
     known: dict[int, tuple[float, ...]] = {}
     for kind in set(place[finite].tolist()):
         case = unlike[kind]
-        lengths = equally_likely(case.workload.output_len, LENGTHS)
+        lengths = case.workload.output_len.equally_likely(LENGTHS)
         rounds = [case.table.rounds_by_request(float(length) - 1.0) for length in lengths]
         known[kind] = tuple(np.round(np.sort(np.concatenate(rounds)), 3).tolist())
     return tuple(

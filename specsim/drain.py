@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.workload import Lengths
-
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
 
@@ -36,15 +34,6 @@ DRAWS = 8
 
 IN_STEP = 0.5
 """Standard deviation of the rounds of a request, in rounds, below which all end together."""
-
-
-def equally_likely(lengths: Lengths, count: int) -> Floats:
-    """Return lengths, in tokens, that stand for a distribution; their mean is its mean."""
-    if lengths.cv == 0 or lengths.mean <= 1:
-        return lengths.at(np.zeros(1))
-    values = lengths.at((np.arange(count) + 0.5) / count) - 1.0
-    values *= (lengths.mean - 1.0) / values.mean()
-    return values + 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,14 @@ class Lengths:
         variance = math.log1p((self.cv * self.mean / rest) ** 2)
         return np.asarray(least + rest * np.exp(math.sqrt(variance) * z - variance / 2))
 
+    def equally_likely(self, count: int) -> NDArray[np.float64]:
+        """Return lengths that stand for the distribution; their mean is its mean."""
+        if self.spread == 0:
+            return self.at(np.zeros(1))
+        values = self.at((np.arange(count) + 0.5) / count) - 1.0
+        values *= (self.mean - 1.0) / values.mean()
+        return values + 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

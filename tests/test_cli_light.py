@@ -19,7 +19,7 @@ from specsim.setting import SpecSetting
 
 HEAVY = ("numpy", "pydantic", "pydantic_core", "rich", "scipy", "pandas", "matplotlib", "simpy")
 MEMORY_KB = 300_000
-MODULES = 51  # the bar is 50
+MODULES = 50
 """The bars of the command."""
 
 
