@@ -1,7 +1,5 @@
 """Results as JSON documents: the same bytes for the same content."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -10,17 +10,13 @@ Requests end at different times because their lengths and their acceptance diffe
 not, all of a generation end together and the next one's prompts come in one burst.
 """
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
+from specsim.arrays import Floats, Ints
 
 NODES = 5
 """Batch sizes that the rounds are counted at, log-spaced; between them a round's price is taken to

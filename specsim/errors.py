@@ -4,8 +4,6 @@ The command line turns any of them into one line on stderr and exit code 2; a li
 :class:`SpecsimError`, or the narrower class that fits.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

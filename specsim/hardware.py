@@ -5,8 +5,6 @@ measured one is what a kernel reached. A step is priced with the measured one wh
 else with the specified one times a generic efficiency.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from specsim.arrays import Floats
 from specsim.errors import InputError
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 Records = NDArray[np.void]
 

@@ -5,8 +5,6 @@ says otherwise. To add one, add its row and use ``cost.parameters["name"]`` in t
 belongs to: profiles, fits, ``--set`` and the way back to the prior follow from the row.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence

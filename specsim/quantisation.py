@@ -4,8 +4,6 @@ A scheme gives one size to each kind of weight: `attention` (linear layers too),
 shared experts), `experts` (routed ones), `head` (LM head, embedding). Router and norms stay bf16.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

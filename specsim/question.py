@@ -1,7 +1,5 @@
 """What is asked of a server: settings, loads, requests, targets, and how far the choice goes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal

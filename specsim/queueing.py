@@ -23,12 +23,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil, lgamma
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
+from specsim.arrays import Floats
 
 PROMPTS = 64
 """Most prompts of one interval that are told apart."""

@@ -1,7 +1,5 @@
 """Reading a small text file that a person gave, showing what stands in it; writing files."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import math

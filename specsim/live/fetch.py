@@ -1,7 +1,5 @@
 """Bounded GETs from one server: of so long and so many bytes, and never from another host."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """A closed loop of clients on an OpenAI-compatible endpoint: a cell of observations per load."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

@@ -1,7 +1,5 @@
 """Which engine serves at a URL, and what it says of itself."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,17 +4,15 @@ A window is a few scrapes: of gauges it has the mean, of counters the difference
 scrape and the last one of the window before.
 """
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.errors import FormatError
 from specsim.live.fetch import parsed
 from specsim.live.server import FORMAT, Server, find
@@ -28,9 +26,6 @@ from specsim.logs.levels import level_rows
 from specsim.logs.source import Source, split_lines
 from specsim.logs.windows import Windows
 from specsim.setting import NO_SPECULATION
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 POLLS, LEAST_POLL_S = 4, 0.5
 """Scrapes of a window, and the least time between two."""

@@ -5,8 +5,6 @@ prior, median and error. Numbers of the software (CPU time, what a drafting roun
 value but take the prior's error, for they rest partly on the machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Named scenarios: a profile and overrides in TOML, schema ``specsim.scenario/1``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One override as it is typed: ``KEY=VALUE``, or ``KEY=*FACTOR`` for numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -14,18 +14,16 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import simpy
 from numpy.typing import ArrayLike
 
+from specsim.arrays import Floats, Ints
 from specsim.errors import FormatError, InputError
 from specsim.textfile import read_text
 from specsim.workload import Unit, VaryingLoad
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
 
 Steps = Generator[simpy.Event, Any, None]
 """A SimPy process."""

@@ -10,20 +10,15 @@ and, among those, nearly as many requests between first token and end; the stand
 of batch means after regression on their imbalance.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.acceptance import REQUESTS
+from specsim.arrays import Floats
 from specsim.metrics import Records
 from specsim.simulate.records import Tables
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 BATCHES = 20
 """Most batches of the standard error by batch means."""

@@ -13,17 +13,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.acceptance import REQUESTS, AcceptTable
+from specsim.arrays import Floats, Ints
 from specsim.simulate.arrivals import Answered, Trace
 from specsim.workload import Lengths, Workload
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
 
 BLOCK = 8 * REQUESTS
 """Requests drawn together."""

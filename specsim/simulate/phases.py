@@ -1,17 +1,11 @@
 """Rounds expanded into phases on lanes, when somebody wants to see them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from specsim.arrays import Floats, Ints
 from specsim.cost.rounds import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
 from specsim.metrics import Records
 from specsim.simulate.pricing import RoundPricer, extend_tokens
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
 
 PHASE_DTYPE = np.dtype(
     [

@@ -17,8 +17,6 @@ on the host when the steps change (``eagle_worker_v2.py:1862-1908``: assignments
 small buffer), so `switch_s` is 0 by default: assumed, nobody published a measurement.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

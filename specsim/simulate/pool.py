@@ -1,13 +1,8 @@
 """The KV pool of a server: what admission has reserved, and what is used, round by round."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
+from specsim.arrays import Floats
 
 SLACK = 1e-6
 """Tokens by which a sum of reservations may exceed the pool: rounding."""

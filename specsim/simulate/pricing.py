@@ -9,11 +9,11 @@ not linear in the context (sliding windows, linear-attention states) it is asked
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specsim.arrays import Floats
 from specsim.case import TIMELINES
 from specsim.cost.forward import attention_s
 from specsim.cost.model import CostModel
@@ -27,9 +27,6 @@ from specsim.cost.rounds import (
     round_time,
 )
 from specsim.engine import RunPlan, padded_batch
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 PROBES = (64.0, 1000.0, 3000.0, 20_000.0, 300_000.0)
 """Contexts at which attention is tried for linearity, tokens per request."""

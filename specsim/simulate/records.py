@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specsim.arrays import Floats, Ints
 from specsim.metrics import REQUEST_DTYPE, Records
 from specsim.simulate.demand import Request
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats, Ints
 
 ROUND_DTYPE = np.dtype(
     [

@@ -7,8 +7,6 @@ nothing, and ramp and drain count. An open loop starts from nothing too; beyond 
 no steady state (`analytic.solve` says where), and latencies are of the window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

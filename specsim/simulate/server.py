@@ -7,17 +7,16 @@ and the lengths of the rounds from one evaluation. An arrival that could be admi
 stretch at the end of the round it falls into; so does a KV pool that would overflow.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import simpy
 
+from specsim.arrays import Floats
 from specsim.case import Case
 from specsim.metrics import REQUEST_DTYPE, Records
 from specsim.server.system import ADMITTED_OUTPUT_SHARE
@@ -28,9 +27,6 @@ from specsim.simulate.demand import Demand, Request
 from specsim.simulate.pool import KvPool
 from specsim.simulate.pricing import PrefillPricer, RoundPricer
 from specsim.simulate.records import Log, Segment, Stretch, Tables, enter
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 CHAPTER = 2048
 """Rounds or answers that are written down before they are summed up, if they are not to be kept."""

@@ -4,24 +4,19 @@ Windows are repeated with requests drawn anew until enough tokens have been seen
 the window is so short that the KV cache does not grow in it.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.acceptance import REQUESTS
+from specsim.arrays import Floats
 from specsim.case import Case
 from specsim.metrics import REQUEST_DTYPE
 from specsim.simulate.demand import Streams, running_quantiles
 from specsim.simulate.pricing import RoundPricer
 from specsim.simulate.records import ROUND_DTYPE, Tables
 from specsim.simulate.summary import SimulationResult
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 HELD_ROUNDS = 64
 """Rounds of a window without a length."""

@@ -1,21 +1,17 @@
 """What a simulation says: records of a run, and their summary over a measuring window."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from specsim.arrays import Flags, Floats
 from specsim.metrics import Records, Spread, itl_s, tpot_s, ttft_s
 from specsim.simulate.course import Course
 from specsim.simulate.phases import phase_records
 from specsim.simulate.pricing import RoundPricer
 from specsim.simulate.records import Deliveries, Tables
-
-if TYPE_CHECKING:
-    from specsim.arrays import Flags, Floats
 
 
 @dataclass(frozen=True, slots=True)
