@@ -17,10 +17,12 @@ from specsim.acceptance import accept_table
 from specsim.acceptance.prior import default_acceptance
 from specsim.architecture import DraftKind, load_draft, load_model
 from specsim.calibrate.fit import fit_profile
+from specsim.calibrate.log_setup import Known, Stated, build_setup
 from specsim.cli.main import run as command
 from specsim.cost.forward import BLOCK_ROW_S, depth_s, draft_forward_s
 from specsim.cost.rounds import round_time
 from specsim.engine import EngineSpec
+from specsim.engine.command import parse_command
 from specsim.errors import FormatError, InputError
 from specsim.observations import Observations, observations_from_rows
 from specsim.profile import Profile, profile_from_toml, profile_to_toml
@@ -417,3 +419,49 @@ def test_an_assumed_length_belongs_to_the_drafter_that_is_named(
     words = ("--draft", "p-eagle", "--steps", "5", "--what-if", "--assume-accept-length", "2.9")
     (row,) = [r for r in asked(capsys, *words)["rows"] if r["role"] == "asked"]
     assert (row["algorithm"], row["accept_length"]) == ("P_EAGLE", pytest.approx(2.9, abs=0.01))
+
+
+# --- a head that is cut down
+
+
+def test_a_drafter_may_score_fewer_words() -> None:
+    """FR-Spec: a quarter of the words is a quarter of the head, and a copy of it in memory."""
+    whole, cut = server("eagle"), server("eagle", vocab=LLAMA.vocab // 4)
+    assert whole.cost.draft is not None
+    assert cut.cost.draft is not None
+    read = [s.cost.draft.part.head_bytes for s in (whole, cut)]  # type: ignore[union-attr]
+    assert read[1] == pytest.approx(read[0] / 4)
+    copied = cut.cost.draft.weight_bytes_per_gpu - whole.cost.draft.weight_bytes_per_gpu
+    assert copied == pytest.approx(read[1])
+    saved = [float(draft_forward_s(s.cost, 1, 1000, 1)) for s in (whole, cut)]
+    assert saved[0] - saved[1] == pytest.approx((read[0] - read[1]) / whole.cost.bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("draft", "vocab", "words"),
+    [
+        ("eagle3", 16_000, "its own"),
+        ("ngram", 16_000, "its own"),
+        ("eagle", LLAMA.vocab + 1, "128256 words"),
+        ("eagle", 0, "vocab"),
+    ],
+)
+def test_a_head_that_cannot_be_cut(draft: str, vocab: int, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        server(draft, vocab=vocab)
+
+
+def test_a_token_map_says_how_many_words() -> None:
+    line = (
+        "sglang serve --model meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm {} "
+        "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 "
+        "--speculative-token-map org/freq_32768.pt"
+    )
+    found = []
+    for algorithm in ("EAGLE", "EAGLE3"):
+        launch = parse_command(line.format(algorithm))
+        assert launch is not None
+        known = Known(dict(launch.settings), launch.engine, "0.5.19")
+        setup = build_setup(known, Stated(gpu="h100-sxm"), (), drafts=True)
+        found.append(setup.draft.vocab if setup.draft else 0)
+    assert found == [32768, None]

@@ -107,6 +107,28 @@ def load_draft(
     return draft_from_table(table, id, target)
 
 
+def with_vocab(draft: DraftArchitecture, vocab: int | None) -> DraftArchitecture:
+    """Return a drafter that scores the `vocab` most frequent words alone (FR-Spec).
+
+    Its head is then those rows of the target's, copied (arXiv 2502.14856, 3.2; SGLang's
+    ``--speculative-token-map``). Words that are left out are never drafted.
+
+    Raises
+    ------
+    InputError
+        If it has a head of its own, which stays as it is, or none.
+    """
+    if vocab is None:
+        return draft
+    whole = draft.shape.vocab if draft.shape and not draft.own_head else 0
+    if vocab > whole:
+        has = f"is cut from the {whole} words of the target's head" if whole else "is its own"
+        reason = f"does not apply to {draft.id}: what it scores {has}"
+        raise InputError(f"[draft] vocab {vocab}", reason, "leave it out")
+    assert draft.shape is not None
+    return replace(draft, shape=replace(draft.shape, vocab=vocab), own_head=True)
+
+
 def _drafting_model(name: str) -> ModelArchitecture:
     try:
         return load_model(name)

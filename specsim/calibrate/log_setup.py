@@ -202,7 +202,11 @@ def build_setup(
     if lengths:
         mapping["workload"] = {**lengths, "evidence": "measured"}
     if drafts or any(map(_drafts, entries)):
-        mapping["draft"] = {"id": stated.draft or _draft_id(known, stated, model)}
+        drafter: dict[str, object] = {"id": stated.draft or _draft_id(known, stated, model)}
+        mapping["draft"] = drafter
+        words = re.search(r"(?<!\d)\d{4,6}(?=\.\w+$)", str(settings.get("draft_vocab", "")))
+        if words and settings.get("algorithm") != "EAGLE3":  # which keeps its own
+            drafter["vocab"] = int(words[0])
         current = stated_setting(settings, stated)
         if current is not None:
             mapping["current"] = current

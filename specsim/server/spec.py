@@ -57,9 +57,10 @@ class DraftSpec:
     quantisation: str | None = None  # weight format of one that is not its published one
     layers: int | None = None  # that are kept of a model that drafts, where it is cut short
     tp: int | None = None  # GPUs that share it, 1 or the target's; None is the target's
+    vocab: int | None = None  # words that it scores, where the target's head is cut down for it
 
     def __post_init__(self) -> None:
-        at_least(1, layers=self.layers, tp=self.tp)
+        at_least(1, layers=self.layers, tp=self.tp, vocab=self.vocab)
 
 
 def workload_of(

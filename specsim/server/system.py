@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from specsim.architecture import load_draft, load_model
+from specsim.architecture.draft import with_vocab
 from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.cost.model import CostModel, CostParameters, cost_values
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
@@ -177,7 +178,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
                 "leave [draft] tp out",
             )
         draft = shard_draft(
-            load_draft(setup.draft.id, model, setup.draft.layers),
+            with_vocab(load_draft(setup.draft.id, model, setup.draft.layers), setup.draft.vocab),
             model,
             target.quantisation,
             tp,
