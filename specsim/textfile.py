@@ -73,21 +73,9 @@ def shown(value: object) -> str:
 def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> str:
     """Return the UTF-8 text of an input file, without its byte-order mark.
 
-    Parameters
-    ----------
-    path
-        The file.
-    what
-        What it should be, for the messages, e.g. ``"a setup.toml"``.
-    limit_bytes
-        A longer file is refused.
-
-    Raises
-    ------
-    FormatError
-        If it is a directory, empty, too long, binary or not UTF-8.
-    InputError
-        If it cannot be opened.
+    `what` it should be goes into the messages, e.g. ``"a setup.toml"``. Raises :class:`InputError`
+    if it cannot be opened, :class:`FormatError` if it is a directory, empty, longer than
+    `limit_bytes`, binary or not UTF-8.
     """
     try:
         with Path(path).open("rb") as file:
@@ -117,24 +105,12 @@ def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> st
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Return the content of a TOML file.
-
-    Raises
-    ------
-    FormatError, InputError
-        As :func:`read_text` and :func:`parse_toml`.
-    """
+    """Return the content of a TOML file; refuses what :func:`read_text`, :func:`parse_toml` do."""
     return parse_toml(read_text(path, what), path)
 
 
 def parse_toml(text: str, origin: str | Path) -> dict[str, Any]:
-    """Return the content of a TOML text.
-
-    Raises
-    ------
-    FormatError
-        If it is not TOML; or as :func:`check_tree`.
-    """
+    """Return the content of a TOML text; a :class:`FormatError` says what is wrong in it."""
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,10 +124,7 @@ def parse_toml(text: str, origin: str | Path) -> dict[str, Any]:
 def check_tree(content: Any, origin: str | Path, largest: float = LARGEST) -> None:
     """Refuse what no honest file holds, wherever it stands in a TOML or JSON document.
 
-    Raises
-    ------
-    FormatError
-        If it is nested too deep, or holds a number beyond `largest`.
+    That is nesting too deep, or a number beyond `largest`.
     """
     level = [content]
     for _ in range(MOST_DEPTH):
@@ -179,12 +152,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file, whole or not at all: through a temporary one beside it, which is renamed.
 
     A link is followed, and the mode of a file that stands there is kept; what is no file, such as
-    a pipe or /dev/null, is written into.
-
-    Raises
-    ------
-    InputError
-        If the folder does not exist or cannot be written to.
+    a pipe or /dev/null, is written into. Raises :class:`InputError` if the folder does not exist or
+    cannot be written to.
     """
     temporary, there = "", None
     try:

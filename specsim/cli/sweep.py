@@ -136,15 +136,8 @@ def _overrides(text: str) -> list[str]:
 def grid_settings(texts: Sequence[str], algorithm: Algorithm) -> list[SpecSetting]:
     """Return every setting of axes like ``topk=1,2 steps=1-6 tokens=8,all`` that a tree can have.
 
-    A chain verifies S + 1 tokens.
+    A chain verifies S + 1 tokens. Refuses an axis that is unknown or empty, and no steps.
 
-    Raises
-    ------
-    InputError
-        If an axis is unknown or empty, or there are no steps.
-
-    Examples
-    --------
     >>> [s.label for s in grid_settings(["topk=1,2 steps=2"], "EAGLE3")][:2]
     ['topk=1 steps=2 tokens=3', 'topk=2 steps=2 tokens=4']
     """

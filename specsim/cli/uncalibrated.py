@@ -112,10 +112,7 @@ def _is_known(name: str) -> bool:
 def read_launch(command: str) -> Launch:
     """Return what a launch command says, or the file that holds it; files it names lie beside it.
 
-    Raises
-    ------
-    InputError
-        If it launches no engine that specsim knows.
+    Refuses a command of no engine that specsim knows.
     """
     file = Path(command) if "\n" not in command and len(command) < MOST_PATH else None
     written = file is not None and file.is_file()

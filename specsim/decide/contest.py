@@ -342,19 +342,11 @@ def verdict(profile: Profile, question: Question) -> Verdict:
 def unbeaten(
     pool: Sequence[int], mean: Floats, sd: Floats, rank: Callable[[int], tuple[int, ...]]
 ) -> list[int]:
-    """Return the settings of a pool that no other one beats surely, the simplest first.
+    """Return the settings of a pool of indices that no other one beats surely, the simplest first.
 
-    Parameters
-    ----------
-    pool
-        Indices of the settings that count.
-    mean, sd
-        Of ln(throughput), (settings,), and of its differences, (settings, settings).
-    rank
-        How simple a setting is: smaller is simpler.
+    `mean` and `sd` are of ln(throughput), (settings,), and of its differences, (settings,
+    settings); `rank` is smaller where a setting is simpler.
 
-    Examples
-    --------
     >>> unbeaten([0, 1, 2], np.array([0.0, 0.1, 0.11]), np.full((3, 3), 0.05), lambda i: (i,))
     [1, 2]
     """
@@ -369,21 +361,9 @@ def unbeaten(
 def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:
     """Return the probability to be the fastest, and the expected loss, of each setting.
 
-    Parameters
-    ----------
-    draws
-        (draws, settings): ln(throughput).
-    allowed
-        Settings that count; all if none does.
+    By draws of ln(throughput), (draws, settings); the regret is E[1 - X / max X], a fraction. What
+    is not allowed has probability 0, and the regret that it would have; if nothing is, all count.
 
-    Returns
-    -------
-    probability, regret
-        Per setting; regret is E[1 - X / max X], a fraction. What is not allowed has probability
-        0, and the regret that it would have.
-
-    Examples
-    --------
     >>> both = np.array([True, True])
     >>> wins(np.log(np.array([[1.0, 2.0], [1.0, 0.5]])), both)
     (array([0.5, 0.5]), array([0.25, 0.25]))

@@ -38,17 +38,10 @@ class Launch(Planned):
 def launches_of(
     profile: Profile, plans: Sequence[RunPlan], question: Question
 ) -> tuple[Launch, ...]:
-    """Return what to type for every plan that the engine runs, once each.
+    """Return what to type for every plan that the engine runs, once each; what-ifs are left out.
 
-    Parameters
-    ----------
-    profile
-        The server.
-    plans
-        What shall run; what-ifs are left out.
-    question
-        Its cap stands instead of the server's; where it has no path of a model, that is a name
-        that is known for the library's model, or a variable of the shell.
+    The question's cap stands instead of the server's; where it has no path of a model, that is a
+    name that is known for the library's model, or a variable of the shell.
     """
     engine, draft_model = profile.system().engine, question.draft_model
     if question.max_running_requests is not None:

@@ -93,10 +93,7 @@ class Schedule:
 def best_schedule(profile: Profile, question: Question | None = None) -> Schedule:
     """Choose the depth for every running batch, chains only, at the requests' mean context.
 
-    Raises
-    ------
-    InputError
-        If the server has no drafter.
+    Refuses a server without a drafter.
     """
     question = question or Question()
     plain, *drafts = chain_plans(profile, question)
@@ -128,10 +125,7 @@ def best_schedule(profile: Profile, question: Question | None = None) -> Schedul
 def chain_plans(profile: Profile, question: Question) -> tuple[RunPlan, ...]:
     """Plan no speculation, then chains by rising depth, overlapped where the engine does so.
 
-    Raises
-    ------
-    InputError
-        If the server has no drafter, or no chain may run.
+    Refuses a server that has no drafter, or of which no chain may run.
     """
     algorithm = algorithm_of(profile)
     if algorithm is None:
@@ -283,12 +277,8 @@ def sps_table(profile: Profile, question: Question) -> str:
         T(B, m) = bias + alpha(B) + theta(m)
 
     fitted to this server's rounds of 2 to n tokens a request, relative errors squared, at the
-    requests' mean context; n is of the deepest chain that is wished for.
-
-    Raises
-    ------
-    InputError
-        If the server does not draft with SGLang's DSPARK.
+    requests' mean context; n is of the deepest chain that is wished for. Refuses a server that does
+    not draft with DSPARK.
     """
     plan = chain_plans(profile, question)[-1]
     if (plan.engine, plan.setting.algorithm) != ("sglang", "DSPARK"):

@@ -24,15 +24,8 @@ TRIES = 6
 
 
 def parse_slo(text: str) -> tuple[Target, ...]:
-    """Read ``tpot=20ms,ttft=2s@p99``.
+    """Read ``tpot=20ms,ttft=2s@p99``; an error names the part that cannot be read.
 
-    Raises
-    ------
-    InputError, UnknownNameError
-        Names the part that cannot be read.
-
-    Examples
-    --------
     >>> [t.label for t in parse_slo("tpot=20ms,ttft=2s@p99")]
     ['tpot <= 20 ms', 'ttft <= 2000 ms@p99']
     """

@@ -220,25 +220,11 @@ def run_sweep(
     done: frozenset[tuple[str, ...]] = frozenset(),
     progress: Progress | None = None,
 ) -> Iterator[list[SweepRow]]:
-    """Compute a sweep, task by task, in a fixed order.
+    """Compute a sweep, task by task, in a fixed order, but for cells that are `done` (`read_done`).
 
-    Parameters
-    ----------
-    sweep
-        What to compute.
-    jobs
-        Processes; by default all cores for simulations and large sweeps, else this one.
-    dask
-        Address of a Dask scheduler to run on instead (needs ``specsim-llm[dask]``).
-    done
-        Keys of cells that are known already (`read_done`).
-    progress
-        Called with (tasks done, tasks in all).
-
-    Raises
-    ------
-    InputError
-        If Dask is asked for and not installed.
+    In so many processes (`jobs`; by default all cores for simulations and large sweeps, else this
+    one), or on the Dask scheduler of an address, which needs ``specsim-llm[dask]``. `progress` is
+    told tasks done and in all.
     """
     tasks = sweep.tasks(done)
     small = sweep.solver == "analytic" and len(sweep.settings) * len(sweep.scenarios) < POOL_FROM
@@ -280,11 +266,8 @@ def _runner(
 def read_done(path: Path, sweep: Sweep) -> frozenset[tuple[str, ...]]:
     """Return the keys of the cells in a partial CSV; a torn last line is cut off.
 
-    Raises
-    ------
-    FormatError
-        If the file is not the table of a sweep, or of another one: its cells have another profile,
-        seed or version of specsim.
+    Raises :class:`FormatError` if the file is not the table of a sweep, or of another one: its
+    cells have another profile, seed or version of specsim.
     """
     if not path.exists() or path.stat().st_size == 0:
         return frozenset()
@@ -310,10 +293,7 @@ def read_done(path: Path, sweep: Sweep) -> frozenset[tuple[str, ...]]:
 def append_rows(path: Path) -> Iterator[Callable[[Iterable[SweepRow]], None]]:
     """Yield a function that appends rows to a CSV and flushes; the header comes first.
 
-    Raises
-    ------
-    InputError
-        If another sweep is writing to the file.
+    Refuses a file that another sweep is writing to.
     """
     with path.open("a", encoding="utf-8", newline="") as file:
         _lock(file, path)

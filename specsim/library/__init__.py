@@ -239,13 +239,7 @@ def positive(name: str, value: object, least: float = 0.0, hint: str = "") -> fl
 
 
 def at_least(least: float, **values: float | None) -> None:
-    """Refuse values of setup.toml below `least`; one that is left out (None) passes.
-
-    Raises
-    ------
-    InputError
-        Names the field.
-    """
+    """Refuse values of setup.toml below `least`; one that is left out (None) passes."""
     for name, value in values.items():
         if value is not None and not least <= value <= 2**53:
             reason = f"must be at least {least}" if value < least else "is more than any server has"

@@ -4,34 +4,19 @@
 streams: memory does not grow with the file.
 """
 
-from specsim.logs.document import csv_text, log_json
-from specsim.logs.entry import (
-    CODES,
-    Diagnosis,
-    LogEntry,
-    LogRow,
-    Timing,
-    WindowCount,
-)
-from specsim.logs.format import Format, detect, detect_text, known_formats
-from specsim.logs.read import read_file, require_usable
-from specsim.logs.source import Source, open_source
-
-__all__ = [
-    "CODES",
-    "Diagnosis",
-    "Format",
-    "LogEntry",
-    "LogRow",
-    "Source",
-    "Timing",
-    "WindowCount",
-    "csv_text",
-    "detect",
-    "detect_text",
-    "known_formats",
-    "log_json",
-    "open_source",
-    "read_file",
-    "require_usable",
-]
+from specsim.logs.document import csv_text as csv_text
+from specsim.logs.document import log_json as log_json
+from specsim.logs.entry import CODES as CODES
+from specsim.logs.entry import Diagnosis as Diagnosis
+from specsim.logs.entry import LogEntry as LogEntry
+from specsim.logs.entry import LogRow as LogRow
+from specsim.logs.entry import Timing as Timing
+from specsim.logs.entry import WindowCount as WindowCount
+from specsim.logs.format import Format as Format
+from specsim.logs.format import detect as detect
+from specsim.logs.format import detect_text as detect_text
+from specsim.logs.format import known_formats as known_formats
+from specsim.logs.read import read_file as read_file
+from specsim.logs.read import require_usable as require_usable
+from specsim.logs.source import Source as Source
+from specsim.logs.source import open_source as open_source

@@ -42,17 +42,7 @@ def told(findings: Iterable[Finding]) -> list[Diagnosis]:
 def of_load(
     rows: Sequence[LogRow], settings: Mapping[str, object], windows: Windows
 ) -> list[Diagnosis]:
-    """Return the diagnoses that need no knowledge of the engine's formats.
-
-    Parameters
-    ----------
-    rows
-        Rows of the entry.
-    settings
-        What is known of the server.
-    windows
-        All of the server.
-    """
+    """Return the diagnoses of an entry's rows that need no knowledge of the engine's formats."""
     share = windows.with_prefill / max(windows.read, 1)
     mixed = f"{100 * share:.0f} % of windows contain prefill: their throughput is not pure decoding"
     rank = windows.ranks.alone

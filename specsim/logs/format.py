@@ -48,17 +48,9 @@ def known_formats() -> list[Format]:
 
 
 def detect(source: Source) -> Format:
-    """Return the format of an open file.
+    """Return the format of an open file, whose head grows while nothing known was found in it.
 
-    Parameters
-    ----------
-    source
-        The file; its head grows while nothing known has been found in it.
-
-    Raises
-    ------
-    FormatError
-        If it is in no format that specsim reads.
+    Raises :class:`FormatError` if it is in no format that specsim reads.
     """
     found = detect_text(source.head[:FIRST_BYTES])
     begun = 0

@@ -23,19 +23,10 @@ ParseRank = Callable[[bytes], tuple[Rank, tuple[Rank, ...]]]
 
 
 def group_starts(slots: Ints, time_s: Floats, ranks: int) -> Ints:
-    """Return where each window begins: a group ends where a rank comes again.
+    """Return where each window of several ranks begins: a group ends where a rank comes again.
 
-    Parameters
-    ----------
-    slots
-        Index of the rank of each line.
-    time_s
-        Print times; NaN if unknown.
-    ranks
-        Ranks of the server.
+    By the index of the rank of each line and its print time, NaN if unknown.
 
-    Examples
-    --------
     >>> group_starts(np.array([0, 1, 0, 1]), np.array([0.0, 0.0, 1.0, 1.0]), 2)
     array([0, 2])
     """

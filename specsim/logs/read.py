@@ -97,18 +97,7 @@ def _tells(entry: LogEntry, among: Sequence[LogEntry]) -> bool:
 
 
 def require_usable(entries: Sequence[LogEntry]) -> None:
-    """Refuse a file that measures nothing.
-
-    Parameters
-    ----------
-    entries
-        All entries of one file.
-
-    Raises
-    ------
-    FormatError
-        With what was found instead.
-    """
+    """Refuse a file whose entries measure nothing, with what was found instead."""
     if any(entry.usable or entry.format == "launch" for entry in entries):
         return
     path, name = entries[0].path, entries[0].format

@@ -76,13 +76,7 @@ class Source:
         return bool(chunk)
 
     def file_name(self) -> str:
-        """Return a name that a database can open.
-
-        Raises
-        ------
-        FormatError
-            If the data come packed or from standard input.
-        """
+        """Return a name that a database can open; refuse what comes packed or as a stream."""
         if self.path == STDIN or not isinstance(self._stream, io.BufferedReader):
             raise FormatError(
                 self.path, "is a database, which cannot be read as a stream", "unpack it to a file"
@@ -145,12 +139,8 @@ class Source:
 def open_source(path: str | Path) -> Iterator[Source]:
     """Open what a user names, or standard input for ``-``.
 
-    Raises
-    ------
-    InputError
-        If there is no such file, or it cannot be opened.
-    FormatError
-        If it is empty, binary, or packed in a way that cannot be unpacked here.
+    Raises :class:`InputError` if it cannot be opened, :class:`FormatError` if it is empty, binary,
+    or packed in a way that cannot be unpacked here.
     """
     name = str(path)
     raw = _open(name)

@@ -160,19 +160,10 @@ class Windows:
         self.ranks = RankTable(self.rank_of)
 
     def add(self, lines: Columns, ranks: Sequence[bytes], final: bool) -> int:
-        """Count lines; unless they are the `final` ones, the last window may lack ranks still.
+        """Count lines; return how many lack a rank among lines that have one, and do not count.
 
-        Parameters
-        ----------
-        lines
-            Columns of the lines.
-        ranks
-            What stands before each line and names its rank.
-
-        Returns
-        -------
-        int
-            Lines without a rank among lines that have one: they are not counted.
+        Unless they are the `final` ones, the last window may lack ranks still. `ranks` are what
+        stands before each line and names its rank.
         """
         names = list(ranks)
         if self._open is not None:

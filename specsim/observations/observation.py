@@ -181,24 +181,11 @@ def cell_text(value: object) -> str:
 
 
 def checked(observation: Observation, where: str) -> Observation:
-    """Return an observation that the format allows; raise where it does not.
+    """Return an observation as a file would give it; without speculation the accept length is 1.
 
-    Parameters
-    ----------
-    observation
-        Of a file or of a program.
-    where
-        File and line, for messages.
-
-    Returns
-    -------
-    The same, as a file would give it: without speculation the accept length is 1.
-
-    Raises
-    ------
-    InputError
-        If a number is not finite or out of bounds, if numbers contradict each other, or if the
-        load is not stated or nothing is measured; names the column.
+    Raises :class:`InputError`, which names the column and `where` it stands, if a number is not
+    finite or out of bounds, if numbers contradict each other, or if the load is not stated or
+    nothing is measured.
     """
     for column in SCHEMA:
         value = getattr(observation, column.name, None)

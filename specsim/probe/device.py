@@ -21,13 +21,7 @@ INSTALL = "pip install 'specsim-llm[probe]'"
 
 
 def import_torch() -> Any:
-    """Return torch.
-
-    Raises
-    ------
-    InputError
-        Says how to install it.
-    """
+    """Return torch, or say how to install it."""
     try:
         import torch
     except ImportError as error:
@@ -36,13 +30,7 @@ def import_torch() -> Any:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called auto, cpu, cuda or cuda:N; auto is CUDA where it is there.
-
-    Raises
-    ------
-    InputError
-        If there is no such device.
-    """
+    """Return the device called cpu, cuda, cuda:N or auto (CUDA where it is); refuse any other."""
     torch = import_torch()
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

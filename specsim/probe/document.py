@@ -151,13 +151,7 @@ class ProbeDocument:
 
 
 def parse_probe(value: Mapping[str, Any], path: str | Path) -> ProbeDocument:
-    """Check a mapping of the schema.
-
-    Raises
-    ------
-    FormatError
-        Names the first field that is wrong.
-    """
+    """Check a mapping of the schema; a :class:`FormatError` names the first field that is wrong."""
     content = dict(value)
     schema = content.pop("schema", None)
     if schema != SCHEMA:
@@ -176,10 +170,7 @@ def parse_probe(value: Mapping[str, Any], path: str | Path) -> ProbeDocument:
 def write_directory(folder: str | Path, measured: ProbeDocument) -> None:
     """Write a calibration directory, all or nothing: beside its place, then renamed.
 
-    Raises
-    ------
-    InputError
-        If the place is taken or cannot be written.
+    Raises :class:`InputError` if the place is taken or cannot be written.
     """
     folder = Path(folder)
     check_free(folder)
@@ -197,13 +188,7 @@ def write_directory(folder: str | Path, measured: ProbeDocument) -> None:
 
 
 def check_free(folder: str | Path) -> None:
-    """Refuse a place that is taken: a measurement is never overwritten.
-
-    Raises
-    ------
-    InputError
-        If something stands there.
-    """
+    """Refuse a place that is taken: a measurement is never overwritten."""
     if Path(folder).exists():
         raise InputError(folder, "exists", "give a new name with -o, or move it away")
 

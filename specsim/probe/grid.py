@@ -113,15 +113,8 @@ def layers_that_fit(
     """Choose how many of the layers to build.
 
     At least `most` (or all there are), more where they would fit into the cache, fewer where
-    memory is short; half of the memory is left for the KV cache and activations.
+    memory is short, at least one; half of the memory is left for the KV cache and activations.
 
-    Raises
-    ------
-    InputError
-        If not even one layer fits.
-
-    Examples
-    --------
     >>> from specsim.architecture import load_model
     >>> from specsim.probe.shapes import target_shape
     >>> (small,) = target_shape(load_model("smollm2-135m")).groups
@@ -221,11 +214,6 @@ def joined_points(layers: Sequence[Layers], found: Sequence[dict[Point, Timed]])
 
     seconds = fixed + sum over kinds of layers x layer_s, where `fixed` is what the first kind,
     which has the head, costs besides its layers. A model that was built whole is its own time.
-
-    Parameters
-    ----------
-    layers, found
-        By kind of layer, the first with what is around.
     """
     joined = []
     for point in sorted(set(found[0]).intersection(*found[1:])):

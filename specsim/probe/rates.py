@@ -127,16 +127,8 @@ def measure_allreduce(
 ) -> AllReduce | None:
     """Time all-reduces of bf16 (CPU: fp32) messages over `ranks` processes, one per device.
 
-    Parameters
-    ----------
-    kind
-        ``cuda`` (NCCL, a GPU each) or ``cpu`` (gloo).
-    ranks
-        Processes; one has nothing to measure.
-    seconds
-        No size is begun after so many.
-    sizes
-        Bytes per rank.
+    `kind` is ``cuda`` (NCCL) or ``cpu`` (gloo); one process has nothing to measure. After so many
+    seconds no further size, in bytes per rank, is begun.
     """
     if ranks < 2:
         return None

@@ -71,23 +71,9 @@ def probe(
     date: str,
     progress: Progress = lambda done, total: None,
 ) -> ProbeDocument:
-    """Measure a device.
+    """Measure a device within the bounds of a request; `progress` is told points done and in all.
 
-    Parameters
-    ----------
-    request
-        What, and within which bounds.
-    device
-        From :func:`specsim.probe.device.choose_device`.
-    version, date
-        For the document.
-    progress
-        Called with (points done, points in all).
-
-    Raises
-    ------
-    InputError
-        If not even one layer fits into memory, or one step into the time.
+    Raises :class:`InputError` if not even one layer fits into memory, or one step into the time.
     """
     deadline = Deadline(request.seconds)
     about = devices.describe(device)

@@ -133,13 +133,9 @@ _NOT_BUILT = (
 def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     """Return the matrices of one of `tp` GPUs.
 
-    Raises
-    ------
-    InputError
-        If the model has layers that the probe cannot build, or cannot be split so.
+    Raises :class:`InputError` if the model has layers that the probe cannot build, or cannot be
+    split so.
 
-    Examples
-    --------
     >>> from specsim.architecture import load_model
     >>> (layers,) = target_shape(load_model("llama-3.1-8b")).groups
     >>> layers.whole, round(layers.shape.params / 1e6)

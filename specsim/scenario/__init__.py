@@ -1,17 +1,11 @@
 """What-if: overrides of a profile, one by one or as a named scenario in TOML."""
 
-from specsim.scenario.apply import Applied, apply_overrides
-from specsim.scenario.file import Scenario, load_server, read_scenario
-from specsim.scenario.override import Override, override_keys, parse_override, parse_overrides
-
-__all__ = [
-    "Applied",
-    "Override",
-    "Scenario",
-    "apply_overrides",
-    "load_server",
-    "override_keys",
-    "parse_override",
-    "parse_overrides",
-    "read_scenario",
-]
+from specsim.scenario.apply import Applied as Applied
+from specsim.scenario.apply import apply_overrides as apply_overrides
+from specsim.scenario.file import Scenario as Scenario
+from specsim.scenario.file import load_server as load_server
+from specsim.scenario.file import read_scenario as read_scenario
+from specsim.scenario.override import Override as Override
+from specsim.scenario.override import override_keys as override_keys
+from specsim.scenario.override import parse_override as parse_override
+from specsim.scenario.override import parse_overrides as parse_overrides

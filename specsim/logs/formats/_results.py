@@ -56,23 +56,13 @@ def row_of(
 ) -> LogRow:
     """Return the row that the figures of a benchmark make, checked against each other.
 
-    Parameters
-    ----------
-    said
-        Figures by name, SI units: fields of :class:`LogRow`, and `input_tokens`, `output_tokens`
-        (of all requests), `request_throughput` (1/s), `total_tps` (tokens of prompts too), `e2e_s`
-        (mean of requests), `in_flight` (mean number of requests), `sent` (requests, of which
-        `num_requests` succeeded), `prefill_s` (of the duration, that the speed leaves out),
-        `drafts`, `drafted`, `accepted` (rounds, and tokens of all requests).
-    survival
-        Probability that at least 1, 2, ... drafts are accepted.
-    more
-        Fields of the row beside these.
-
-    Raises
-    ------
-    Unread
-        If a figure cannot be, or contradicts another.
+    `said` are figures by name, SI units: fields of :class:`LogRow`, and `input_tokens`,
+    `output_tokens` (of all requests), `request_throughput` (1/s), `total_tps` (tokens of prompts
+    too), `e2e_s` (mean of requests), `in_flight` (mean number of requests), `sent` (requests, of
+    which `num_requests` succeeded), `prefill_s` (of the duration, that the speed leaves out),
+    `drafts`, `drafted`, `accepted` (rounds, and tokens of all requests). `survival` is the
+    probability that at least 1, 2, ... drafts are accepted, `more` are further fields of the row.
+    Raises :class:`Unread` if a figure cannot be, or contradicts another.
     """
     known = {name: value for name, value in said.items() if value is not None}
     check(all(0 <= value <= MAX_WHOLE for value in known.values()), OUT_OF_RANGE)
@@ -171,12 +161,8 @@ def run_entry(
 
     What it does not say follows from what it does: speeds of all from those of one GPU or one
     stream, requests in flight from the rate served and the mean time of a request, the depth of
-    drafts from the accept length and the share accepted where all are of one depth.
-
-    Raises
-    ------
-    Unread
-        If a figure is missing, cannot be, or contradicts another.
+    drafts from the accept length and the share accepted where all are of one depth. Raises
+    :class:`Unread` if a figure is missing, cannot be, or contradicts another.
     """
     how = names("programs").get(program, {})
     said = {**how.get("given", {}), **figures_of(stated)}

@@ -55,10 +55,7 @@ Key = TypeVar("Key")
 def parse(source: Source) -> list[LogEntry]:
     """Read kernels, and in SQLite the NVTX ranges that are named as SGLang's steps.
 
-    Raises
-    ------
-    FormatError
-        If a database is damaged, or is not an export of Nsight Systems.
+    Raises :class:`FormatError` if a database is damaged, or no export of Nsight Systems.
     """
     unread: Counter[str] = Counter()
     database = source.head.startswith(SQLITE)

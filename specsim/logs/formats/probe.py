@@ -20,12 +20,8 @@ def parse(source: Source) -> list[LogEntry]:
     """Read one probe.json.
 
     Rows are plain decode steps (one token a request); verify steps, draft steps and draft extends
-    are timings beside them: what a round costs besides these the probe cannot know.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged or of another schema; names the field.
+    are timings beside them: what a round costs besides these the probe cannot know. Raises
+    :class:`FormatError`, which names the field, if it is damaged or of another schema.
     """
     from specsim.probe.document import parse_probe  # pydantic: other files are read without it
 

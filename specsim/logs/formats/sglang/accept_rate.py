@@ -52,17 +52,7 @@ class AcceptRate:
     def definition(
         self, layout: Layout, num_draft_tokens: object, versions: str
     ) -> Definition | None:
-        """Return the definition, if the versions or the numbers decide it.
-
-        Parameters
-        ----------
-        layout
-            Of the lines.
-        num_draft_tokens
-            As stated; None if it is not.
-        versions
-            A version, or a range of them.
-        """
+        """Return the definition, if the versions (one, or a range) or the numbers decide it."""
         old = not layout.comma or layout.trailing_comma
         if old or versions.startswith(("0.5.9.", "0.5.10")) or versions == "0.5.9":
             return "with_bonus"

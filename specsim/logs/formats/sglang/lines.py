@@ -120,23 +120,10 @@ Rank = int | None
 
 
 def parse_decode_line(line: bytes) -> tuple[Printed, Layout]:
-    """Read one line that contains ``Decode batch``.
+    """Read one line that contains ``Decode batch``: what it says, and the layout of its like.
 
-    Parameters
-    ----------
-    line
-        The line with its end. A line without one may have been cut: its last number is not
-        trusted.
-
-    Returns
-    -------
-    tuple
-        What it says, and the layout that further lines may share.
-
-    Raises
-    ------
-    Unread
-        If it could not be read, saying why.
+    A line without an end may have been cut: its last number is not trusted. Raises
+    :class:`Unread` if it could not be read, saying why.
     """
     text, ended = _bare(line)
     check(text.count(MARK) == 1, TWO_IN_ONE)

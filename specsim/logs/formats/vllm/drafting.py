@@ -44,17 +44,9 @@ def survival_matrix(texts: Sequence[bytes]) -> Floats:
 def judge(printed: Mapping[str, Floats], rates: Floats, looks_up: bool) -> Judged:
     """Check the numbers of drafting lines: they are redundant, so damage shows.
 
-    The per-position rates sum to the accepted drafts per round, which tells both how many rounds
-    there were and whether the printed length counts the bonus token (0.8.5 did not).
-
-    Parameters
-    ----------
-    printed
-        The columns of throughput and drafting lines; NaN where a line does not say.
-    rates
-        Per-position rates, one row per line.
-    looks_up
-        Whether the drafter may find nothing: the engine leaves these rounds out.
+    The per-position `rates`, a row per line, sum to the accepted drafts per round, which tells both
+    how many rounds there were and whether the printed length counts the bonus token (0.8.5 did
+    not). A drafter that `looks_up` may find nothing: the engine leaves these rounds out.
     """
     length, accepted = printed["length"], printed["accepted"]
     drafted, rate = printed["drafted"], printed["rate"]

@@ -50,11 +50,8 @@ _PID = re.compile(rb"pid=(\d{1,9})\)")
 def parse_regular(lines: Sequence[bytes]) -> list[Values] | None:
     """Read throughput and drafting lines at once; None if any is not as now usual.
 
-    Returns
-    -------
-    list of tuple
-        For each interval what stands before its lines, process id, time, the name of the engine,
-        and the values in the order of `ENGINE` and `DRAFTING`.
+    For each interval: what stands before its lines, process id, time, the name of the engine, and
+    the values in the order of `ENGINE` and `DRAFTING`.
     """
     found = _REGULAR.findall(b"".join(lines))
     drafting = sum(values[-1] != b"" for values in found)
@@ -107,14 +104,10 @@ def _unread(line: bytes) -> Unread:
 
 
 def parse_spec_line(line: bytes) -> Values | V0Line:
-    """Read a drafting line of any version.
+    """Read a drafting line of any version: values in the order of `DRAFTING`, or counters of V0.
 
-    Returns
-    -------
-    tuple or V0Line
-        Values in the order of `DRAFTING`; whether they agree, and whether the length has the bonus
-        token in it, is decided for many lines at once
-        (:func:`specsim.logs.formats.vllm.drafting.judge`).
+    Whether they agree, and whether the length has the bonus token in it, is decided for many lines
+    at once (:func:`specsim.logs.formats.vllm.drafting.judge`).
     """
     new = SPEC_MARK in line
     mark = SPEC_MARK if new else OLD_SPEC_MARK
