@@ -46,7 +46,22 @@ def test_caps_leave_loads_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with serving(Endpoint(speculates=False).routes) as (url, _):
         assert run(["measure", url, *SMALL, "--max-requests", "6", "-o", str(target)]) == 0
     assert [row.concurrency for row in read_observations(target)] == [1]
-    assert "3 clients: not measured" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "3 clients: not measured" in said
+    assert "prompts are random words" in said
+
+
+def test_prompts_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts, target = tmp_path / "prompts.txt", str(tmp_path / "cells.csv")
+    endpoint = Endpoint(speculates=False)
+    for text, code in (("one\n\ntwo\n", 0), ("\n \n", 2)):
+        prompts.write_text(text)
+        with serving(endpoint.routes) as (url, _):
+            assert run(["measure", url, *SMALL, "--prompts", str(prompts), "-o", target]) == code
+    assert {body["prompt"] for body in endpoint.bodies} == {"one", "two"}
+    said = capsys.readouterr().err
+    assert "random words" not in said
+    assert "is empty" in said
 
 
 def test_an_interrupt_keeps_whole_cells(tmp_path: Path) -> None:

@@ -52,13 +52,18 @@ def measure_command(drafting: opt.Drafting, how: Options) -> None:
     if setting is None and (drafting.algorithm or said.get("algorithm")) != "none":
         remedy = "say it: --steps (and --topk, --draft-tokens), or --algorithm none"
         raise InputError(how.url, "does not tell its setting", remedy)
+    lines = read_text(how.prompts, "prompts").splitlines() if how.prompts else ()
+    prompts = [line for line in lines if line.strip()]
+    if not prompts:
+        why = "what drafts are accepted of them is not what your traffic's are (--prompts FILE)"
+        output.remark([f"prompts are random words: {why}"])
     load = Load(
         setting or SpecSetting.none(),
         how.concurrency or tuple(plan.get("concurrency", (1, 4, 16))),
         int(how.input_len or plan.get("input_len", 1024)),
         int(how.output_len or plan.get("output_len", 512)),
         plan.get("temperature", 0.0) if how.temperature is None else how.temperature,
-        prompts=read_text(how.prompts, "prompts").splitlines() if how.prompts else (),
+        prompts=prompts,
         most_requests=how.most_requests,
         most_tokens=how.most_tokens,
     )

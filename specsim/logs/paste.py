@@ -30,6 +30,7 @@ _LOAD = re.compile(
     re.IGNORECASE,
 )
 """Headings of one load of a server, which do not name it."""
+_TORN = re.compile(rb"#[a-z-]{3,20}: \d")
 _LINE_STARTS = frozenset(bytes([c]) for c in b"[0123456789")
 _LONGEST = 100
 
@@ -88,8 +89,8 @@ class Headings:
 
 
 def separates(line: bytes) -> bool:
-    """Whether a line may stand between two runs: a comment or a fence."""
-    return line[:1] == b"#" or line.lstrip()[:3] == b"```"
+    """Whether a line may stand between two runs: a comment or a fence, not the rest of a line."""
+    return (line[:1] == b"#" and not _TORN.match(line)) or line.lstrip()[:3] == b"```"
 
 
 _LOGGED = re.compile(
@@ -203,6 +204,24 @@ def _without_none(settings: dict[str, object]) -> dict[str, object]:
     """Leave out that nothing is drafted."""
     plain = settings.get("algorithm") == "none"
     return {k: v for k, v in settings.items() if not (plain and k in NO_SPECULATION)}
+
+
+MARGIN = re.compile(
+    rb"(?:\x1b\[[\d;]*m)*(?:(?:> ?)+|([\w.-]{1,60}) +\| ?|\[pod/([^\]\s]{1,200})\] )"
+    rb"(?:\x1b\[[\d;]*m)*"
+)
+"""What stands before each line of a quotation, or of the log of several services."""
+
+
+def margins(head: bytes) -> set[bytes]:
+    r"""Return whose lines a text is of, by what stands before each; nothing for its author's own.
+
+    >>> margins(b"> a\n> b\n"), margins(b"[pod/a/x] 1\n[pod/a/x] 2\n"), margins(b"> a\nb\n")
+    ({b''}, {b'a/x'}, set())
+    """
+    found = [MARGIN.match(line) for line in head.splitlines() if line.strip()]
+    whose = {m[1] or m[2] or b"" for m in found if m}
+    return whose if all(found) and len(whose) <= len(found) / 2 else set()
 
 
 _RECORDS = tuple(

@@ -3,20 +3,22 @@
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from specsim.errors import FormatError
 from specsim.logs.entry import Diagnosis, LogEntry, believable
-from specsim.logs.format import FIRST_BYTES, Format, detect, known_formats
-from specsim.logs.paste import unwrapped, wrapping
+from specsim.logs.format import FIRST_BYTES, Format, detect, detect_text, known_formats
+from specsim.logs.paste import MARGIN, margins, unwrapped, wrapping
 from specsim.logs.source import SQLITE, Source, open_source, split_lines
 
 LOOK_BYTES = 1 << 18
 """So much of a file is searched for the marks of all formats; further on a format's words are."""
 IN_MEMORY = 8 << 20
 """Bytes of a part that are kept in memory; the rest goes to a temporary file."""
+MOST_SERVICES, _REMEDY = 64, "give the log of one server"
 BEFORE = 400
 """Lines without a mark before a part that may be its beginning."""
 
@@ -65,6 +67,12 @@ def _read(source: Source) -> list[LogEntry]:
     """Read the format that a file has most of, then what else is in it."""
     if source.head.startswith(SQLITE):
         return detect(source).parse(source)
+    head = source.head[:FIRST_BYTES].rpartition(b"\n")[0]
+    whose = margins(head)
+    if whose == {b""}:
+        source = Source(source.path, _Chunks(MARGIN.sub(b"", line, 1) for line in source.lines()))
+    elif len(whose) > 1 and (of := detect_text(head)) and of.words and of.name != "table":
+        return _each(source)
     if wrapped := wrapping(source.head[:FIRST_BYTES]):
         source = Source(source.path, _Chunks(unwrapped(source.lines(), *wrapped)))
     main = detect(source)
@@ -83,6 +91,33 @@ def _read(source: Source) -> list[LogEntry]:
     if not any(_tells(e, read) for _, others in found[1:] for e in others):
         return entries
     return [e for e in read if _tells(e, read)]
+
+
+def _each(source: Source) -> list[LogEntry]:
+    """Read the logs of services that stand in one another, each by itself."""
+    entries: list[LogEntry] = []
+    with ExitStack() as files:
+        logs: dict[str, IO[bytes]] = {}
+        log: IO[bytes] | None = None
+        for line in source.lines():
+            if found := MARGIN.match(line):
+                name = (found[1] or found[2] or b"").decode("utf-8", "replace")
+                if name not in logs and len(logs) < MOST_SERVICES:
+                    spool = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (the stack's)
+                    logs[name] = files.enter_context(spool)
+                log = logs.get(name)
+            if log is not None:
+                log.write(line[found.end() :] if found else line)
+        for name, own in logs.items():
+            own.seek(0)
+            with suppress(FormatError):
+                read = _read(Source(source.path, own))
+                entries += [
+                    replace(e, label=", ".join(filter(None, (name, e.label)))) for e in read
+                ]
+    if not any(entry.usable for entry in entries):
+        raise FormatError(source.path, "holds no calibration data in any service's log", _REMEDY)
+    return entries
 
 
 def _tells(entry: LogEntry, among: Sequence[LogEntry]) -> bool:
@@ -117,7 +152,7 @@ def _found_instead(entries: Iterable[LogEntry]) -> str:
             found.append(f"{prefills} prefill lines")
         if entry.windows.read:
             reasons = ", ".join(f"{n} {reason}" for reason, n in entry.windows.dropped.items())
-            found.append(f"{entry.windows.read} windows, none usable ({reasons})")
+            found.append(f"{entry.windows.read} windows, none usable ({reasons or 'too few'})")
         found += [f"{n} lines unread ({reason})" for reason, n in entry.unread.items()]
         known = [k for k in ("model", "algorithm", "num_steps", "topk") if entry.settings.get(k)]
         if known and not entry.windows.read:

@@ -94,7 +94,7 @@ def runs(
             new = {name: found[2]}
         else:
             new = {name: float(found[2])} if _NUMBER.fullmatch(found[2]) else {}
-            unread[DAMAGED] += not new
+            unread[DAMAGED] += not new and found[2] != "None"
         if new and not raw.endswith((b"\n", b"\r")):
             unread[TRUNCATED] += 1
         elif new:

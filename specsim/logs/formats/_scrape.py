@@ -36,10 +36,11 @@ _SAMPLE = re.compile(
 START = re.compile(rb"^" + _NAME + rb"[{ \t]", re.MULTILINE)
 _LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
 _PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
-_REPLICA_LABELS = (b"dp_rank", b"engine", b"instance")
+_REPLICA_LABELS = (b"dp_rank", b"engine", b"instance", b"pod")
 _PARTS = (b"position", b"mode", b"is_streaming", b"category", b"forward_overlap")
 """Labels that part a series of one replica."""
 _SHARD_LABELS = (b"tp_rank", b"pp_rank")
+MOST_SERVERS = 64
 COUNTERS = ("drafts", "drafted", "accepted")
 
 INCOMPLETE, LOST = "scrapes are incomplete", "a counter is missing"
@@ -108,15 +109,16 @@ class Replica(dict[tuple[str, bytes], _Series]):
 
 @dataclass(slots=True)
 class Dump:
-    """Scrapes of one server, the first before the last."""
+    """Scrapes of one server, the first before the last; and of others that labels tell apart."""
 
     replicas: dict[bytes, Replica] = field(default_factory=dict)
     engines: Counter[str] = field(default_factory=Counter)
-    models: set[str] = field(default_factory=set)
+    model: str = ""
     unread: Counter[str] = field(default_factory=Counter)
     known: dict[bytes, _Series | None] = field(default_factory=dict)  # by name and labels
     depth: int = 0  # positions of drafts that any line names
     kinds: int = 0  # series of all replicas
+    servers: dict[str, "Dump"] = field(default_factory=dict)  # this one, and the others
 
     @property
     def count(self) -> int:
@@ -227,18 +229,21 @@ def _sample(line: bytes, dump: Dump) -> _Series | None:
     found = _SAMPLE.match(line)
     if found is None:
         raise Unread("damaged sample")
-    name = found["name"].decode()
-    dump.engines[found["engine"].decode()] += 1
+    name, engine = found["name"].decode(), found["engine"].decode()
     labels = dict(_LABEL.findall(found["labels"] or b""))
+    if model := labels.get(b"model_name", b"").decode("utf-8", "replace"):
+        check(len(dump.servers) < MOST_SERVERS or model in dump.servers, TOO_MANY)
+        own = Dump(unread=dump.unread) if dump.servers else dump
+        dump = dump.servers.setdefault(model, own)
+    dump.engines[engine] += 1
     position = b"/".join(labels[key] for key in _PARTS if key in labels)
     if _is_position(position):
         dump.depth = max(dump.depth, int(position) + 1)
-    if name not in _known():
+    if name not in _known() or labels.get(b"engine_type") == b"prefill":  # which decodes nothing
         return None
     value = float(found["value"])
     check(value == 0 or 1e-30 < value < 1e30, OUT_OF_RANGE)
-    if b"model_name" in labels:
-        dump.models.add(labels[b"model_name"].decode("utf-8", "replace"))
+    dump.model = model or dump.model
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
     shard = b"/".join(labels.get(k, b"") for k in _SHARD_LABELS)
     of = dump.replicas.get(replica, Replica())

@@ -275,6 +275,7 @@ FORMAT = Format(
     mark=re.compile(
         rb'"output_throughput"|"output_token_throughput": *[{]|"output_tokens_per_sec'
         rb'|"internal_states"|"default_generation_settings"|"predicted_n"|"spec_verify_ct"|"total_draft_accepted"|"speed_tg"|"avg_ts"|"output_tput_per_gpu"|"system_output_throughput_tok_s"|"acc_length"|"step_time"'
+        rb'|"median_decode_latency"|"Output token throughput \(tok/s\)"'
         rb'|"spec_accept_histogram"|"spec_correct_drafts_histogram"|"acceptance_histogram"'
     ),
     parse=parse,

@@ -21,7 +21,7 @@ from specsim.logs.json_values import number
 from specsim.logs.source import Source
 from specsim.logs.unread import MOST_KINDS, TOO_MANY, TRUNCATED, Unread, check
 
-_ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
+_ARRAY = re.compile(r'"traceEvents"\s*:\s*\[|\A\s*\[(?=\s*\{\s*"(?:ph|name|cat|pid)")')
 _BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")
 """Blanks, commas and comment lines between events."""
 _SEPARATED = re.compile(r"\s*[,\]]")

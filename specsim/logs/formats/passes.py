@@ -152,7 +152,7 @@ _LINE = re.compile(
     rb"(?:, encoder inputs: \d{1,9}, encoder output embeddings: \d{1,9})?)?\s*\Z"
 )
 _RANK = re.compile(rb"Engine(?:Core_DP| )(\d{1,4})")
-_LEAST_MS, _WIDEST, _WHOLE_SECONDS = 0.01, 129, 5
+_LEAST_MS, _WIDEST, _WHOLE_SECONDS, _MOST_LEFT = 0.01, 129, 5, 3.0
 
 
 @dataclass(slots=True)
@@ -178,7 +178,8 @@ class _Server:
             if begins and self.whole and seconds([stamp])[0] - seconds([self.stamp])[0] == 1:
                 n, left_us = self.now["iterations"], 1e6 - self.now["us"]
                 durations = self.between.setdefault(_bits(self.now["requests"] / n), Durations())
-                durations.add(max(left_us, 1.0) / n / 1e6)
+                if left_us <= _MOST_LEFT * self.now["us"]:  # else the server waited for requests
+                    durations.add(max(left_us, 1.0) / n / 1e6)
             self.whole, self.now = begins, Counter()
         self.index, self.stamp = index, stamp
         self.now.update(iterations=1, requests=one.requests, us=round(1e6 * one.seconds))

@@ -24,7 +24,11 @@ ONE_SLOT = 1.05
 
 def parse(source: Source) -> list[LogEntry]:
     """Read metrics, from ``/metrics`` or pasted from a dashboard; replicas are summed."""
-    return [entry_of(scraped(source.lines()), source.path)]
+    dump = scraped(source.lines())
+    if len(dump.servers) <= 1:
+        return [entry_of(dump, source.path)]
+    each = dump.servers.items()
+    return [replace(entry_of(of, source.path), label=server) for server, of in each]
 
 
 def entry_of(dump: Dump, path: str) -> LogEntry:
@@ -44,8 +48,8 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
     if engine == "llamacpp":
         row = _with_slots(row, dump)
     settings |= _scheduler(dump)
-    if len(dump.models) == 1:
-        settings["model"] = next(iter(dump.models))
+    if dump.model:
+        settings["model"] = dump.model
     n, cut = dump.count, TRUNCATED in dump.unread
     findings: list[Finding] = [
         ("ranks_summed", f"{n} data-parallel replicas were summed" if n > 1 else ""),

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 from specsim.errors import UnknownNameError
 from specsim.logs.diagnose import told
@@ -57,6 +57,7 @@ _UNIT = re.compile(r"\s*(?:tok(?:en)?s?/s(?:ec)?|t/s|tps)\Z", re.IGNORECASE)
 _AMOUNT = re.compile(r"[~+<>=-]?\s*\d[\d.,]*\s*(?:%|[a-z%/]{1,8})?", re.IGNORECASE)
 """A cell that holds an amount."""
 _GPUS = re.compile(r"(?<!/)\bgpus?\b")
+_INSERT = re.compile(rb"INSERT INTO \w+ \(([^()\n]+)\) VALUES \(([^()\n]+)\);\s*")
 _TIMED = re.compile(r"(.*\d)\s*(ms|s|us)")
 CLIENT_SLACK = 1.1
 """So much faster than one token per TPOT of every client nothing is: requests differ."""
@@ -121,14 +122,18 @@ def _upright(grid: Grid) -> Grid:
 
 
 def _one_header(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Join the three lines of headings of GuideLLM's CSV to one; other texts stay as they are."""
+    """Join the three lines of headings of GuideLLM's CSV to one, and read SQL of llama-bench."""
     first = next(lines, b"")
     if b",Server Throughput," in first:
         texts = [line.decode("utf-8", "replace") for line in (first, *islice(lines, 2))]
         heads = zip(*csv.reader(texts), strict=False)
         first = ",".join(" | ".join(filter(None, head)) for head in heads).encode() + b"\n"
-    yield first
-    yield from lines
+    for line in chain((first,), lines):
+        if insert := _INSERT.fullmatch(line):
+            yield insert[1].replace(b" ", b"") + b"\n"
+            yield insert[2].replace(b"', '", b'","').replace(b"'", b'"') + b"\n"
+        else:
+            yield line
 
 
 @lru_cache(1024)
@@ -322,7 +327,7 @@ FORMAT = Format(
         rb"|NVIDIA (?:AIPerf|GenAI-Perf) [|]|^Metric,avg,|^ ?(?:[|]|\xe2\x94[\x82\x83]) *"
         rb"(?:Output Token Throughput|Token-Weighted Acceptance Length)\b"
         rb"|^(?=[^\n]*,Server Throughput,)(?=[^\n]*,Token (?:Throughput|Metrics),)"
-        rb"|\| *S_TG t/s \||\| +test \| +t/s \||,\"?n_gen\"?,.*\"?avg_ts\"?,"
+        rb"|\| *S_TG t/s \||\| +test \| +t/s \||, ?\"?n_gen\"?,.*\"?avg_ts\"?,"
         rb"|^(?=[^\n:]*(?:[|,;\t]|  |\xe2\x94[\x82\x83]))"
         rb"(?=[^\n:]*(?:(?i:conc|clients?\b|users?\b|streams\b|batch|\bbs\b|parallel|\bc\b|nutzer|utilisateurs|\xe5\xb9\xb6\xe5\x8f\x91)))"
         rb"(?=[^\n:]*(?i:tok(?:en)?s?/s|tps\b|t/s|throughput|tput|gen/s|per[ _]sec|tpot))[^\n:]*$",

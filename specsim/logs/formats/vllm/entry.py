@@ -47,6 +47,8 @@ def server_entry(server: Server, path: str) -> LogEntry:
 def _settings(server: Server) -> dict[str, object]:
     settings = dict(server.facts.settings)
     drafts = server.drafting.lines or server.mentions_drafting
+    if server.drafting.lines and settings.get("algorithm") == "none":  # its arguments were cut
+        settings = {name: value for name, value in settings.items() if name not in NO_SPECULATION}
     if k := server.drafting.positions:
         settings = {**chain_settings(k), **settings}
     silent = server.windows.read >= SILENT_WINDOWS or server.label

@@ -176,6 +176,8 @@ def learn(facts: Facts, line: bytes) -> None:
         said = printed_dict(arguments[1])
         if said is None:  # damaged: what can be read
             said = {"speculative_config": _speculation(arguments[1])}
+        elif not any("spec" in str(name) for name in said):
+            facts.settings.update({**NO_SPECULATION, **facts.settings})
         if "model_tag" in said:
             said.setdefault("model", said["model_tag"])
         _take(facts, said)
