@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 import specsim
 from specsim.cli.main import COMMANDS, run
-from specsim.cli.output import progress_bar
+from specsim.cli.output import console, headed, progress_bar, table
 from specsim.curve import Curve
 from specsim.profile import DEFAULT_PROFILE
 from specsim.question import CONCURRENCY
@@ -100,6 +100,20 @@ def test_width_is_that_of_columns(
     loads = [line for line in lines if line.lstrip().startswith("250 ") and "clients" not in line]
     assert not any("\u2026" in line for line in lines)
     assert len(loads) == 1 + 4
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_table_breaks_words_and_cuts_no_number(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [("topk=8 steps=3 tokens=64 overlap C=16", "1774.9 .. 1980.3", "+1.9 %", "over 99 %")]
+    grid = table(headed("cell of a sweep", "90 % interval", "error", "sure"), rows)
+    console(width).print(grid)
+    out = capsys.readouterr().out
+    assert "\u2026" not in out
+    assert all(number in out for number in rows[0][1:])
+    assert max(map(len, out.splitlines())) <= width
 
 
 def test_the_short_answer_is_short(

@@ -46,6 +46,26 @@ def words_of(command: str) -> list[str]:
     return shlex.split(command.replace("\\\n", ""))
 
 
+@pytest.mark.parametrize(
+    ("engine", "kv_dtype", "written"),
+    [
+        *((engine, kv_dtype, "") for engine in ("sglang", "vllm") for kv_dtype in ("auto", "bf16")),
+        ("sglang", "fp8", "fp8_e4m3"),
+        ("vllm", "fp8", "fp8"),
+        ("sglang", "nvfp4", "nvfp4"),
+    ],
+)
+def test_the_type_of_the_cache_is_as_the_engine_writes_it(
+    engine: str, kv_dtype: str, written: str
+) -> None:
+    """What an engine takes by itself is not said: SGLang knows no ``auto_e4m3``."""
+    profile = server(engine, "0.5.23" if engine == "sglang" else "0.33.0", kv_dtype=kv_dtype)
+    plan = profile.system().plan(SpecSetting.of(1, 3, algorithm="EAGLE3"))
+    (launch,) = launches_of(profile, [plan], Question())
+    said = dict(itertools.pairwise(words_of(launch.command)))
+    assert said.get("--kv-cache-dtype", "") == written
+
+
 @pytest.mark.parametrize(("engine", "version", "numbers"), RELEASES)
 def test_a_line_says_all_of_it(engine: str, version: str, numbers: tuple[int, int, int]) -> None:
     topk, steps, tokens = numbers

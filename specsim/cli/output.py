@@ -82,14 +82,17 @@ def table(
 ) -> Table:
     """Return a table of what each column says of each row.
 
-    Columns are flush right but for those numbered in `left`.
+    Columns are flush right but for those numbered in `left`, which are broken where there is no
+    room: no number is cut.
     """
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for i, (heading, _) in enumerate(columns):
-        grid.add_column(heading, justify="left" if i in left else "right", no_wrap=not wrap)
+        text = i in left
+        justify: Any = "left" if text else "right"
+        grid.add_column(heading, justify=justify, no_wrap=not (wrap or text), overflow="fold")
     for row in rows:
         cells = [Text(printable(text(row))) for _, text in columns]
         for cell, (pattern, colour) in product(cells, COLOURS.items()):

@@ -79,10 +79,10 @@ def _model(spec: EngineSpec, first: bool, path: str) -> list[str]:
 def _server(profile: Profile, spec: EngineSpec) -> list[str]:
     """Return the flags of parallelism, memory and kernels, where they are not the default."""
     said: dict[str, object] = {name: getattr(spec, name, None) for name in SHARED}
-    if spec.kv_dtype == "bf16":
+    if spec.kv_dtype in ("bf16", "auto"):
         said["kv_dtype"] = None
-    elif spec.name == "sglang":
-        said["kv_dtype"] = f"{spec.kv_dtype}_e4m3"
+    elif spec.kv_dtype == "fp8" and spec.name == "sglang":
+        said["kv_dtype"] = "fp8_e4m3"
     said["disable_custom_all_reduce"] = None
     if profile.setup.hardware.allreduce == "nccl" and spec.tp > 1:
         said["disable_custom_all_reduce"] = True
