@@ -1,4 +1,4 @@
-"""Durations counted online: mean, least and quantiles in constant memory."""
+"""Durations counted online: quantiles in constant memory."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,28 +23,18 @@ class Durations:
     """
 
     count: int = 0
-    total: float = 0.0
-    least: float = math.inf
     _bins: dict[int, list[float]] = field(default_factory=dict)
 
     def add(self, seconds: float) -> None:
         """Add one duration; what is not positive and finite is the caller's to refuse."""
         key = round(math.log(seconds) / _STEP)
         self.count += 1
-        self.total += seconds
-        if seconds < self.least:
-            self.least = seconds
         found = self._bins.get(key)
         if found is None:
             self._bins[key] = [1, seconds]
         else:
             found[0] += 1
             found[1] += seconds
-
-    @property
-    def mean(self) -> float:
-        """Mean, seconds."""
-        return self.total / self.count
 
     def quantile(self, q: float) -> float:
         """Return the `q` quantile: the mean of the bin in which it lies."""

@@ -58,8 +58,6 @@ class Timing:
     # The median; for an all-reduce in a trace the lower decile, since a rank's kernel also waits
     # for its peers.
     seconds: float
-    seconds_mean: float | None = None
-    seconds_min: float | None = None
     count: int | None = None  # durations that were measured
     batch_size: int | None = None  # requests
     size_bytes: int | None = None  # per rank, that were reduced
@@ -90,7 +88,6 @@ class LogRow:
     itl_s: float | None = None
     windows: int = 1  # that the row rests on
     dropped: Mapping[str, int] = field(default_factory=dict)  # reason -> others of this level
-    autocorrelation: float | None = None  # lag 1, of the throughput of successive windows
     mixed: bool = False  # prefill ran within: the throughput is not pure decoding
     cuda_graph: bool | None = None
     queue: float | None = None  # mean waiting requests

@@ -108,7 +108,7 @@ def _row(group: _Group, windows: Windows, finish: Finish | None) -> LogRow:
     dropped["prefill"] += _count(group.mixed) if group.pure else 0
     sums = _sums(kept)
     accept, accept_sem = _accept(sums, windows.accept_quantum)
-    tps, tps_sem, lag1 = _throughput(sums, windows)
+    tps, tps_sem = _throughput(sums, windows)
     batch, queue = _batch(kept), _mean(sums["queue"], sums["n_queue"])
     # Windows of equally many rounds have a mean round; otherwise it follows from their own means.
     each_s = (accept or 1.0) * batch / tps if windows.equal_time else sums["time"] / sums["n"]
@@ -126,7 +126,6 @@ def _row(group: _Group, windows: Windows, finish: Finish | None) -> LogRow:
         round_time_s=None if mixed or accept is None else each_s,
         windows=int(sums["n"]),
         dropped={reason: n for reason, n in dropped.items() if n},
-        autocorrelation=lag1,
         mixed=mixed,
         cuda_graph=group.graph,
         queue=queue,
@@ -136,39 +135,34 @@ def _row(group: _Group, windows: Windows, finish: Finish | None) -> LogRow:
     return finish(row, _moments(kept)[len(MOMENTS) :]) if finish else row
 
 
-def _throughput(m: Sums, windows: Windows) -> tuple[float, float | None, float | None]:
-    """Mean, standard error and lag-1 autocorrelation of the throughput."""
+def _throughput(m: Sums, windows: Windows) -> tuple[float, float | None]:
+    """Mean and standard error of the throughput."""
     mean = m["tps"] / m["n"]
     value = mean if windows.equal_time else m["tokens"] / m["time"]
-    sem, lag1 = _error(m, "tps", m["n"], mean, windows.tps_quantum)
-    return value, sem, lag1
+    return value, _error(m, "tps", m["n"], mean, windows.tps_quantum)
 
 
 def _accept(m: Sums, quantum: float) -> tuple[float | None, float | None]:
     """Accept length weighted by rounds, and its standard error."""
     if m["n_al"] < 1 or m["w"] <= 0:
         return None, None
-    sem, _ = _error(m, "al", m["n_al"], m["al"] / m["n_al"], quantum)
-    return m["w_al"] / m["w"], sem
+    return m["w_al"] / m["w"], _error(m, "al", m["n_al"], m["al"] / m["n_al"], quantum)
 
 
-def _error(
-    m: Sums, of: str, n: float, mean: float, quantum: float
-) -> tuple[float | None, float | None]:
-    """Return the standard error of a mean and the lag-1 autocorrelation of its series.
+def _error(m: Sums, of: str, n: float, mean: float, quantum: float) -> float | None:
+    """Return the standard error of the mean of a series.
 
-    The variance of the mean of an AR(1) series; a negative lag is not credited.
+    The variance of the mean of an AR(1) series; a negative lag 1 is not credited.
     """
     if n < 2:
-        return None, None
+        return None
     variance = max(m[f"{of}2"] / n - mean**2, 0.0) * n / (n - 1)
-    lag1, pairs = None, m[f"{of}_pairs"]
+    r, pairs = 0.0, m[f"{of}_pairs"]
     if pairs >= MIN_PAIRS and variance > 0:
         covariance = (m[f"{of}_xy"] - mean * (m[f"{of}_x"] + m[f"{of}_y"])) / pairs + mean**2
-        lag1 = min(max(covariance / variance, -0.95), 0.95)
-    r = max(lag1 or 0.0, 0.0)
+        r = min(max(covariance / variance, 0.0), 0.95)
     noise = variance * (1 + r) / (1 - r) + quantum**2 / 12
-    return math.sqrt(noise / n), lag1
+    return math.sqrt(noise / n)
 
 
 def _without_outliers(cells: list[Cell]) -> tuple[list[Cell], list[Cell]]:

@@ -139,8 +139,8 @@ def test_account_is_complete_and_batching_does_not_matter(
     assert count_ == count
     for row, row_ in zip(rows, rows_, strict=True):
         assert row_.output_tps == approx(row.output_tps, rel=1e-9)
-        assert row_.autocorrelation == (
-            None if row.autocorrelation is None else approx(row.autocorrelation, abs=1e-6)
+        assert row_.output_tps_sem == (
+            None if row.output_tps_sem is None else approx(row.output_tps_sem, rel=1e-4)
         )
 
 

@@ -48,8 +48,6 @@ def timing(
     return Timing(
         phase=phase,
         seconds=durations.quantile(0.1 if phase == "allreduce" else 0.5),
-        seconds_mean=durations.mean,
-        seconds_min=durations.least,
         count=durations.count,
         batch_size=batch_size,
         rank=rank,

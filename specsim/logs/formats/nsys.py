@@ -169,8 +169,6 @@ def _kernel(text: str, whole: bool) -> Timing:
     return Timing(
         phase=phase,
         seconds=(max(least, 1.0) if phase == "allreduce" else median) * 1e-9,
-        seconds_mean=mean * 1e-9,
-        seconds_min=least * 1e-9,
         count=int(count),
         name=name[:_LONGEST_NAME],
     )
