@@ -75,10 +75,7 @@ _PIECE: Mapping[str, Kind] = {
 class Gpu:
     """One GPU (or CPU socket).
 
-    Raises
-    ------
-    InputError
-        If a number is not finite and positive, or is in GB or TFLOP/s.
+    Raises :class:`InputError` if a number is not finite and positive, or is in GB or TFLOP/s.
     """
 
     id: str
@@ -204,12 +201,8 @@ class Link:
 def load_gpu(name: str) -> Gpu:
     """Return a GPU of the library, or of a TOML file of one's own.
 
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest id.
-    FormatError, InputError
-        If the file cannot be read, or a key or number in it is wrong.
+    Raises :class:`UnknownNameError`, which names the nearest id; :class:`FormatError` or
+    :class:`InputError` if the file cannot be read, or a key or number in it is wrong.
     """
     needed = ", ".join(_REQUIRED)
     id, table = look_up("gpus", name, f"describe it in a file of your own, my-gpu.toml ({needed})")
@@ -239,10 +232,8 @@ def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> 
 def load_link(name: str) -> Link:
     """Return a link of the library, or of a TOML file of one's own.
 
-    Raises
-    ------
-    UnknownNameError, FormatError, InputError
-        As :func:`load_gpu`.
+    Raises :class:`UnknownNameError` or :class:`FormatError` or :class:`InputError` as
+    :func:`load_gpu`.
     """
     remedy = "describe it in a file of your own, my-link.toml (kind, bytes_per_s)"
     id, table = look_up("links", name, remedy)

@@ -64,13 +64,8 @@ def _of_parts(name: str) -> Quantisation | None:
 def load_quantisation(name: str) -> Quantisation:
     """Return the scheme called `name`.
 
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest scheme.
+    Raises :class:`UnknownNameError`, which names the nearest scheme.
 
-    Examples
-    --------
     >>> load_quantisation("int4-experts").experts, load_quantisation("int4-experts").dense
     (0.5625, 2.0)
     >>> load_quantisation("fp8-ffn").attention
@@ -89,13 +84,8 @@ def load_quantisation(name: str) -> Quantisation:
 def kv_dtype_bytes(name: str) -> float:
     """Bytes per number in the KV cache.
 
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest type.
+    Raises :class:`UnknownNameError`, which names the nearest type.
 
-    Examples
-    --------
     >>> kv_dtype_bytes("fp8_e4m3")
     1.0
     """

@@ -111,12 +111,8 @@ def with_vocab(draft: DraftArchitecture, vocab: int | None) -> DraftArchitecture
     """Return a drafter that scores the `vocab` most frequent words alone (FR-Spec).
 
     Its head is then those rows of the target's, copied (arXiv 2502.14856, 3.2; SGLang's
-    ``--speculative-token-map``). Words that are left out are never drafted.
-
-    Raises
-    ------
-    InputError
-        If it has a head of its own, which stays as it is, or none.
+    ``--speculative-token-map``). Words that are left out are never drafted. Raises
+    :class:`InputError` if it has a head of its own, which stays as it is, or none.
     """
     if vocab is None:
         return draft

@@ -65,10 +65,7 @@ def table_of_config(
 def read_config(path: str | Path) -> Mapping[str, Any]:
     """Return the content of a config.json, or of the one in a folder.
 
-    Raises
-    ------
-    InputError, FormatError
-        If it cannot be read, or is no JSON object.
+    Raises :class:`InputError` or :class:`FormatError` if it cannot be read, or is no JSON object.
     """
     file = Path(path, "config.json") if Path(path).is_dir() else Path(path)
     try:

@@ -19,10 +19,7 @@ Attention = Literal["gqa", "mla"]
 class ModelArchitecture:
     """Shape of a decoder-only model: attention or linear layers, FFNs or experts.
 
-    Raises
-    ------
-    InputError
-        If the numbers contradict each other.
+    Raises :class:`InputError` if the numbers contradict each other.
     """
 
     id: str  # library id, or where the shape is from

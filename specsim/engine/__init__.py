@@ -51,13 +51,8 @@ def engine_names() -> tuple[str, ...]:
 def engine_named(name: str) -> Engine:
     """Return the engine of that name, in any case.
 
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest engine.
+    Raises :class:`UnknownNameError`, which names the nearest engine.
 
-    Examples
-    --------
     >>> engine_named("vLLM").cap_flag
     '--max-num-seqs'
     """

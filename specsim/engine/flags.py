@@ -170,8 +170,6 @@ def said_by(
 def flag_words(engine: str, version: str, setting: str, value: object = None) -> list[str]:
     """Return the words that set something in that release; none where `value` is None.
 
-    Examples
-    --------
     >>> flag_words("sglang", "0.5.9", "cuda_graph_max_bs", 64)
     ['--cuda-graph-max-bs', '64']
     >>> flag_words("sglang", "0.5.21", "cuda_graph_max_bs", 64)

@@ -52,15 +52,8 @@ def parse_version(text: str) -> EngineVersion:
 
     Release numbers, pre-, post- and development releases, a leading v, llama.cpp's build numbers
     (b4567); ``main`` and its like are newer than every release; of a range (``0.5.7-0.5.10``) the
-    last release counts.
+    last release counts. Raises :class:`InputError` if the text is no version.
 
-    Raises
-    ------
-    InputError
-        If the text is no version.
-
-    Examples
-    --------
     >>> parse_version("0.5.9") < parse_version("0.5.12.post1") < parse_version("main")
     True
     """
@@ -85,10 +78,7 @@ def parse_version(text: str) -> EngineVersion:
 class EngineSpec:
     """Section [engine] of setup.toml, the engine as it is launched; None is its own default.
 
-    Raises
-    ------
-    InputError
-        If a number is out of range, or the version is no version.
+    Raises :class:`InputError` if a number is out of range, or the version is no version.
     """
 
     name: str
@@ -175,10 +165,7 @@ def judge(
 ) -> Verdict:
     """Apply the rules in order.
 
-    Raises
-    ------
-    EngineRefusal
-        If a rule refuses the setting and it is not a what-if.
+    Raises :class:`EngineRefusal` if a rule refuses the setting and it is not a what-if.
     """
     reasons: list[str] = []
     notes: list[str] = []

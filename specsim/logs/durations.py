@@ -13,8 +13,6 @@ OUTLIER = 2.5
 class Durations:
     """Positive durations, seconds.
 
-    Examples
-    --------
     >>> d = Durations()
     >>> for x in (1.0, 1.0, 9.0):
     ...     d.add(x)

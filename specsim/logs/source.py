@@ -38,8 +38,6 @@ class Readable(Protocol):
 class Source:
     r"""A file as a stream of chunks or lines; see :func:`open_source`.
 
-    Examples
-    --------
     >>> list(Source("-", io.BytesIO(b"a\nb")).lines())
     [b'a\n', b'b']
     """

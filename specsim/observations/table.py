@@ -140,14 +140,9 @@ def read_observations(path: str | Path) -> Observations:
     """Read an observations.csv.
 
     Blank lines, lines that begin with ``#``, spaces around cells, a byte-order mark and any line
-    ends are allowed.
-
-    Raises
-    ------
-    FormatError
-        If the file is not a comma-separated table with the required columns and at least one row.
-    InputError, UnknownNameError
-        If a cell is wrong; the message names file, line, column and value.
+    ends are allowed. Raises :class:`FormatError` if the file is not a comma-separated table with
+    the required columns and at least one row; :class:`InputError` or :class:`UnknownNameError` if a
+    cell is wrong; the message names file, line, column and value.
     """
     path = Path(path)
     records = _records(path, read_text(path, "an observations.csv", LIMIT_BYTES))
@@ -172,13 +167,9 @@ def observations_from_rows(
 ) -> Observations:
     """Check rows of values or texts; keys are the columns, None or "" is not stated.
 
-    Raises
-    ------
-    InputError, UnknownNameError
-        As :func:`read_observations`; a NaN is refused, not taken for an empty cell.
+    Raises :class:`InputError` or :class:`UnknownNameError` as :func:`read_observations`; a NaN is
+    refused, not taken for an empty cell.
 
-    Examples
-    --------
     >>> row = {"kind": "closed_loop", "algorithm": "none", "concurrency": 1, "output_tps": 92.7}
     >>> observations_from_rows([row]).rows[0].setting.key
     (0, 1, 1)
@@ -195,12 +186,8 @@ def write_observations(path: str | Path, rows: Iterable[Observation]) -> None:
     """Write an observations.csv, all or nothing: to a file beside it, which then takes its name.
 
     Columns that no row states, or all state as their default, are left out, except the central
-    ones. Reading the file gives the same rows.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
+    ones. Reading the file gives the same rows. Raises :class:`InputError` if the file cannot be
+    written.
     """
     cells = [row.to_row() for row in rows]
     stated = {name for row in cells for name, cell in row.items() if (name, cell) != ("weight", 1)}

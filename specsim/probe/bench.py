@@ -185,8 +185,6 @@ class Sample:
     def of(cls, times: Sequence[float]) -> Sample:
         """Summarise times, seconds.
 
-        Examples
-        --------
         >>> Sample.of([2.0, 1.0, 9.0, 2.0])
         Sample(seconds=2.0, error=0.46452928094885104, repeats=4)
         """
@@ -220,8 +218,6 @@ def affordable(tokens: int, done: Sequence[tuple[int, float]], left_s: float) ->
     tokens ask for: between a step bound by memory and one bound by products. `done` has (tokens,
     seconds of one round) of the points that were timed.
 
-    Examples
-    --------
     >>> affordable(64, [(1, 0.1), (16, 0.4)], 1.0), affordable(1024, [(1, 0.1)], 30.0)
     (True, False)
     """

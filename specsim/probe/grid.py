@@ -42,8 +42,6 @@ class Point:
 def coarse_first(values: Sequence[int]) -> tuple[int, ...]:
     """Order values so that any first few span the range: ends, middle, quarters, ...
 
-    Examples
-    --------
     >>> coarse_first((1, 2, 4, 8, 16))
     (1, 16, 4, 2, 8)
     """
@@ -189,8 +187,6 @@ class Timed:
         Without a second one, or where noise would make a part negative, the time is all the
         layers'.
 
-        Examples
-        --------
         >>> from specsim.architecture import load_model
         >>> from specsim.probe.shapes import target_shape
         >>> (layers,) = target_shape(load_model("llama-3.1-8b")).groups

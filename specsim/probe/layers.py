@@ -46,8 +46,6 @@ def draw_experts(
 ) -> Ints:
     """Draw distinct experts for each token, uniformly: array (tokens, experts_per_token).
 
-    Examples
-    --------
     >>> drawn = draw_experts(5, 8, 2, np.random.default_rng(0))
     >>> drawn.shape, all(len(set(row)) == 2 for row in drawn.tolist())
     ((5, 2), True)

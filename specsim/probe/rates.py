@@ -151,8 +151,6 @@ def measure_allreduce(
 def slowest(by_rank: Sequence[dict[int, float]]) -> tuple[AllReducePoint, ...]:
     """Join the ranks' times: an all-reduce is over when its last rank is.
 
-    Examples
-    --------
     >>> [(p.size_bytes, p.seconds) for p in slowest([{1: 2e-6, 2: 1.0}, {1: 3e-6}])]
     [(1, 3e-06)]
     """

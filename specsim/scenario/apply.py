@@ -63,10 +63,8 @@ class Applied:
 def apply_overrides(profile: Profile, overrides: Iterable[Override]) -> Applied:
     """Return the profile under the overrides: first the setup's, then parameters, then acceptance.
 
-    Raises
-    ------
-    InputError, UnknownNameError, FormatError
-        If a value is impossible, or a name unknown.
+    Raises :class:`InputError` or :class:`UnknownNameError` or :class:`FormatError` if a value is
+    impossible, or a name unknown.
     """
     changes = tuple(overrides)
     if not changes:

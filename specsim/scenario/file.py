@@ -28,12 +28,8 @@ class Scenario:
 def read_scenario(path: str | Path) -> Scenario:
     """Read a scenario.toml; a relative profile file counts from its folder.
 
-    Raises
-    ------
-    FormatError, UnknownNameError
-        If it is not a scenario of this schema.
-    InputError
-        If it cannot be read.
+    Raises :class:`FormatError` or :class:`UnknownNameError` if it is not a scenario of this schema;
+    :class:`InputError` if it cannot be read.
     """
     path = Path(path)
     document = read_toml(path, "a scenario.toml")
@@ -63,10 +59,8 @@ def read_scenario(path: str | Path) -> Scenario:
 def load_server(source: str | None, overrides: Sequence[str] = ()) -> Applied:
     """Load a shipped profile, a profile.toml or a scenario.toml, and apply further overrides.
 
-    Raises
-    ------
-    UnknownNameError, FormatError, InputError
-        If it is none of these, or an override is wrong.
+    Raises :class:`UnknownNameError` or :class:`FormatError` or :class:`InputError` if it is none of
+    these, or an override is wrong.
     """
     if source is None or not _is_scenario(source):
         return apply_overrides(load_profile(source), parse_overrides(overrides))

@@ -80,10 +80,8 @@ class Override:
     def changed(self, old: float | None) -> float:
         """Return the new value of a number.
 
-        Raises
-        ------
-        InputError
-            If it is none, not finite or negative, or what is multiplied is not set.
+        Raises :class:`InputError` if it is none, not finite or negative, or what is multiplied is
+        not set.
         """
         if self.factor and old is None:
             raise InputError(
@@ -103,13 +101,9 @@ class Override:
 def parse_override(text: str) -> Override:
     """Read ``KEY=VALUE`` or ``KEY=*FACTOR``; ``parameter NAME=...`` and ``parameter.NAME`` too.
 
-    Raises
-    ------
-    InputError, UnknownNameError
-        If it is not of that form, or the key is unknown; names the nearest one.
+    Raises :class:`InputError` or :class:`UnknownNameError` if it is not of that form, or the key is
+    unknown; names the nearest one.
 
-    Examples
-    --------
     >>> parse_override("allreduce.latency=*0.5")
     Override(key='allreduce.latency', text='0.5', factor=True)
     """

@@ -95,13 +95,8 @@ class Trace:
 def parse_load(text: str) -> VaryingLoad | Trace:
     """Read a changing load.
 
-    Raises
-    ------
-    InputError, FormatError
-        Names what cannot be read.
+    Raises :class:`InputError` or :class:`FormatError`, which names what cannot be read.
 
-    Examples
-    --------
     >>> parse_load("ramp:1..64@10m").label
     'ramp of 1..64 clients over 600 s'
     >>> parse_load("burst:0.5..20/s,10s/60s@600s").label
@@ -136,14 +131,8 @@ def read_trace(path: str | Path) -> Trace:
     """Read a CSV of requests: arrival_s, input_len, output_len, in any order of the columns.
 
     Further columns are left alone, blank lines and those that begin with ``#`` skipped. Rows must
-    be in the order of arrival.
-
-    Raises
-    ------
-    FormatError
-        If it is not such a table.
-    InputError
-        If a cell is no number or out of range; the message names the line.
+    be in the order of arrival. Raises :class:`FormatError` if it is not such a table;
+    :class:`InputError` if a cell is no number or out of range; the message names the line.
     """
     lines = read_text(path, "a CSV of requests", LIMIT_BYTES).splitlines()
     kept = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"]

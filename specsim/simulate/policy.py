@@ -234,10 +234,7 @@ def by_batch(table: Mapping[int, int], padded: bool = False, name: str = "by bat
 def on_off(steps: int, off_above: int, on_below: int, dwell_rounds: int = 0) -> Policy:
     """Draft `steps` up to `off_above` running requests, and again once fewer than `on_below` run.
 
-    Raises
-    ------
-    InputError
-        If `on_below` exceeds `off_above` + 1.
+    Raises :class:`InputError` if `on_below` exceeds `off_above` + 1.
     """
     return Policy(
         f"{steps} steps to {off_above} running, again below {on_below}",
@@ -252,12 +249,8 @@ def on_off(steps: int, off_above: int, on_below: int, dwell_rounds: int = 0) -> 
 def vllm_ranges(ranges: Sequence[tuple[int, int, int]]) -> Policy:
     """Return the policy of vLLM's ``num_speculative_tokens_per_batch_size``: (first, last, K).
 
-    Gaps keep the K before them (0.33.0 ``v1/spec_decode/dynamic/utils.py``).
-
-    Raises
-    ------
-    InputError
-        If a range is empty, overlaps another, or the first does not begin at 1.
+    Gaps keep the K before them (0.33.0 ``v1/spec_decode/dynamic/utils.py``). Raises
+    :class:`InputError` if a range is empty, overlaps another, or the first does not begin at 1.
     """
     end, table = 0, {}
     for first, last, steps in sorted(ranges):
@@ -284,13 +277,8 @@ def sglang_table(text: str | Mapping[str, Any]) -> Policy:
     """Return the policy of a ``--speculative-adaptive-config`` file's content.
 
     Keys that are whole numbers are batches; other keys are defaults of all of them. Batches below
-    the first one take the first, as SGLang routes them.
-
-    Raises
-    ------
-    InputError
-        If there is no batch, a value is not as SGLang wants it, or it caps by `ceiling_coeff`,
-        which is not modelled.
+    the first one take the first, as SGLang routes them. Raises :class:`InputError` if there is no
+    batch, a value is not as SGLang wants it, or it caps by `ceiling_coeff`, which is not modelled.
     """
     try:
         content = json.loads(text) if isinstance(text, str) else dict(text)
@@ -313,13 +301,8 @@ def sglang_table(text: str | Mapping[str, Any]) -> Policy:
 def parse_table(text: str) -> Policy:
     """Read a table that a server runs: ``1:3,17:2,65:0``, or as vLLM or SGLang are given it.
 
-    Raises
-    ------
-    InputError
-        If it is none of them.
+    Raises :class:`InputError` if it is none of them.
 
-    Examples
-    --------
     >>> parse_table("1:3,17:0") == parse_table("[[1, 16, 3], [17, 256, 0]]")
     True
     """
