@@ -15,6 +15,8 @@ from specsim.setting import SpecSetting
 
 CHAIN = SpecSetting.of(1, 2)
 
+DEEP = SpecSetting.of(3, 3)
+
 
 def text(curve: Curve, request_rate: float | None = None) -> str:
     return " ".join(answer(View.of(curve, made_verdict(curve), request_rate)))
@@ -104,6 +106,15 @@ def test_better_than_nothing_but_worse_than_today() -> None:
     assert "is not worth a GPU hour here: it beats no speculation at every load" in told
     assert "from 1 to 100 clients it does not surely beat what runs today" in told
     assert "Against what runs today (topk=1 steps=2) it gives -15 % from 1 to 100 clients" in told
+
+
+def test_of_two_settings_each_is_named() -> None:
+    current = made_series("current", [0.3, 0.3, 0.3], setting=CHAIN)
+    asked = [made_series("asked", [0.1] * 3), made_series("asked", [0.2] * 3, setting=DEEP)]
+    told = text(made_curve(current, *asked))
+    assert "it gives" not in told
+    assert "Against what runs today (topk=1 steps=2), topk=2 steps=2 gives -15 %" in told
+    assert f"Against what runs today (topk=1 steps=2), {DEEP.brief} gives -8 %" in told
 
 
 def test_nothing_asked_judges_what_runs_today() -> None:

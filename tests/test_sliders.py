@@ -52,6 +52,15 @@ def interpolated(data: dict[str, Any], grid: dict[str, Any], accept: float, clie
     return float(np.exp(np.interp(np.log(accept), np.log(grid["accept_length"]), at)))
 
 
+def test_intervals_are_those_of_the_report(data: dict[str, Any], curve: Curve) -> None:
+    for grid, series in zip((data["plain"], *data["settings"]), curve.series, strict=True):
+        for point in series.points:
+            low, high = (end[data["clients"].index(point.concurrency)] for end in grid["interval"])
+            assert low * point.output_tps == pytest.approx(point.output_tps_low, rel=1e-4)
+            assert high * point.output_tps == pytest.approx(point.output_tps_high, rel=1e-4)
+        assert all(low < 1 < high for low, high in zip(*grid["interval"], strict=True))
+
+
 def test_off_the_grid_it_is_within_two_per_cent_of_the_closed_form(
     profile: Profile, curve: Curve, data: dict[str, Any]
 ) -> None:
@@ -175,6 +184,7 @@ def test_the_page_computes_as_python_does(
         assert seen["without"] == pytest.approx([plain, 0, cost / plain], rel=1e-6)
         assert grid["name"] in seen["said"]
         assert f"{100 * (tps / plain - 1):+.1f} %" in seen["said"]
+        assert re.search(r"\(\d[\d.]*\u2013\d[\d.]*\)", seen["said"])
     assert result["named"]
     assert result["reached"]
     assert result["fits"]

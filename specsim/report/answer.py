@@ -242,23 +242,29 @@ def _against_today(view: View, i: int) -> list[str]:
     else:
         rows = zip(texts, picked, strict=True)
         told = f"{listed([f'{text} at {axis.number(j)}' for text, j in rows])} {axis.plural}"
-    return [f"Against what runs today ({name}) it gives {told}."]
+    comma = "," if len(view.subjects) > 1 else ""
+    return [f"Against what runs today ({name}){comma} {_it(view, i)} gives {told}."]
+
+
+def _it(view: View, i: int) -> str:
+    """Name a setting where several are asked about."""
+    return "it" if len(view.subjects) < 2 else view.names[i]
 
 
 def _alternatives(view: View, i: int) -> list[str]:
     """Say what another version of the engine would make of the same setting."""
     return [
-        f"On {engine_of(view.series[j].points[0])} {_alternative(view, i, j)}."
+        f"On {engine_of(view.series[j].points[0])} {_alternative(view, i, j, _it(view, i))}."
         for j in view.having("alternative")
         if _same_setting(view.series[j], view.series[i])
     ]
 
 
-def _alternative(view: View, asked: int, j: int) -> str:
+def _alternative(view: View, asked: int, j: int, it: str) -> str:
     other = view.series[j]
     head = other.points[0]
     if not head.allowed and head.reason:
-        return f"it is refused: {head.reason}"
+        return f"{it} is refused: {head.reason}"
     ends = sorted({0, len(other.points) - 1})
     rates = [f"{_rates(other, view.series[asked], k)} tok/s {view.axis.at(k)}" for k in ends]
     before, after = view.outcomes(asked), view.outcomes(j)
@@ -268,7 +274,7 @@ def _alternative(view: View, asked: int, j: int) -> str:
         end = f", still a {STILL[after[0]]}"
     else:
         end = ", which turns nothing round"
-    return f"it would run under the {head.scheduler} scheduler: {listed(rates)}{end}"
+    return f"{it} would run under the {head.scheduler} scheduler: {listed(rates)}{end}"
 
 
 def _rates(other: Series, asked: Series, j: int) -> str:

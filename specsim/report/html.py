@@ -9,6 +9,7 @@ saturates and one that grows with the accept length are both nearly straight.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from specsim.arrays import Floats
 from specsim.calibrate.validate import Validation
-from specsim.curve import Curve
+from specsim.curve import Curve, Series
 from specsim.decide import Verdict
 from specsim.decide.breakeven import gain_map
 from specsim.decide.launch import Launch
@@ -225,17 +226,35 @@ def slider_data(profile: Profile, curve: Curve, requests: Workload) -> dict[str,
         "gpus": profile.setup.hardware.gpu_count,
         "clients": clients,
         "start": {"setting": roles.index("asked") if "asked" in roles else 0, "clients": middle},
-        "plain": {"accept_length": [1.0], "output_tps": _short(base)},
+        "plain": {
+            "accept_length": [1.0],
+            "output_tps": _short(base),
+            "interval": _interval(curve.series[0], clients),
+        },
         "settings": [
             {
                 "name": name,
                 "expected": one.expected,
                 "accept_length": one.accept_length[kept].tolist(),
                 "output_tps": _short(one.output_tps[kept]),
+                "interval": _interval(series, clients),
             }
-            for name, one, kept in zip(series_labels(curve)[1:], maps, rows, strict=True)
+            for name, series, one, kept in zip(
+                series_labels(curve)[1:], curve.series[1:], maps, rows, strict=True
+            )
         ],
     }
+
+
+def _interval(series: Series, clients: Sequence[int]) -> list[list[float]]:
+    """Return the ends of a series' 90 % interval over its value, at each load."""
+    points = series.points
+    ends = [
+        [math.log(end / p.output_tps) for p, end in zip(points, side, strict=True)]
+        for side in zip(*((p.output_tps_low, p.output_tps_high) for p in points), strict=True)
+    ]
+    at = np.log([p.concurrency for p in points])
+    return _short(np.exp([np.interp(np.log(clients), at, end) for end in ends]))
 
 
 def _nodes(most: int) -> list[int]:

@@ -25,6 +25,13 @@
     return Math.exp((1 - y) * row(up) + y * row(down));
   }
 
+  // its 90 % interval, as wide as that of this report at the load
+  function interval(grid, tps, clients) {
+    const [left, right, x] = place(data.clients, clients);
+    const [low, high] = grid.interval.map((end) => tps * ((1 - x) * end[left] + x * end[right]));
+    return `${amount(tps)} (${amount(low)}\u2013${amount(high)})`;
+  }
+
   // money per million output tokens
   function money(price, tps) { return (1e6 * price * data.gpus) / (3600 * tps); }
 
@@ -50,8 +57,8 @@
     const gain = tps / plain - 1, percent = 100 * gain;
     find("with").querySelector("th").textContent = grid.name;
     fill("with", [tps, gain, money(price, tps)],
-      [amount(tps), `${percent >= 0 ? "+" : ""}${percent.toFixed(1)} %`, amount(money(price, tps))]);
-    fill("without", [plain, 0, money(price, plain)], [amount(plain), "", amount(money(price, plain))]);
+      [interval(grid, tps, clients), `${percent >= 0 ? "+" : ""}${percent.toFixed(1)} %`, amount(money(price, tps))]);
+    fill("without", [plain, 0, money(price, plain)], [interval(data.plain, plain, clients), "", amount(money(price, plain))]);
   }
 
   function range(id, low, high, step, value) {
