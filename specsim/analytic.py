@@ -145,8 +145,9 @@ def _open(
     round_s = np.stack([_round(cost, points, size, decoding=size).round_s for size in sizes])
     together = np.arange(1.0, PROMPTS + 1.0)[:, None]
     steps = np.broadcast_to(_steps(points, together), (PROMPTS, batch.size))
-    alone = _prompts_s(cost, points, together, mixed=False)
-    joined = _prompts_s(cost, points, together, mixed=True)
+    alone = _prompts_s(cost, points, together)
+    busy = batch * np.minimum(1.0, points.open_rate / capacity)
+    joined = _prompts_s(cost, points, together, _beside(points, busy))
     for i in rows.tolist():
         rate, most_s = float(points.open_rate[i]), float(capacity[i])
         count = OPEN_REQUESTS if np.isnan(points.requests[i]) else points.requests[i]
@@ -327,19 +328,26 @@ def _steps(points: Points, together: Floats) -> Floats:
     return np.maximum(1.0, together * points.input_new / points.chunk)
 
 
-def _prompts_s(cost: CostModel, points: Points, together: Floats, mixed: bool) -> Floats:
-    """Time that `together` prompts take at once, alone or what they add to rounds (`mixed`)."""
+def _beside(points: Points, batch: Floats) -> Floats:
+    """Tokens of those that decode in a round that prompts join."""
+    return batch * _decoding_share(points, batch) * points.width
+
+
+def _prompts_s(
+    cost: CostModel, points: Points, together: Floats, beside: Floats | None = None
+) -> Floats:
+    """Time that `together` prompts take at once, alone or what they add to rounds (MIXED)."""
     steps = _steps(points, together)
     tokens = together * points.input_new / steps
     context = (points.input_len - points.input_new / 2) * (1.0 + points.input_cv**2)
-    return prefill_s(cost, tokens, context, points.speculates, mixed) * steps
+    return prefill_s(cost, tokens, context, points.speculates, beside) * steps
 
 
 def _prefill_step_s(cost: CostModel, points: Points, batch: Floats, together: Floats) -> Floats:
     """Time that `together` prompts take at once, in as many steps as their chunks need."""
-    seconds = _prompts_s(cost, points, together, mixed=False)
+    seconds = _prompts_s(cost, points, together)
     if points.mixed.any():
-        mixed = _prompts_s(cost, points, together, mixed=True)
+        mixed = _prompts_s(cost, points, together, _beside(points, batch))
         alone = _alone(points, batch)
         seconds = np.where(points.mixed, mixed * (1.0 - alone) + seconds * alone, seconds)
     return np.where(points.steady, 0.0, seconds)

@@ -53,6 +53,7 @@ class Facts:
     latent_attention: bool = False
     attention_backend: str = ""
     verify_walks: bool = False  # whether a verification is not split over the GPU (WALK)
+    picks_entries: bool = False  # whether each row reads what its indexer picked
     has_experts: bool = False
     has_draft: bool = False
     copies_state: bool = False  # whether it keeps a recurrent state for each slot of llama.cpp

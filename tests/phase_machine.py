@@ -46,9 +46,9 @@ class PhaseServer(Server):
 
 
 class ExactPrefill(PrefillPricer):
-    def seconds(self, tokens: int, pairs: float, mixed: bool) -> float:
+    def seconds(self, tokens: int, pairs: float, beside: int | None = None) -> float:
         context = pairs / tokens if tokens else 0.0
-        return float(prefill_s(self.cost, tokens, context, self.speculates, mixed))
+        return float(prefill_s(self.cost, tokens, context, self.speculates, beside))
 
 
 class Machine:

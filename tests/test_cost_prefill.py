@@ -71,14 +71,28 @@ def test_more_prompt_never_takes_less_time(
 
 
 @MODELS
-@given(tokens=st.floats(1, 16_384), context=st.floats(0, 1e5))
-def test_a_mixed_step_spares_what_decode_pays_anyway(
-    server: Callable[[], object], tokens: float, context: float
+@given(tokens=st.floats(1, 16_384), context=st.floats(0, 1e5), beside=st.floats(1, 4096))
+def test_prompts_that_join_a_round_spare_what_it_pays_anyway(
+    server: Callable[[], object], tokens: float, context: float, beside: float
 ) -> None:
-    cost = server().cost
-    alone, mixed = (float(prefill_s(cost, tokens, context, mixed=m)) for m in (False, True))
-    assert 0 < mixed < alone
-    assert alone - mixed > float(host_s(cost, 1.0)) * (1 - ROUNDING)
+    """MIXED: at least the CPU's work; never less than launching the layers once more."""
+    cost = replace(server().cost, allreduce=AllReduce())
+    alone, mixed = (float(prefill_s(cost, tokens, context, beside=d)) for d in (None, beside))
+    assert cost.layers_s * (1 - ROUNDING) < mixed
+    assert mixed < alone - float(host_s(cost, 1.0)) * (1 - ROUNDING) + 1e-12
+
+
+def test_prompts_cost_all_their_flops_beside_a_wide_verification_alone() -> None:
+    """MIXED on Llama-3.1-8B: 128 prompt tokens beside 8 that decode, and beside 4096."""
+    cost = llama().cost
+    target = cost.target
+    rate = cost.flops(target.dense_dtype) * PREFILL_EFFICIENCY
+    flops_s = target.flops_per_token * 128 / rate
+    few, many = (
+        float(prefill_s(cost, 128.0, 0.0, beside=d) - cost.layers_s) for d in (8.0, 4096.0)
+    )
+    assert few < 0.25 * flops_s
+    assert many == pytest.approx(flops_s, rel=1e-3)
 
 
 @MODELS
@@ -111,12 +125,3 @@ def test_arrays_are_priced_like_single_steps() -> None:
         for column, t in enumerate(tokens.tolist()):
             one = float(prefill_s(kimi().cost, t, c))
             assert grid[row, column] == pytest.approx(one, rel=ROUNDING)
-
-
-def test_prompts_of_a_drafting_server_have_a_price_of_their_own() -> None:
-    """prefill_drafting is on a step's prompts where the server speculates, and nowhere else."""
-    cost = kimi().cost
-    dearer = with_prices(cost, prefill_drafting=1.5)
-    for speculates, factor in ((True, 1.5), (False, 1.0)):
-        before, after = (float(prefill_s(c, 4096.0, 0.0, speculates)) for c in (cost, dearer))
-        assert after == pytest.approx(factor * before, rel=ROUNDING)

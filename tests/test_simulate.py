@@ -100,13 +100,13 @@ def test_windowed_attention_is_priced_by_the_formula() -> None:
     assert result.output_tps > 0
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_prepared_prefill_prices_are_those_of_the_formula(mixed: bool) -> None:
+@pytest.mark.parametrize("beside", [None, 1, 64])
+def test_prepared_prefill_prices_are_those_of_the_formula(beside: int | None) -> None:
     cost = kimi().cost
     pricer = PrefillPricer(cost, speculates=True)
     for tokens, context in ((0, 0.0), (1, 0.5), (255, 900.0), (256, 128.0), (8192, 4096.0)):
-        exact = float(prefill_s(cost, tokens, context, True, mixed))
-        assert pricer.seconds(tokens, tokens * context, mixed) == pytest.approx(exact, rel=1e-12)
+        exact = float(prefill_s(cost, tokens, context, True, beside))
+        assert pricer.seconds(tokens, tokens * context, beside) == pytest.approx(exact, rel=1e-12)
 
 
 # Stretches

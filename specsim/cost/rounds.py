@@ -179,9 +179,17 @@ def prefill_s(
     tokens: ArrayLike,
     context: ArrayLike,
     speculates: ArrayLike = False,
-    mixed: bool = False,
+    beside: ArrayLike | None = None,
 ) -> Floats:
-    """Time of a prefill step, seconds (PREFILL).
+    """Time of a prefill step, seconds (PREFILL), or what prompt tokens add to a round (MIXED).
+
+    A round that prompts join reads the weights anyway, and computes little while it does; but it is
+    no longer replayed as one graph (vLLM captures whole rounds of decoding alone):
+
+        T = products(d + t) - products(d) + attention(t) + layers                         (MIXED)
+
+    over the products and all-reduces of d tokens that decode and t of prompts. So a hundred prompt
+    tokens are cheap beside a few that decode, and cost all their FLOPs beside a wide verification.
 
     Parameters
     ----------
@@ -193,28 +201,33 @@ def prefill_s(
         Mean KV tokens that each of them attends to.
     speculates
         Whether the drafter runs its extend over the prompt too.
-    mixed
-        Whether the tokens join a decode step that reads the weights anyway: only what they add.
+    beside
+        Tokens that decode or are verified in the round that the prompts join; None where the step
+        is the prompts' own.
     """
     target = cost.target
     t = np.asarray(tokens, np.float64)
+    d = np.zeros(()) if beside is None else np.asarray(beside, np.float64)
+    _, per_token = target.attention_work(np.asarray(context, np.float64), np.minimum)
+    attention = per_token * t / (cost.flops(target.dense_dtype) * PREFILL_EFFICIENCY)
+    seconds = _products_s(cost, d + t) + attention + cost.layers_s
+    extend = draft_forward_s(cost, d + t, 0.0, 1.0, extend=True)
+    if beside is None:
+        seconds = seconds + host_s(cost, 1.0)
+    else:
+        seconds = seconds - _products_s(cost, d)
+        extend = extend - draft_forward_s(cost, d, 0.0, 1.0, extend=True)
+    total = np.where(t > 0, seconds + np.where(speculates, extend, 0.0), 0.0)
+    return total * cost.parameters["prefill"]
+
+
+def _products_s(cost: CostModel, tokens: Floats) -> Floats:
+    """Weights times the tokens of a prefill step, and their all-reduces, seconds."""
+    target = cost.target
     rate = cost.flops(target.dense_dtype) * PREFILL_EFFICIENCY
     expert_rate = cost.flops(target.expert_dtype) * PREFILL_EFFICIENCY
-    touched = active_experts(t, target.experts, target.experts_per_token)
-    weights = (
-        0.0 if mixed else target.dense_bytes / cost.bandwidth
-    ) + target.moe_layers * touched * target.expert_bytes / cost.bandwidth
-    flops = target.flops_per_token * t / rate + target.expert_flops_per_token * t / expert_rate
-    _, per_token = target.attention_work(np.asarray(context, np.float64), np.minimum)
-    attention = per_token * t / rate
-    seconds = (
-        cost.product_s(weights, flops, more_than_one(t))
-        + attention
-        + cost.allreduce_s(t, target.model.hidden, target.model.depth)
-    )
-    if not mixed:
-        seconds = seconds + cost.layers_s + host_s(cost, 1.0)
-    extend = draft_forward_s(cost, t, 0.0, 1.0, extend=True)
-    drafting = (seconds + extend) * cost.parameters["prefill_drafting"]
-    total = np.where(t > 0, np.where(speculates, drafting, seconds), 0.0)
-    return total * cost.parameters["prefill"]
+    touched = active_experts(tokens, target.experts, target.experts_per_token)
+    weights = target.dense_bytes + target.moe_layers * touched * target.expert_bytes
+    flops = target.flops_per_token / rate + target.expert_flops_per_token / expert_rate
+    products = cost.product_s(weights / cost.bandwidth, flops * tokens, more_than_one(tokens))
+    return products + cost.allreduce_s(tokens, target.model.hidden, target.model.depth)

@@ -45,6 +45,8 @@ class AttentionKernel:
     # own kernels in vLLM, not TensorRT-LLM's, which it calls through it on capability 10. SGLang
     # plans too, but trees on its FlashInfer take no longer than chains on FlashAttention 3
     planned: bool = False
+    # An indexer picks what each query attends to: tokens of one request read entries of their own
+    picks: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:

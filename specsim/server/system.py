@@ -46,6 +46,11 @@ class System:
         """The engine as it is launched."""
         return self.setup.engine
 
+    @property
+    def kernel(self) -> AttentionKernel:
+        """What reads the KV cache."""
+        return kernel_of(self.engine, self.gpu, self.cost.target)
+
     def with_parameters(self, parameters: CostParameters) -> System:
         """Return the same server with other cost parameters."""
         return replace(self, cost=replace(self.cost, parameters=parameters))
@@ -60,8 +65,9 @@ class System:
             bandwidth_measured=self.gpu.bandwidth_evidence == "measured",
             allreduce=None if single else rests_on,
             latent_attention=self.cost.target.model.attention == "mla",
-            attention_backend=kernel_of(self.engine, self.gpu, self.cost.target).name,
-            verify_walks=self.cost.verify_walks,
+            attention_backend=self.kernel.name,
+            verify_walks=self.kernel.walks,
+            picks_entries=self.kernel.picks,
             has_experts=self.cost.target.experts > 0,
             has_draft=self.cost.draft is not None,
             copies_state=(
@@ -95,8 +101,7 @@ class System:
         rules = engine_named(engine.name)
         memory = rules.class_bytes(self.gpu.name, self.gpu.mem_bytes)
         plan = rules.plan(setting, engine, memory, what_if)
-        kernel = kernel_of(engine, self.gpu, self.cost.target)
-        notes = kernel.notes if plan.setting.speculates else ()
+        notes = self.kernel.notes if plan.setting.speculates else ()
         return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
     def kv_pool_tokens(self, plan: RunPlan) -> float:
@@ -204,9 +209,9 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
 
 
 def kernel_of(engine: EngineSpec, gpu: Gpu, target: ShardedModel) -> AttentionKernel:
-    """Return what reads the KV cache; nothing is known of what an indexer picks from."""
+    """Return what reads the KV cache."""
     if any(share.group.indexers for share in target.attention):
-        return AttentionKernel(engine.backend)
+        return AttentionKernel(engine.backend, picks=True)
     latent = target.model.attention == "mla"
     return attention_kernel(engine, gpu.compute_capability, latent, target.kv_dtype_bytes < 2)
 

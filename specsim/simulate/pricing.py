@@ -179,21 +179,22 @@ class PrefillPricer:
 
     cost: CostModel
     speculates: bool  # whether the drafter runs over the prompt too
-    _blocks: dict[tuple[int, bool], list[float]] = field(default_factory=dict)
+    _blocks: dict[tuple[int, int | None], Floats] = field(default_factory=dict)
     _pair_s: float | None = None
 
-    def seconds(self, tokens: int, pairs: float, mixed: bool) -> float:
-        """Time of a step, alone or `mixed` into a round, seconds.
+    def seconds(self, tokens: int, pairs: float, beside: int | None = None) -> float:
+        """Time of a step, alone or `beside` tokens that decode, seconds.
 
         `pairs` is the sum over its prompt tokens of the KV tokens that each attends to.
         """
-        block = self._blocks.get((tokens // PREFILL_BLOCK, mixed))
+        key = tokens // PREFILL_BLOCK, beside
+        block = self._blocks.get(key)
         if block is None:
             first = tokens // PREFILL_BLOCK * PREFILL_BLOCK
             counts = np.arange(first, first + PREFILL_BLOCK)
-            block = prefill_s(self.cost, counts, 0.0, self.speculates, mixed).tolist()
-            self._blocks[tokens // PREFILL_BLOCK, mixed] = block
+            block = prefill_s(self.cost, counts, 0.0, self.speculates, beside)
+            self._blocks[key] = block
         if self._pair_s is None:  # the time is affine in the pairs
             one, far = prefill_s(self.cost, [1.0, 1.0], [0.0, FAR], self.speculates).tolist()
             self._pair_s = (far - one) / FAR
-        return block[tokens % PREFILL_BLOCK] + pairs * self._pair_s
+        return float(block[tokens % PREFILL_BLOCK]) + pairs * self._pair_s

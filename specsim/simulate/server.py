@@ -154,7 +154,7 @@ class Server:
         """Fill a step with prompt tokens: chunked prompts first, then the queue in order."""
         room = self.plan.chunked_prefill_size
         if self.plan.prefill == "mixed":  # the tokens of those that decode come first
-            room = max(room - int(len(self.batch) * self.plan.verified_per_request), 0)
+            room = max(room - self._decoding(), 0)
         pieces: Pieces = []
         for request in self.prompts:
             if room > 0:
@@ -197,7 +197,7 @@ class Server:
 
     def _prefill_step(self, pieces: Pieces) -> Steps:
         start = self.clock
-        seconds, tokens, pairs = self._prefill_s(pieces, mixed=False)
+        seconds, tokens, pairs = self._prefill_s(pieces)
         yield from self._pass_prefill(seconds)
         running = self._slots()
         ready = self._advance(pieces)
@@ -210,7 +210,9 @@ class Server:
             self._make_room()
         start, batch = self.clock, len(self.batch)
         swap_s = self._choose_gear()
-        mixed_s, tokens, pairs = self._prefill_s(pieces, mixed=True) if pieces else (0.0, 0, 0.0)
+        mixed_s, tokens, pairs = (
+            self._prefill_s(pieces, self._decoding()) if pieces else (0.0, 0, 0.0)
+        )
         last = self.round + 1 if pieces else self._next_change()
         ends = yield from self._pass_rounds(last, swap_s, mixed_s)
         self.clock = float(ends[-1])
@@ -281,13 +283,17 @@ class Server:
         heapq.heapify(self.ends)
         self.queue.appendleft(request)
 
-    def _prefill_s(self, pieces: Pieces, mixed: bool) -> tuple[float, int, float]:
+    def _decoding(self) -> int:
+        """Tokens that the batch decodes or verifies in a round."""
+        return int(len(self.batch) * self.plan.verified_per_request)
+
+    def _prefill_s(self, pieces: Pieces, beside: int | None = None) -> tuple[float, int, float]:
         """Seconds, tokens and pairs of a step."""
         tokens, pairs = 0, 0.0
         for request, take in pieces:
             tokens += take
             pairs += take * (request.done + take / 2)
-        return self.prefill.seconds(tokens, pairs, mixed), tokens, pairs
+        return self.prefill.seconds(tokens, pairs, beside), tokens, pairs
 
     def _advance(self, pieces: Pieces) -> list[Request]:
         """Book what a step computed; returns the requests whose prompts are complete."""
