@@ -281,3 +281,12 @@ def test_llama_on_one_gpu_prices_everything() -> None:
     """The least server: no link, no MoE; nothing is infinite or undefined."""
     assert math.isfinite(pool(llama(), CHAIN))
     assert not llama().cost.allreduce.pieces
+
+
+def test_rows_read_what_an_indexer_picked_for_each() -> None:
+    """Sparse attention shares few reads between the rows of a request, whatever its backend."""
+    sparse = assemble(setup_of("glm-5.1", "h200-sxm", tp=8))
+    dense = assemble(setup_of("deepseek-v3", "h200-sxm", tp=8))
+    assert [s.facts.picks_entries for s in (sparse, dense)] == [True, False]
+    reads = [COST["kv_reads"].on(s.facts) for s in (sparse, dense)]
+    assert reads[0] is not None and reads[1] is not None and reads[0][0] > 0.5 > reads[1][0]

@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.cost.forward import TargetTime, draft_forward_s, draft_time, target_time
-from specsim.cost.model import CostModel, active_experts, correction_factor, more_than_one
+from specsim.cost.model import (
+    EAGER_LAYER_S,
+    CostModel,
+    active_experts,
+    correction_factor,
+    more_than_one,
+)
 from specsim.parameters import SPECULATING_KNOT
 
 if TYPE_CHECKING:
@@ -186,7 +192,7 @@ def prefill_s(
     A round that prompts join reads the weights anyway, and computes little while it does; but it is
     no longer replayed as one graph (vLLM captures whole rounds of decoding alone):
 
-        T = products(d + t) - products(d) + attention(t) + layers                         (MIXED)
+        T = products(d + t) - products(d) + attention(t) + launches                       (MIXED)
 
     over the products and all-reduces of d tokens that decode and t of prompts. So a hundred prompt
     tokens are cheap beside a few that decode, and cost all their FLOPs beside a wide verification.
@@ -210,12 +216,13 @@ def prefill_s(
     d = np.zeros(()) if beside is None else np.asarray(beside, np.float64)
     _, per_token = target.attention_work(np.asarray(context, np.float64), np.minimum)
     attention = per_token * t / (cost.flops(target.dense_dtype) * PREFILL_EFFICIENCY)
-    seconds = _products_s(cost, d + t) + attention + cost.layers_s
+    seconds = _products_s(cost, d + t) + attention
     extend = draft_forward_s(cost, d + t, 0.0, 1.0, extend=True)
     if beside is None:
-        seconds = seconds + host_s(cost, 1.0)
+        seconds = seconds + cost.layers_s + host_s(cost, 1.0)
     else:
-        seconds = seconds - _products_s(cost, d)
+        launches = target.model.depth * EAGER_LAYER_S * cost.launch_share
+        seconds = seconds - _products_s(cost, d) + launches
         extend = extend - draft_forward_s(cost, d, 0.0, 1.0, extend=True)
     total = np.where(t > 0, seconds + np.where(speculates, extend, 0.0), 0.0)
     return total * cost.parameters["prefill"]
