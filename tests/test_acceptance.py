@@ -11,7 +11,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from best_trees import best_tree
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +28,7 @@ from specsim.acceptance.prior import at_accept_length, default_acceptance
 from specsim.engine import ENGINES
 from specsim.errors import InputError
 from specsim.setting import Algorithm, SpecSetting
-from specsim.tree import tree_capacity
+from specsim.tree import best_tree, tree_capacity
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_acceptance.py"))
 
