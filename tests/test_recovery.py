@@ -67,7 +67,9 @@ def test_a_profile_from_logs_explains_the_logs() -> None:
 def level(engine: str, clients: int = 4) -> writers.Level:
     truth = figures.truths(figures.ENGINES[engine], SYSTEMS, seed=3)[1]
     case = truth.case(CHAIN, clients)
-    result = figures.simulate(truth.system.cost, case, rng=np.random.default_rng(1), requests=15 * clients)
+    result = figures.simulate(
+        truth.system.cost, case, rng=np.random.default_rng(1), requests=15 * clients
+    )
     return writers.Level(case, result)
 
 

@@ -289,4 +289,5 @@ def test_rows_read_what_an_indexer_picked_for_each() -> None:
     dense = assemble(setup_of("deepseek-v3", "h200-sxm", tp=8))
     assert [s.facts.picks_entries for s in (sparse, dense)] == [True, False]
     reads = [COST["kv_reads"].on(s.facts) for s in (sparse, dense)]
-    assert reads[0] is not None and reads[1] is not None and reads[0][0] > 0.5 > reads[1][0]
+    assert None not in reads
+    assert [r[0] > 0.5 for r in reads if r] == [True, False]
