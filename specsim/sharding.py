@@ -9,8 +9,6 @@ Conventions, the same for every field here:
   dp = 8 a GPU sees an eighth of the tokens, and that eighth is already in the number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

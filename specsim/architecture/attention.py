@@ -1,7 +1,5 @@
 """Groups of attention layers: what they are built of, what they cache and what they read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

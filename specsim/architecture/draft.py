@@ -1,7 +1,5 @@
 """The shape of a drafter: a model of its own, layers or heads that lean on the target, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

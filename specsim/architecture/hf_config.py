@@ -5,8 +5,6 @@ done with it. Every key that is looked at is remembered, so that one which is le
 change what a step costs is named rather than passed over.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

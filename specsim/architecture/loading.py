@@ -1,7 +1,5 @@
 """Models by name: library entries, TOML tables and config.json files."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

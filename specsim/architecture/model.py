@@ -1,7 +1,5 @@
 """The shape of a model, and what follows from it in parameters."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -3,8 +3,6 @@
 One file per engine holds all that is known of it, as one record; `ENGINES` lists the files.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from specsim.engine.plan import RunPlan, padded_batch, with_draft_share

@@ -9,8 +9,6 @@ To use it: ``launch.settings`` has the keys of a log's settings (``LogEntry.sett
 them as it is; ``MARK`` finds the lines of a paste that may begin a command.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

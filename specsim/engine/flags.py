@@ -5,8 +5,6 @@ settings), how its value is written, the releases that have it, and all its name
 as a configuration file, JSON or a log spells them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

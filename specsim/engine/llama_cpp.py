@@ -1,7 +1,5 @@
 """llama.cpp's server: slots, chains, everything in turn [@llamacpp-source]."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from specsim.engine.plan import RunPlan

@@ -3,8 +3,6 @@
 No YAML parser: mappings, lists and flow values, as compose, kubectl and the engines take them.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The types of engine rules: versions, an engine as launched, rulings, an engine's record."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

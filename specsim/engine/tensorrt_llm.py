@@ -1,7 +1,5 @@
 """TensorRT-LLM: the few rules that bear on throughput; its defaults are assumed [@trtllm-docs]."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Read in 0.8.5 to 0.33.0 for drafts and batch-size switches [@vllm-wheels]; the o
 assumed, and noted as such.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

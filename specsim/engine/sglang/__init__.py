@@ -4,8 +4,6 @@ Read in the released wheels, 0.4.1 to 0.5.23 [@sglang-wheels]. A rule holds from
 read that has it. Messages in quotes are the engine's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

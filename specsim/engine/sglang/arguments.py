@@ -1,7 +1,5 @@
 """What SGLang's launch arguments say of a server, whether from a command or from a log."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from specsim.setting import algorithm_name, chain_settings

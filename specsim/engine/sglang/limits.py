@@ -4,8 +4,6 @@ The release in which a rule was read is named with it; a rule holds from the fir
 has it. Line numbers are of ``sglang/srt`` (S/).
 """
 
-from __future__ import annotations
-
 import math
 
 from specsim.engine.rules import MIB, EngineSpec, parse_version

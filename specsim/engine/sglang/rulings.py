@@ -1,7 +1,5 @@
 """Which settings SGLang runs, refuses or bends, by version."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from specsim.engine.rules import (
