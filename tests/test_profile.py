@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,31 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import kimi, llama, setup_of
+from servers import kimi, llama
 
-from specsim.acceptance import Acceptance
 from specsim.acceptance.prior import default_acceptance
-from specsim.cost.model import cost_parameters
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.parameters import (
-    COST,
-    KNOT,
-    KNOT_OCTAVES,
-    SPECULATING_KNOT,
-    Facts,
     acceptance_priors,
-    correction_priors,
     cost_priors,
-    knot_of,
 )
 from specsim.profile import (
     DEFAULT_PROFILE,
     FitRecord,
     Profile,
     acceptance_name,
-    assembled,
     load_profile,
-    moved_acceptance,
     profile_from_toml,
     profile_names,
     profile_to_toml,
@@ -310,109 +298,3 @@ def test_profile_refuses_what_does_not_fit_together() -> None:
         replace(profile, correlation=profile.correlation[:-1])
     with pytest.raises(InputError, match="no acceptance"):
         replace(profile, acceptances=())
-
-
-# --- what parameters move
-
-
-def test_every_cost_parameter_reaches_the_cost() -> None:
-    """At coordinate 1 each prior of a MoE server moves its own field and no other."""
-    parameters = cost_priors(kimi().facts)
-    base = cost_parameters(parameters, np.zeros(len(parameters)))
-    for j, p in enumerate(parameters):
-        moved = cost_parameters(parameters, np.eye(len(parameters))[j])
-        changed = [name for name in COST if moved[name] != base[name]]
-        assert changed == [p.name]
-
-
-def test_correction_knots_fill_the_correction() -> None:
-    parameters = correction_priors(Facts(), {KNOT: 0.1, SPECULATING_KNOT: 0.2})
-    values = cost_parameters(parameters, 0.1 * np.arange(len(parameters)))
-    for family, octaves in KNOT_OCTAVES.items():
-        own = [(j, p) for j, p in enumerate(parameters) if knot_of(p.name)[0] == family]
-        assert len(own) == len(octaves)
-        expected = [p.prior_median + 0.1 * j * p.prior_sd for j, p in own]
-        assert values[family] == pytest.approx(expected)
-    assert len(cost_parameters((), np.zeros(0))[KNOT]) == 0
-
-
-def test_levels_move_their_own_acceptance_and_shapes_move_all() -> None:
-    chat, code = Acceptance("chat"), Acceptance("code", 0.7, level=0.1)
-    parameters = acceptance_priors((acceptance_name(chat), acceptance_name(code)))
-    names = [p.name for p in parameters]
-    assert names[:2] == ["accept_level[chat@0]", "accept_level[code@0.7]"]
-    coordinates = np.zeros(len(parameters))
-    coordinates[1], coordinates[names.index("rank_scale")] = 1.0, 1.0
-    moved = [moved_acceptance(a, parameters, coordinates) for a in (chat, code)]
-    assert moved[0].level == 0.0
-    assert moved[1].level == pytest.approx(0.1 + parameters[1].prior_sd)
-    assert moved[0].rank_scale == moved[1].rank_scale > 1
-
-
-def test_acceptances_are_found_by_name() -> None:
-    base = prior_profile(llama())
-    code = replace(base.acceptances[0], dataset="code", temperature=0.7)
-    profile = replace(base, acceptances=(*base.acceptances, code))
-    assert profile.acceptance().dataset == "chat"
-    assert profile.acceptance("code").temperature == 0.7
-    assert profile.acceptance(temperature=0.7).dataset == "code"
-    with pytest.raises(UnknownNameError, match=r"chat@0, code@0\.7"):
-        profile.acceptance("poetry")
-
-
-def test_priors_know_the_server() -> None:
-    """No link, no experts, no such parameters; a logged pool is believed; backends differ."""
-    dense = {p.name for p in cost_priors(llama().facts)}
-    sparse = {p.name: p for p in cost_priors(kimi().facts)}
-    assert set(sparse) - dense >= {"coverage", "expert_sharing", "allreduce_latency"}
-    assert not {"coverage", "allreduce_latency"} & dense
-    assert sparse["kv_pool"].prior_sd < 0.05
-    reads = {
-        backend: next(
-            p.prior_median
-            for p in cost_priors(
-                assemble(setup_of("llama-3.1-8b", gpu, attention_backend=backend)).facts
-            )
-            if p.name == "kv_reads"
-        )
-        for backend, gpu in (("triton", "h100-sxm"), ("fa3", "h100-sxm"), (None, "mi300x"))
-    }
-    assert reads["fa3"] < reads[None] < reads["triton"]
-
-
-# --- in a notebook
-
-
-@SHIPPED
-def test_a_notebook_shows_the_server_and_what_was_fitted(name: str) -> None:
-    profile = load_profile(name)
-    html = profile._repr_html_()
-    engine = profile.setup.engine
-    for word in (name, f"{engine.name} {engine.version}", "driven by", "measured cells"):
-        assert word in html
-    shown = [p for p in profile.parameters if p.fitted and not p.name.startswith("correction")]
-    assert html.count("<tr>") == 1 + len(shown)
-    assert html.count("<td>data</td>") == sum(p.driven == "data" for p in shown)
-    assert len(html) < 5000
-
-
-def test_a_notebook_shows_texts_of_a_file_as_text() -> None:
-    profile = prior_profile(llama())
-    evil = replace(profile, name="<script>alert(1)</script>")
-    html = evil._repr_html_()
-    assert "<script>" not in html
-    assert "&lt;script&gt;" in html
-    assert "Nothing was measured on this server." in html
-    assert "<tr>" not in html  # nothing was fitted
-
-
-def test_an_edited_own_link_is_read_again(tmp_path: Path) -> None:
-    """Assembled servers are kept, but not past a change of the files that they are made of."""
-    link = tmp_path / "mine.toml"
-    rates = []
-    for i, rate in enumerate((1.0e10, 3.0e10)):
-        link.write_text(f'kind = "pcie"\nbytes_per_s = {rate}\n')
-        os.utime(link, ns=(i, i))
-        setup = setup_of("llama-3.1-8b", "h100-sxm", tp=2, link=str(link))
-        rates.append(assembled(setup).link.bytes_per_s)
-    assert rates == [1.0e10, 3.0e10]
