@@ -16,8 +16,8 @@ Algorithm = Literal[
 # fmt: on
 Scheduler = Literal["auto", "sequential", "overlap"]
 
-MOST_DRAFT_TOKENS = 512
-"""No engine verifies a larger tree."""
+MOST_DRAFT_TOKENS, MOST_POOL = 512, 4096
+"""No engine verifies a larger tree, or drafts more to choose from."""
 
 ALIASES: dict[str, Algorithm] = {
     **dict.fromkeys(("NEXTN", "FROZEN_KV_MTP"), "MTP"),
@@ -146,6 +146,16 @@ class SpecSetting:
                 f"steps {self.num_steps} (root included)",
                 f"use at most {capacity}, or a larger topk or more steps",
             )
+        shape, pool = f"topk {self.topk}, steps {self.num_steps}", self.num_steps * self.topk**2
+        if self.num_draft_tokens > MOST_DRAFT_TOKENS:
+            raise InputError(
+                f"draft tokens {self.num_draft_tokens} (of all that {shape} offer)",
+                f"are more than {MOST_DRAFT_TOKENS}",
+                "give fewer with --draft-tokens",
+            )
+        if pool > MOST_POOL:
+            reason = f"draft {pool} candidates per round, more than {MOST_POOL}"
+            raise InputError(shape, reason, "use a smaller topk or fewer steps")
 
     @classmethod
     def none(cls, scheduler: Scheduler = "auto") -> SpecSetting:

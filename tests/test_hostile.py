@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.cli.main import run
+from specsim.errors import InputError
 from specsim.observations import observations_from_rows, read_observations, write_observations
 from specsim.profile import DEFAULT_PROFILE
+from specsim.setting import SpecSetting
 from specsim.textfile import csv_cell, from_csv_cell
 
 ANALYTIC = ("predict", "2,1,3", "--solver", "analytic", "--concurrency", "1")
@@ -319,3 +321,36 @@ def test_formulas_of_observations(tmp_path: Path, formula: str) -> None:
 def test_numbers_stay_numbers() -> None:
     for number in ("-1", "+1.5", "-1e-05", "-.5"):
         assert csv_cell(number) == number
+
+
+def test_a_zero_that_is_given_is_not_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--assume-accept-length 0" in refused(
+        capsys, *ANALYTIC[:1], "--assume-accept-length", "0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("topk", "steps", "tokens"), [(10**10, 3, 4), (2, 10**9, 4), (1, 600, 601)]
+)
+def test_trees_that_no_engine_drafts(topk: int, steps: int, tokens: int) -> None:
+    """In an observation, a setup or a launch line: before anything is made of them."""
+    with pytest.raises(InputError, match="more than"):
+        SpecSetting("EAGLE3", topk, steps, tokens)
+
+
+@pytest.mark.parametrize("read", ["cells.csv", "setup.toml"])
+@pytest.mark.parametrize("by", ["name", "link", "path"])
+def test_what_is_read_is_not_written_over(
+    read: str, by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cells.csv", "setup.toml"):
+        (tmp_path / name).write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / read)
+    target = {"name": read, "link": "link", "path": f"./{read}"}[by]
+    argv = ("calibrate", f"{tmp_path}/cells.csv", "--setup", f"{tmp_path}/setup.toml")
+    assert "is read" in refused(capsys, *argv, "-o", f"{tmp_path}/{target}")
+    assert (tmp_path / read).read_text() == "kept"
+
+
+def test_memory_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "/proc/self/mem: cannot be read" in refused(capsys, "read", "/proc/self/mem")

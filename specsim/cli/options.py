@@ -9,7 +9,9 @@ command names its groups and is called with one object of each:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from inspect import getdoc
@@ -46,6 +48,7 @@ def command(name: str, *groups: type) -> Callable[[Callable[..., None]], click.C
 
     def decorated(run: Callable[..., None]) -> click.Command:
         def called(**said: Any) -> None:
+            _keep_what_is_read([part for group in groups for part in fields(group)], said)
             own = ({part.name: said[part.name] for part in fields(group)} for group in groups)
             run(*(group(**values) for group, values in zip(groups, own, strict=True)))
 
@@ -53,6 +56,24 @@ def command(name: str, *groups: type) -> Callable[[Callable[..., None]], click.C
         return click.Command(name, params=parameters, callback=called, help=getdoc(run))
 
     return decorated
+
+
+def _keep_what_is_read(parts: Sequence[Field[Any]], said: Mapping[str, Any]) -> None:
+    """Refuse to write over a file that another option or argument names."""
+    for part in parts:
+        attributes, name = part.metadata["attributes"], said[part.name]
+        if attributes.get("type") is not FILE or "callback" not in attributes or not name:
+            continue
+        others = (value for other, value in said.items() if other != part.name)
+        words = (w for value in others for w in (value if isinstance(value, tuple) else (value,)))
+        if any(isinstance(word, str) and _same_file(name, word) for word in words):
+            raise InputError(f"{names_of(part)[0]} {name}", "is read", "name another file")
+
+
+def _same_file(one: str, other: str) -> bool:
+    with suppress(OSError, ValueError):  # no file, or no name of one
+        return os.path.isfile(one) and os.path.samefile(one, other)
+    return False
 
 
 def names_of(part: Field[Any]) -> list[str]:
@@ -131,7 +152,7 @@ def refuse_given(why: str, remedy: str, *groups: Any, but: tuple[str, ...] = ())
     """
     for part, value in ((p, getattr(group, p.name)) for group in groups for p in fields(group)):
         unused = part.name not in but and "default" not in part.metadata["attributes"]
-        if unused and value not in (None, False, ()):
+        if unused and not any(value is none for none in (None, False, ())):  # 0 is given
             flag = "" if part.metadata["names"] is None else names_of(part)[0]
             said = "" if value is True else " ".join(value) if part.name == "words" else str(value)
             raise InputError(f"{flag} {said}".strip(), why, remedy)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Read = Callable[[str], Any]
 """From text to value: raises `InputError`, or `ValueError` with reason and remedy."""
 
-MOST_TOPK, MOST_STEPS, MOST_POOL = 64, 64, 4096
+MOST_TOPK, MOST_STEPS = 64, 64
 """Beyond these a tree takes gigabytes to price, and no engine verifies it."""
 
 MOST_SETTINGS = 200
@@ -249,19 +249,7 @@ def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
             f"topk 1, steps {steps}: a chain verifies {steps + 1} tokens (steps + 1), not {tokens}"
         )
         return SpecSetting.of(1, steps, steps + 1, algorithm, scheduler), note
-    setting = SpecSetting.of(topk, steps, tokens, algorithm, scheduler)
-    shape = f"topk {setting.topk}, steps {setting.num_steps}"
-    n, pool = setting.num_draft_tokens, setting.num_steps * setting.topk**2
-    if n > MOST_DRAFT_TOKENS:
-        raise InputError(
-            f"draft tokens {n} (all that {shape} offer)",
-            f"are more than {MOST_DRAFT_TOKENS}",
-            "give fewer with --draft-tokens",
-        )
-    if pool > MOST_POOL:
-        reason = f"draft {pool} candidates per round, more than {MOST_POOL}"
-        raise InputError(shape, reason, "use a smaller topk or fewer steps")
-    return setting, None
+    return SpecSetting.of(topk, steps, tokens, algorithm, scheduler), None
 
 
 def read_settings(path: str, defaults: Defaults) -> list[Noted]:

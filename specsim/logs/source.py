@@ -143,7 +143,10 @@ def open_source(path: str | Path) -> Iterator[Source]:
     name = str(path)
     raw = _open(name)
     try:
-        magic = raw.peek(16)[:16]
+        try:
+            magic = raw.peek(16)[:16]
+        except OSError as error:
+            raise InputError(name, f"cannot be read ({error})", "check the file") from error
         stream = _unpacked(name, raw, magic)
         source = Source(name, stream, None if stream is raw or name == STDIN else raw)
         if source.cut and not source.head:
