@@ -212,14 +212,8 @@ def load_gpu(name: str) -> Gpu:
 def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> Gpu:
     """Build a GPU from a table, as setup.toml may hold one.
 
-    Parameters
-    ----------
-    table
-        At least mem_bytes, mem_bandwidth and flops_bf16; each bare or with its evidence.
-    id
-        Used where the table holds no `id`.
-    source
-        Source of the numbers that name none.
+    It has mem_bytes, mem_bandwidth and flops_bf16 at least, each bare or with its evidence; `id`
+    and `source` are used where the table says none.
     """
     where = f"gpu {id}"
     bare, sources = split_sources(where, table, _QUANTITIES, source)

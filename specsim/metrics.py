@@ -152,21 +152,10 @@ def itl_s(
 
 
 def goodput(requests: Records, targets: Targets, duration_s: float) -> Goodput:
-    """Count the requests that meet the targets (GOODPUT).
+    """Count the requests that meet the targets (GOODPUT), within the time in which they finished.
 
-    Parameters
-    ----------
-    requests
-        Rows of `REQUEST_DTYPE`; those that have not finished are not good.
-    targets
-        A request with a single token has no TPOT and meets any target on it.
-    duration_s
-        Time in which they finished.
-
-    Raises
-    ------
-    InputError
-        If the duration is not positive.
+    Of rows of `REQUEST_DTYPE`; those that have not finished are not good. A request with a single
+    token has no TPOT and meets any target on it.
     """
     if not duration_s > 0:
         raise InputError(f"duration {duration_s}", "must be positive", "give seconds")

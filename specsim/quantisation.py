@@ -111,19 +111,10 @@ def scheme_of_config(
 ) -> tuple[str, str]:
     """Return the scheme and the KV type that a checkpoint's `quantization_config` states.
 
-    The scheme is empty where there is none of ours, the KV type where nothing is said of it.
+    Of whichever tool wrote it. The scheme is empty where there is none of ours, the KV type where
+    nothing is said of it. What is said of fewer than half of the model's `layers` does not count;
+    of a model with experts (`routed`) the dense parts are taken to be as its attention.
 
-    Parameters
-    ----------
-    about
-        The table, of whichever tool wrote it.
-    layers
-        Of the model: what is said of fewer than half of them does not count.
-    routed
-        Whether it has experts: its dense parts are then taken to be as its attention.
-
-    Examples
-    --------
     >>> scheme_of_config({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"})
     ('fp8', 'fp8')
     >>> scheme_of_config({"quant_method": "fp8", "ignore": ["re:.*self_attn.*"]})

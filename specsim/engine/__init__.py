@@ -64,19 +64,9 @@ def engine_named(name: str) -> Engine:
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None = None) -> list[str]:
     """Return the flags that set the speculation, the scheduler and the caps of the setup.
 
-    Parameters
-    ----------
-    plan
-        A plan that the engine allows.
-    engine
-        The server that the plan was made for.
-    draft_model
-        Path or name of the drafter, where the method needs one.
-
-    Raises
-    ------
-    InputError
-        If the plan is a what-if: no flags make the engine run it.
+    `engine` is the server that the plan was made for, `draft_model` the path or name of the drafter
+    where the method needs one. Raises :class:`InputError` if the plan is a what-if: no flags make
+    the engine run it.
     """
     if not plan.allowed:
         raise InputError(
@@ -96,21 +86,9 @@ def kv_capacity(
 ) -> int:
     """Return the tokens that the KV cache holds, per data-parallel rank: its room by their size.
 
-    Parameters
-    ----------
-    engine
-        As it is launched.
-    gpu_mem_bytes, weight_bytes_per_gpu
-        Memory of one GPU, and the weights on it.
-    kv_bytes_per_token_per_gpu
-        KV cache of one token on one GPU; with the drafter's where there is one.
-    algorithm
-        Speculation reserves memory of its own in SGLang.
-
-    Raises
-    ------
-    InputError
-        If the weights leave no room.
+    Of one GPU: its memory, the weights on it, and the cache of a token, with the drafter's where
+    there is one. Speculation reserves memory of its own in SGLang. Raises :class:`InputError` if
+    the weights leave no room.
     """
     rules = engine_named(engine.name)
     room = rules.kv_room_bytes(engine, gpu_mem_bytes, weight_bytes_per_gpu, algorithm)

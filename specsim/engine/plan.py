@@ -92,14 +92,9 @@ class RunPlan:
     def extend_tokens_per_request(self, accept_length: float, eager: bool = False) -> float:
         """Return the tokens that the draft extend computes per request and round.
 
-        Parameters
-        ----------
-        accept_length
-            Tokens emitted per request and round, bonus included.
-        eager
-            Whether the batch is past the largest captured size: a captured extend of the accepted
-            tokens is padded to S + 1 per request (SGLang 0.5.9
-            ``eagle_draft_extend_cuda_graph_runner.py:73``), an eager one is not.
+        A captured extend of the accepted tokens is padded to S + 1 per request (SGLang 0.5.9
+        ``eagle_draft_extend_cuda_graph_runner.py:73``); `eager`, where the batch is past the
+        largest captured size, it is not.
         """
         if self.draft_extend == "none":
             return 0.0
@@ -119,18 +114,9 @@ def with_draft_share(plan: RunPlan, share: float) -> RunPlan:
 def padded_batch(plan: RunPlan, batch_size: ArrayLike) -> tuple[Floats, Flags]:
     """Return the requests that a forward of a batch computes, and whether it runs eager.
 
-    Parameters
-    ----------
-    plan
-        Gives the captured sizes.
-    batch_size
-        Requests that decode, all data-parallel ranks together; need not be whole.
-
-    Returns
-    -------
-    padded, eager
-        The next captured size in requests, fractional where the engine captures tokens; the batch
-        itself where it is past the largest, or where nothing is captured.
+    `batch_size` are the requests that decode, all data-parallel ranks together; it need not be
+    whole. They are padded to the next captured size, fractional where the engine captures tokens;
+    past the largest, or where nothing is captured, it stays the batch itself.
     """
     batch = np.asarray(batch_size, dtype=np.float64)
     if plan.graph_unit == "none":
