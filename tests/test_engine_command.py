@@ -498,3 +498,22 @@ def test_flags_follow_the_release() -> None:
         "--disable-overlap-schedule"
     ]
     assert flag_words("sglang", "0.5.20", "cuda_graph_max_bs") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "odd"),
+    [
+        ("sglang serve --model-path m --tp nan", "--tp nan"),
+        ("sglang serve --model-path m --speculative-num-steps -1", "--speculative-num-steps -1"),
+        ("sglang serve --model-path m --max-running-requests 1O", "--max-running-requests 1O"),
+        (
+            'vllm serve m --speculative-config \'{"method": "mtp", "num_speculative_tokens": -3}\'',
+            "speculative_config.num_speculative_tokens -3",
+        ),
+    ],
+)
+def test_numbers_that_are_none_are_named(words: str, odd: str) -> None:
+    launch = parse_command(words)
+    assert launch is not None
+    assert launch.unknown == (odd,)
+    assert launch.settings.get("num_steps") in (None, 0)

@@ -138,6 +138,10 @@ def flat(
             yield name, value
 
 
+_UNSAID = ("", "none", "null", "auto", "true", "false")
+_COUNTS = ("topk", "num_steps", "num_draft_tokens", "chain")
+
+
 def said_by(
     engine: str, arguments: Mapping[str, object]
 ) -> tuple[dict[str, object], tuple[str, ...]]:
@@ -153,6 +157,10 @@ def said_by(
             unknown.append(name)
             continue
         value = flag.value(text)
+        odd = flag.kind == "number" and value is None and str(text).lower() not in _UNSAID
+        if odd or (flag.setting in _COUNTS and isinstance(value, int | float) and value < 0):
+            unknown.append(f"{name} {text}")
+            continue
         if flag.setting == UNMODELLED and (value is True or value not in (None, False, 0, 1)):
             listed = said.setdefault(UNMODELLED, [])
             assert isinstance(listed, list)
