@@ -1,7 +1,5 @@
 """What a drafter gets accepted by its kind, or by an accept length that is stated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

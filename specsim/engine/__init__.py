@@ -5,32 +5,14 @@ One file per engine holds all that is known of it, as one record; `ENGINES` list
 
 from importlib import import_module
 
-from specsim.engine.plan import RunPlan, padded_batch, with_draft_share
-from specsim.engine.rules import (
-    Engine,
-    EngineSpec,
-    EngineVersion,
-    ScheduleSyntax,
-    parse_version,
-)
+from specsim.engine.plan import RunPlan as RunPlan
+from specsim.engine.plan import padded_batch as padded_batch
+from specsim.engine.plan import with_draft_share as with_draft_share
+from specsim.engine.rules import Engine as Engine
+from specsim.engine.rules import EngineSpec as EngineSpec
+from specsim.engine.rules import parse_version as parse_version
 from specsim.errors import InputError, UnknownNameError
 from specsim.setting import Algorithm
-
-__all__ = [
-    "ENGINES",
-    "Engine",
-    "EngineSpec",
-    "EngineVersion",
-    "RunPlan",
-    "ScheduleSyntax",
-    "engine_named",
-    "engine_names",
-    "kv_capacity",
-    "launch_flags",
-    "padded_batch",
-    "parse_version",
-    "with_draft_share",
-]
 
 ENGINES = {
     "sglang": "specsim.engine.sglang",
