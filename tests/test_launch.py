@@ -148,3 +148,18 @@ def test_paths_that_nobody_knows_stop_the_script(
     told = launched(DRAFTER="a path/drafter").stdout
     assert '"model": "a path/drafter"}' in told
     assert told.startswith("serve\nmeta-llama/")
+
+
+def test_a_line_is_told_what_the_command_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Model and drafter by the names that the engine has for them; speculation is tried if off."""
+    drafting = (
+        '--speculative-config {"method":"eagle3","model":"org/e3","num_speculative_tokens":3}'
+    )
+    for more, drafter in ((drafting.split(), "org/e3"), ([], '"$DRAFTER"')):
+        command = ["vllm", "serve", "RedHatAI/Qwen3-8B-FP8-dynamic", *more]
+        words = ["recommend", "--gpu", "h100-sxm", "--concurrency", "1", "--", *command]
+        assert run(words) == 0
+        out = capsys.readouterr().out
+        assert "vllm serve RedHatAI/Qwen3-8B-FP8-dynamic" in out
+        assert drafter in out
+        assert "steps=" in out

@@ -188,6 +188,7 @@ def build_setup(
         "model": {
             "config" if model.endswith((".json", ".toml")) else "id": model,
             "quantisation": stated.quantisation or _quantisation(known, model),
+            "path": str(settings.get("model") or ""),
         },
         "engine": _engine_table(known, tp),
         "source": {"text": f"logs: {paths}" if entries else COMMAND_LINE},
@@ -203,6 +204,7 @@ def build_setup(
         mapping["workload"] = {**lengths, "evidence": "measured"}
     if drafts or any(map(_drafts, entries)):
         drafter: dict[str, object] = {"id": stated.draft or _draft_id(known, stated, model)}
+        drafter["path"] = str(settings.get("draft") or "")
         mapping["draft"] = drafter
         words = re.search(r"(?<!\d)\d{4,6}(?=\.\w+$)", str(settings.get("draft_vocab", "")))
         if words and settings.get("algorithm") != "EAGLE3":  # which keeps its own
@@ -288,7 +290,8 @@ def _draft_id(known: Known, stated: Stated, model: str) -> str:
     """Drafter: the one that the server names if it is known and fits, else one of its kind."""
     named = stated.algorithm or known.settings.get("algorithm")
     algorithm = str(named or "EAGLE3")
-    if named is None:
+    if named in (None, "none"):
+        algorithm = "EAGLE3"
         known.notes.append(
             "nothing names the way of drafting, taken as EAGLE3; --algorithm says it"
         )

@@ -130,7 +130,8 @@ def _sentences(curve: BreakEvenCurve) -> list[str]:
     if not curve.crossovers:
         pays = points[0].gain > 0
         where = f"{points[0].concurrency} to {points[-1].concurrency} clients"
-        lines.append(f"It {'pays' if pays else 'does not pay'} at any load, {where}.")
+        verb = "is expected to pay" if pays else "is not expected to pay"
+        lines.append(f"It {verb} at any load, {where}; predict says how surely.")
     lost = [p.concurrency for p in points if not p.reachable]
     if lost:
         lines.append(

@@ -176,10 +176,11 @@ def _sentences(answer: Recommendation) -> list[str]:
     lines = [best_by_load(good, axis, lambda o: o.plan.setting.brief, every)] if good else []
     if answer.mix is not None:
         mix = answer.mix
+        gain = f", {output.percent(mix.gain)} against no speculation" if mix.gain.high else ""
         lines.append(
-            f"One setting for the mix: {mix.label}, {mix.output_tps:.0f} tok/s, "
-            f"{output.percent(mix.gain)} against no speculation; the fastest with "
-            f"{100 * mix.probability_fastest:.0f} %, regret {100 * mix.regret:.1f} %."
+            f"One setting for the mix: {mix.label}, {mix.output_tps:.0f} tok/s{gain}; "
+            f"the fastest with {100 * mix.probability_fastest:.0f} %, "
+            f"regret {100 * mix.regret:.1f} %."
         )
     if not every:  # what the targets say comes first
         lines = [sentence(a.text) for a in answer.advice if a.kind == "target-missed"] + lines

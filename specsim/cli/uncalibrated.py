@@ -97,8 +97,7 @@ def launched(server: AnyServer, command: str) -> tuple[AnyServer, Setup, list[st
     name = known.settings.get("model")
     if server.model is None and isinstance(name, str) and _is_known(name):
         server = replace(server, model=name)
-    speculates = known.settings.get("algorithm") not in (None, "none")
-    setup = build_setup(known, filled(Stated, server), (), drafts=speculates)
+    setup = build_setup(known, filled(Stated, server), (), drafts=True)
     return replace(server, model=server.model or setup.model.id), setup, known.notes
 
 

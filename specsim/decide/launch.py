@@ -8,7 +8,7 @@ from specsim.decide import Planned
 from specsim.engine import EngineSpec, RunPlan, engine_named, launch_flags
 from specsim.engine.flags import flag_words
 from specsim.library import repository
-from specsim.profile import Profile
+from specsim.profile import Profile, main_algorithm
 from specsim.question import Question
 
 SHARED = (
@@ -46,9 +46,9 @@ def launches_of(
     engine, draft_model = profile.system().engine, question.draft_model
     if question.max_running_requests is not None:
         engine = replace(engine, max_running_requests=question.max_running_requests)
-    named = profile.setup.model
-    known = named.config or repository("models", named.id or "")
-    if engine.name == "llama.cpp":  # takes a GGUF file
+    named, draft = profile.setup.model, profile.setup.draft
+    known = named.path or named.config or repository("models", named.id or "")
+    if engine.name == "llama.cpp" and not str(known).endswith(".gguf"):  # it takes such a file
         known = None
     model = question.model_path or known or MODEL
     result = []
@@ -56,7 +56,9 @@ def launches_of(
         spec = replace(engine, version=plan.version)
         rules = engine_named(plan.engine)
         loaded = plan.setting.algorithm not in OWN_DRAFT
-        drafter = draft_model or DRAFTER if loaded else None
+        same = draft is not None and plan.setting.algorithm == main_algorithm(profile.setup)
+        told = draft_model or (draft.path if draft and same else None)
+        drafter = told or DRAFTER if loaded else None
         words = [*rules.program, *_model(spec, rules.model_first, model)]
         own = launch_flags(plan, spec, drafter)
         most = flag_words(
@@ -66,7 +68,7 @@ def launches_of(
         files = rules.launch_files(plan, drafter)
         words += [word for name in files for word in (rules.launch_file_flag, name)]
         env = dict(sorted(rules.launch_env(plan).items()))
-        flags = tuple(launch_flags(plan, spec, draft_model))
+        flags = tuple(launch_flags(plan, spec, told))
         missing = tuple(name.strip("@") for name in (MODEL, DRAFTER) if name in " ".join(words))
         result.append(Launch(plan, flags, env, _shell(env, words), files, missing))
     return tuple(result)

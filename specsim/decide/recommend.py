@@ -250,7 +250,7 @@ def notes_of(contest: Contest) -> tuple[str, ...]:
         ),
         f"other releases ({versions}) are modelled with the times of {own}; their kernels may "
         "differ": bool(versions),
-        "what runs today is not known, or does not speculate": contest.current is None,
+        "nothing that speculates is known to run today": contest.current is None,
         "the setup names no drafter and no current setting: nothing to compare": all(
             not p.setting.speculates for p in contest.plans
         ),

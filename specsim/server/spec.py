@@ -44,6 +44,7 @@ class ModelSpec:
     config: str | None = None
     quantisation: str | None = None  # weight format; None is the one of the id or the config
     weight_bytes: float | None = None  # overrides the derived size of all weights
+    path: str | None = None  # as its engine is told it, like that of a drafter
 
     def __post_init__(self) -> None:
         at_least(1, weight_bytes=self.weight_bytes)
@@ -58,6 +59,7 @@ class DraftSpec:
     layers: int | None = None  # that are kept of a model that drafts, where it is cut short
     tp: int | None = None  # GPUs that share it, 1 or the target's; None is the target's
     vocab: int | None = None  # words that it scores, where the target's head is cut down for it
+    path: str | None = None
 
     def __post_init__(self) -> None:
         at_least(1, layers=self.layers, tp=self.tp, vocab=self.vocab)
