@@ -34,7 +34,7 @@ from specsim.logs.formats._scrape import scraped  # noqa: E402
 from specsim.setting import SpecSetting  # noqa: E402
 
 SLOTS, WINDOW_S = 4, 10.0
-HARDER, TURN_S = 10, 5.0
+HARDER, TURN_S = 10, 10.0
 """So much more often than the watch polls; seconds of a turn."""
 
 
@@ -82,6 +82,8 @@ def under_load(server: Server, used_s: Callable[[], float], pairs: int) -> None:
         (tps, each_s), (polled_tps, polled_s) = turn(0), turn(often)
         lost.append((1 - polled_tps / tps, polled_s / each_s - 1))
     ended.set()
+    for thread in threads:
+        thread.join()
     for what, losses in zip(("tok/s", "CPU time per token"), zip(*lost, strict=True), strict=True):
         mean, error = statistics.fmean(losses), statistics.stdev(losses) / len(losses) ** 0.5
         print(

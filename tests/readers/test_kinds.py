@@ -140,6 +140,9 @@ def test_a_speed_that_falls_with_clients_is_of_one_of_them(tmp_path: Path) -> No
     (entry,) = read(tmp_path, text)
     assert [row.concurrency for row in entry.rows] == [1]
     assert entry.unread == {"speed of one request or all": 2}
+    text = "| users | ISL | TPS |\n|---|---|---|\n| 1 | 100 | 90 |\n| 16 | 30000 | 60 |\n"
+    (entry,) = read(tmp_path, text)
+    assert len(entry.rows) == 2
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,7 @@ def parse(source: Source) -> list[LogEntry]:
     least = {mode: k for mode, k, _ in sorted(found, reverse=True)}
     for mode, k, length in found:
         with counted(unread):
-            known = 1 <= least[mode] <= _FIRST and not _NO_MODE.search(
-                mode
-            )  # else percentiles, sizes
+            known = 1 <= least[mode] <= _FIRST and not _NO_MODE.search(mode)
             check(known and k <= _DEEPEST and 1 <= length <= k + 1, "accept length out of range")
             entry = run_entry(FORMAT.name, {"k": k, "accept_length": length, **texts})
             entries.append(replace(entry, label=mode))

@@ -7,6 +7,7 @@ tell servers apart, and so do words before a speed (``EAGLE3 tok/s``).
 """
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,9 +99,14 @@ def _by_server(results: Sequence[LogEntry], unread: Counter[str]) -> Iterator[Lo
         server = (result.label, *sorted(result.settings.items(), key=str))
         found.setdefault(server if result.format == PEOPLES else at, []).append(result)
     for of in found.values():
-        speeds = {r.concurrency or 0: r.output_tps for e in of for r in e.rows if r.output_tps}
-        fewest, most = min(speeds, default=0), max(speeds, default=0)
-        falls = most >= 2 * fewest and fewest and speeds[most] < FALLS * speeds[fewest]
+        speeds: dict[object, dict[float, float]] = {}  # by lengths, then clients
+        for row in (r for e in of for r in e.rows if e.format == PEOPLES):
+            by_load = speeds.setdefault((row.input_len, row.output_len), {})
+            by_load[row.concurrency or 1.0] = row.output_tps or math.inf
+        falls = any(
+            max(s) >= 2 * min(s) and s[max(s)] < FALLS * s[min(s)] < math.inf
+            for s in speeds.values()
+        )
         kept = [e for e in of if not falls or e.rows[0].concurrency == 1]
         unread[WHOSE] += len(of) - len(kept)
         yield from kept
