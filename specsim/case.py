@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specsim.acceptance import AcceptTable
+from specsim.acceptance import FEW_TOKENS, AcceptTable
 from specsim.cost.rounds import OVERLAP, RUN_AHEAD, SEQUENTIAL
 from specsim.engine import RunPlan, with_draft_share
 from specsim.server.system import System
@@ -214,8 +214,12 @@ def _mean_rounds(case: Case) -> float:
     lengths = case.workload.output_len
     if lengths.spread == 0:
         return case.table.mean_rounds(lengths.mean - 1.0)
-    likely = lengths.equally_likely(LENGTHS).tolist()
-    return float(np.mean([case.table.mean_rounds(length - 1.0) for length in likely]))
+    tokens = lengths.equally_likely(LENGTHS) - 1.0
+    many = tokens > FEW_TOKENS  # where rounds are linear in the tokens
+    rounds = [case.table.mean_rounds(few) for few in tokens[~many].tolist()]
+    if many.any():
+        rounds += [case.table.mean_rounds(float(tokens[many].mean()))] * int(many.sum())
+    return float(np.mean(rounds))
 
 
 def _single_token(case: Case) -> float:

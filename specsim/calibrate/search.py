@@ -40,6 +40,8 @@ NOISE, NOISE_SPREAD = 0.025, 0.5
 """Noise of a cell before the data speak: median, and standard deviation of its logarithm."""
 LEAST = {"spread": 0.003, "noise": 0.008}
 MOST = {"spread": 2.0, "noise": 0.2}
+NEAR = 1e-3
+"""Tolerance of a mode that only the evidence is taken at."""
 ROUNDS = 4
 """Of mode and evidence in turn: the spreads then move by less than a twentieth."""
 
@@ -83,8 +85,10 @@ def find(
     )
 
 
-def find_mode(problem: Problem, first: Floats, noise: float, robust: bool = True) -> Floats:
-    """Minimise (MAP) from a start."""
+def find_mode(
+    problem: Problem, first: Floats, noise: float, robust: bool = True, tolerance: float = 1e-8
+) -> Floats:
+    """Minimise (MAP) from a start, until a step gains less than `tolerance` of it."""
     from scipy.optimize import least_squares
 
     def distance(z: Floats) -> Floats:
@@ -94,7 +98,7 @@ def find_mode(problem: Problem, first: Floats, noise: float, robust: bool = True
         return differences(distance, z, 0.02)  # the contexts' lattice is rough
 
     found = least_squares(
-        distance, first, jac=slope, x_scale=1.0, xtol=1e-6, ftol=1e-8, max_nfev=60
+        distance, first, jac=slope, x_scale=1.0, xtol=1e-6, ftol=tolerance, max_nfev=60
     )
     mode: Floats = found.x
     return mode
@@ -103,7 +107,7 @@ def find_mode(problem: Problem, first: Floats, noise: float, robust: bool = True
 def _climb(at: Found, robust: bool) -> Found:
     """Take mode and evidence in turn until they agree."""
     for _ in range(ROUNDS):
-        mode = find_mode(at.problem, at.mode, at.noise, robust)
+        mode = find_mode(at.problem, at.mode, at.noise, robust, NEAR)
         at = replace(at, mode=mode)
         spread, noise = _evidence(at, robust)
         change = [abs(np.log(spread[k] / at.spread[k])) for k in spread]
