@@ -51,6 +51,7 @@ def test_an_idle_server_gets_a_recommendation_by_its_accept_length(
 def test_acceptance_alone_leaves_the_error_of_a_server_that_nobody_measured() -> None:
     with serving(lambda: made.sglang(running=0.0)) as (url, _):
         found = read_sources([url], Stated(gpu="h100-sxm"))
+    assert found.name == "llama-3.1-8b-1x-h100-sxm-sglang"
     (row,) = found.observations
     assert (row.accept_length, row.output_tps) == (2.4, None)
     assert fit_profile(found.setup, found.observations).profile.fit.model_error == MODEL_ERROR

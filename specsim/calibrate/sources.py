@@ -11,7 +11,7 @@ from specsim.errors import InputError
 from specsim.live import is_url
 from specsim.observations import Observation, contradictions, read_observations
 from specsim.probe import FILE as PROBE_FILE
-from specsim.server import read_setup
+from specsim.server import Setup, read_setup
 
 HEAD_CHARS = 1 << 20
 """Of a CSV, in which its header stands."""
@@ -87,8 +87,16 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
         rows += more.rows
         notes += more.notes
     first = Path(sources[0])
-    stem = first.resolve().name if first.is_dir() else first.stem
-    return Sources(base, tuple(rows), tuple(notes), "logs" if stem == "-" else stem)
+    own = first.resolve().name if first.is_dir() else _server_name(base)
+    return Sources(base, tuple(rows), tuple(notes), own)
+
+
+def _server_name(setup: Setup) -> str:
+    """Name a profile after its model, GPUs and engine."""
+    model, hardware = Path(setup.model.id or setup.model.config or "model"), setup.hardware
+    named = model.resolve().parent if model.name == "config.json" else model
+    gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.name
+    return f"{named.name} {hardware.gpu_count}x {gpu} {setup.engine.name}".replace(" ", "-")
 
 
 def _probe_file(source: str) -> str | None:

@@ -337,6 +337,7 @@ def test_a_folder_may_give_the_setup_alone(tmp_path: Path) -> None:
     (folder / "setup.toml").write_text(SETUP)
     found = read_sources([str(folder), str(log)], Stated())
     assert found.setup.engine.name == "llama.cpp"
+    assert found.name == folder.name
     (row,) = found.observations
     assert (row.load.concurrency, row.setting.label) == (2, "topk=1 steps=3 tokens=4")
 
