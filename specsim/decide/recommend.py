@@ -10,15 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
-from specsim.decide import (
-    HIDDEN,
-    FreeFlag,
-    FreeKind,
-    LoadChoice,
-    MixChoice,
-    Planned,
-    whole_percent,
-)
+from specsim.decide import HIDDEN, FreeFlag, FreeKind, LoadChoice, MixChoice, Planned, whole_percent
 from specsim.decide.contest import Contest, choices_of, contest_of, free_flags
 from specsim.decide.launch import Launch, launches_of
 from specsim.decide.slo import largest_load, latency

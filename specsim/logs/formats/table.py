@@ -25,14 +25,7 @@ from specsim.logs.formats._grids import Grid, grids, value_of, with_points
 from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.formats._serving import of_table as serving_table
 from specsim.logs.source import Source
-from specsim.logs.unread import (
-    CONTRADICTION,
-    DAMAGED_ROW,
-    TWO_IN_ONE,
-    Unread,
-    check,
-    counted,
-)
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, TWO_IN_ONE, Unread, check, counted
 from specsim.setting import NO_SPECULATION, parse_algorithm
 
 _LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
