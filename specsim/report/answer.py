@@ -138,8 +138,8 @@ def rule(loads: Sequence[LoadChoice], considered: int) -> str:
     today = any(c.keeps_today for c in loads)
     seen = any(c.latency is not None for c in loads)
     return (
-        f"choice: the simplest of {considered} settings that none beats with "
-        f"{100 * SURE:.0f} % probability; gain: over no speculation"
+        f"choice: the simplest of {considered} setting{'s' * (considered > 1)} that none "
+        f"beats with {100 * SURE:.0f} % probability; gain: over no speculation"
         f"{'; * runs today' if today else ''}"
         f"{'; TPOT in ms, TTFT in s; good/s: requests within the targets' if seen else ''}"
     )
