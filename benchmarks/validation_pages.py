@@ -85,12 +85,12 @@ PAGES = {
         "before anything was run. No blind test: the priors of what only speculation pays are\n"
         "read on these servers, and some accept lengths and shapes in the converted sets are\n"
         "assumptions (each folder's `setup.toml` says which).\n"
-        "Two mechanisms that no baseline shows were found on these very servers, and then read\n"
-        "in the engines' sources: what attention kernel verifies (AWQ at 32k, 8-bit KV on an\n"
-        "A100), and the token budget of a step (GB300). What falls short: one cell does not\n"
-        "tell how the cost of speculating grows with the batch; a step that costs twice as much\n"
-        "from 32 tokens on (GLM-5.1, cliff) goes on to grow faster than the fit follows;\n"
-        "without an accept length (Kimi-K2.5 INT4, the llama.cpp servers) it cannot be told\n"
+        "Mechanisms that no baseline shows were found on these very servers, and then read in the\n"
+        "engines' sources: what attention kernel verifies (AWQ at 32k, 8-bit KV on an A100), that\n"
+        "sparse attention reads per row (GLM-5.1), and the token budget of a step (GB300). What falls\n"
+        "short: one cell does not tell how the cost of speculating grows with the batch; a step that\n"
+        "costs twice as much from 32 tokens on (GLM-5.1, cliff) goes on to grow faster than the fit\n"
+        "follows; without an accept length (Kimi-K2.5 INT4, the llama.cpp servers) it cannot be told\n"
         "from the cost of drafting.",
         ("figures_servers",),
     ),
