@@ -9,6 +9,7 @@ import pytest
 
 from specsim.acceptance import accept_table
 from specsim.acceptance.prior import at_accept_length, default_acceptance
+from specsim.calibrate.log_setup import Known, Stated, build_setup
 from specsim.cli.main import run
 from specsim.errors import InputError
 from specsim.profile.uncalibrated import uncalibrated_profile
@@ -215,3 +216,20 @@ def test_what_ifs_and_another_engine_on_any_server(
     found = json.loads(capsys.readouterr().out)
     assert {row["choice"]["engine"] for row in found["loads"]} == {"vllm"}
     assert "fitted under sglang 0.5.9" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("model", "drafter", "said"),
+    [
+        ("deepseek-v3", "mtp", "taken as MTP, whose layers the model brings"),
+        ("llama-3.1-8b", "eagle3", "taken as EAGLE3"),
+    ],
+)
+def test_a_model_that_brings_its_drafter_is_asked_about_with_it(
+    model: str, drafter: str, said: str
+) -> None:
+    known = Known(engine="vllm", version="0.24.0")
+    setup = build_setup(known, Stated(model=model, gpu="h200-sxm", tp=8), (), drafts=True)
+    assert setup.draft is not None
+    assert setup.draft.id == drafter
+    assert any(said in note for note in known.notes)

@@ -291,9 +291,12 @@ def _draft_id(known: Known, stated: Stated, model: str) -> str:
     named = stated.algorithm or known.settings.get("algorithm")
     algorithm = str(named or "EAGLE3")
     if named in (None, "none"):
-        algorithm = "EAGLE3"
+        # GGUF files mostly leave the model's own layers out
+        own = load_model(model).mtp_layers > 0 and known.engine != "llama.cpp"
+        algorithm = "MTP" if own else "EAGLE3"
+        because = ", whose layers the model brings" if own else ""
         known.notes.append(
-            "nothing names the way of drafting, taken as EAGLE3; --algorithm says it"
+            f"nothing names the way of drafting, taken as {algorithm}{because}; --algorithm says it"
         )
     with suppress(UnknownNameError):
         algorithm = parse_algorithm(algorithm)
