@@ -75,7 +75,7 @@ def level(engine: str, clients: int = 4) -> writers.Level:
 
 def test_sglang_log_says_what_the_simulation_did() -> None:
     text = writers.sglang_log([level("sglang")], np.random.default_rng(2))
-    (entry,) = sglang.FORMAT.parse(Source("log", io.BytesIO(text.encode())))
+    (entry,) = sglang.parse(Source("log", io.BytesIO(text.encode())))
     told = level("sglang").result
     assert not entry.unread
     assert entry.settings["num_steps"] == figures.STEPS
@@ -91,7 +91,7 @@ def test_sglang_log_says_what_the_simulation_did() -> None:
 def test_vllm_log_says_what_the_simulation_did() -> None:
     busy = level("vllm", 32)  # prompts in every window
     text = writers.vllm_log([busy], np.random.default_rng(2))
-    (entry,) = vllm.FORMAT.parse(Source("log", io.BytesIO(text.encode())))
+    (entry,) = vllm.parse(Source("log", io.BytesIO(text.encode())))
     told = busy.result
     assert not entry.unread
     assert entry.engine_version == "0.20.2"

@@ -2,14 +2,17 @@
 
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
-from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 from specsim.errors import FormatError
+from specsim.logs import formats
 from specsim.logs.entry import LogEntry
+from specsim.logs.formats import listed, pattern
 from specsim.logs.source import Source
 
 FIRST_BYTES = 1 << 16
@@ -18,17 +21,22 @@ SEARCH_BYTES = 32 << 20
 """How far into a file a known line is looked for."""
 
 
+Reader = Callable[[Source], list[LogEntry]]
+"""From an open file to one entry per server or run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format that specsim reads: ``FORMAT`` of a module in ``specsim/logs/formats``, or several.
+    """A format that specsim reads: a row of ``formats/formats.toml``, or of one's own.
 
-    A new format is one new file there; nothing else need know of it (CONTRIBUTING.md has one).
+    One's own is one new file in ``specsim/logs/formats`` with a ``FORMAT``; nothing else need know
+    of it (CONTRIBUTING.md has one).
     """
 
     name: str
     # What only such files hold. The format whose marks are most frequent is it.
     mark: re.Pattern[bytes]
-    parse: Callable[[Source], list[LogEntry]]  # of the open file: one entry per server or run
+    parse: Reader
     # What to give instead of such a file that measures nothing.
     remedy: str = "give a complete result"
     # One of these is in any such text: by them it is found deep within a file of another format.
@@ -38,13 +46,38 @@ class Format:
 
 
 def known_formats() -> list[Format]:
-    """Return the formats that have a module in ``specsim/logs/formats``, by its name."""
-    from specsim.logs import formats
+    """Return the formats of the table, then those of modules that it does not name.
 
-    names = sorted(found.name for found in pkgutil.iter_modules(formats.__path__))
-    modules = [import_module(f"{formats.__name__}.{name}") for name in names if name[0] != "_"]
-    own = (getattr(module, "FORMATS", None) or [module.FORMAT] for module in modules)
-    return list(chain.from_iterable(own))
+    The modules of the former are imported when a file is of theirs.
+    """
+    found = pkgutil.iter_modules(formats.__path__)
+    modules = sorted({m.name for m in found if m.name[0] != "_"} - _modules())
+    own = [import_module(f"{formats.__name__}.{name}").FORMAT for name in modules]
+    return [*_shipped(), *own]
+
+
+@cache
+def _shipped() -> tuple[Format, ...]:
+    return tuple(_of_row(name, **row) for name, row in listed("formats").items())
+
+
+@cache
+def _modules() -> set[str]:
+    return {row["parse"].partition(":")[0] for row in listed("formats").values()}
+
+
+def _of_row(
+    name: str, parse: str, mark: list[str], words: Sequence[str] = (), **more: Any
+) -> Format:
+    found = tuple(word.encode() for word in words)
+    return Format(name, pattern("|".join(mark)), partial(_parse, parse), words=found, **more)
+
+
+def _parse(by: str, source: Source) -> list[LogEntry]:
+    """Read a file by a function of a module, ``module:function``."""
+    module, _, function = by.partition(":")
+    read: Reader = getattr(import_module(f"{formats.__name__}.{module}"), function)
+    return read(source)
 
 
 def detect(source: Source) -> Format:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from specsim.errors import InputError
+from specsim.logs.formats import listed, pattern
 from specsim.setting import NO_SPECULATION
 
 _LABEL = re.compile(
@@ -98,10 +99,7 @@ _LOGGED = re.compile(
     rb"|(?:slot|srv|main|load|common|llama|print_info)[_ :]"
 )
 """How lines of a log begin that are no text of a person's."""
-MAY_LAUNCH = re.compile(
-    rb"launch_server|(?:sglang|vllm|trtllm)[ -]serve|api_server|llama-server|llama-cli"
-    rb"|(?:docker|podman|nerdctl) |image:"
-)
+MAY_LAUNCH = pattern("|".join(listed("formats", "launch", "mark")))
 MOST_HEADING = 60
 """Bytes of a line that may name a server: a longer one is a comment."""
 MOST_SECTIONS, MOST_TEXT = 64, 1 << 15

@@ -1,5 +1,29 @@
-"""The formats that specsim reads: each module (or package) has its record ``FORMAT``, or several.
+"""What people have, one module per source; its patterns, names and words are tables beside it.
 
-A module that is here is known; one whose name begins with an underscore is a helper of others. See
-:class:`specsim.logs.format.Format`.
+``formats.toml`` says by which marks each is known. A module that starts with an underscore is
+shared by several.
 """
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@cache
+def listed(file: str, *path: str) -> Any:
+    """Return a table of a ``.toml`` of this folder, by the keys that lead to it.
+
+    >>> listed("benchmarks", "lines", "trtllm_bench")["TP Size"]
+    'tp'
+    """
+    if path:
+        return listed(file, *path[:-1])[path[-1]]
+    return tomllib.loads(files(__name__).joinpath(f"{file}.toml").read_text("utf-8"))
+
+
+@cache
+def pattern(text: str) -> re.Pattern[bytes]:
+    """Return a compiled pattern of a table, for bytes; ``^`` and ``$`` are of a line."""
+    return re.compile(text.encode(), re.MULTILINE)

@@ -1,13 +1,12 @@
 """Names of figures in results of benchmarks: the tables of ``benchmarks.toml``, and their units."""
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from importlib.resources import files
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+from specsim.logs.formats import listed
 from specsim.logs.json_values import number, table, whole
 from specsim.logs.source import Source
 from specsim.logs.unread import DAMAGED, MISSING, TRUNCATED, check
@@ -18,18 +17,8 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:E[+-]\d\d)?")
 _SCALES = {"_ms": ("_s", 1e-3), "_percent": ("", 1e-2)}
 
 
-@cache
-def names(*path: str) -> Mapping[str, Any]:
-    """Return a table of ``benchmarks.toml``.
-
-    >>> names("lines", "trtllm_bench")["TP Size"]
-    'tp'
-    """
-    text = files("specsim.logs.formats").joinpath("benchmarks.toml").read_text("utf-8")
-    table: Mapping[str, Any] = tomllib.loads(text)
-    for key in path:
-        table = table[key]
-    return table
+names: Callable[..., Mapping[str, Any]] = partial(listed, "benchmarks")
+"""Return a table of ``benchmarks.toml``, by keys."""
 
 
 def in_si(said: Mapping[str, float]) -> dict[str, float]:

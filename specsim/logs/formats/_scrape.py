@@ -12,6 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from specsim.logs.formats import listed, pattern
 from specsim.logs.formats._benchmarks import names
 from specsim.logs.unread import (
     CONTRADICTION,
@@ -33,7 +34,7 @@ _SAMPLE = re.compile(
     rb"(?: \d{13,16})?\s*\Z"
 )
 """Stamps are milliseconds since 1970: fewer digits are a value that a blank has cut in two."""
-START = re.compile(rb"^" + _NAME + rb"[{ \t]", re.MULTILINE)
+START = pattern(listed("formats", "prometheus", "mark")[0])
 _LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
 _PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
 _REPLICA_LABELS = (b"dp_rank", b"engine", b"instance", b"pod")

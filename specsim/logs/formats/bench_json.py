@@ -7,7 +7,6 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
-from specsim.logs.format import Format
 from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats._benchmarks import of_record, program_of
 from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_entry, with_unread
@@ -53,7 +52,7 @@ def parse(source: Source) -> list[LogEntry]:
     entries = joined(told, source.path)
     for server in sorted(answers):
         entries.append(answer_entry(answers[server], source.path))
-    return with_unread(entries, unread, source.path, FORMAT.name)
+    return with_unread(entries, unread, source.path, "bench_json")
 
 
 def _records(source: Source) -> Iterator[Any]:
@@ -268,16 +267,3 @@ def _accept_length(record: Mapping[str, Any], key: str) -> float | None:
     value = number(record, key)
     check(value is None or 1 <= value <= LONGEST_ACCEPT, "accept length out of range")
     return value
-
-
-FORMAT = Format(
-    name="bench_json",
-    mark=re.compile(
-        rb'"output_throughput"|"output_token_throughput": *[{]|"output_tokens_per_sec'
-        rb'|"internal_states"|"default_generation_settings"|"predicted_n"|"spec_verify_ct"|"total_draft_accepted"|"speed_tg"|"avg_ts"|"output_tput_per_gpu"|"system_output_throughput_tok_s"|"acc_length"|"step_time"'
-        rb'|"median_decode_latency"|"Output token throughput \(tok/s\)"'
-        rb'|"spec_accept_histogram"|"spec_correct_drafts_histogram"|"acceptance_histogram"'
-    ),
-    parse=parse,
-    is_json=True,
-)

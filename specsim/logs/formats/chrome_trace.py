@@ -15,7 +15,6 @@ from typing import Any
 
 from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
-from specsim.logs.format import Format
 from specsim.logs.formats._profiles import ALLREDUCE, step_of, timing
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
@@ -268,11 +267,3 @@ def _size_drafts(spans: list[_Span]) -> None:
         at = bisect_right(sized, i) - (span.phase == "extend")
         if 0 <= at < len(sized):
             spans[i] = replace(span, batch_size=spans[sized[at]].batch_size)
-
-
-FORMAT = Format(
-    name="chrome_trace",
-    mark=re.compile(rb'"traceEvents"|"deviceProperties"|"ph": ?"[XM]"'),
-    parse=parse,
-    is_json=True,
-)

@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import replace
 
 from specsim.logs.entry import LogEntry
-from specsim.logs.format import Format
 from specsim.logs.formats._benchmarks import Said
 from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.source import Source
@@ -67,17 +66,6 @@ def parse(source: Source) -> list[LogEntry]:
         with counted(unread):
             known = 1 <= least[mode] <= _FIRST and not _NO_MODE.search(mode)
             check(known and k <= _DEEPEST and 1 <= length <= k + 1, "accept length out of range")
-            entry = run_entry(FORMAT.name, {"k": k, "accept_length": length, **texts})
+            entry = run_entry("golden_acceptance", {"k": k, "accept_length": length, **texts})
             entries.append(replace(entry, label=mode))
-    return with_unread(joined(entries, source.path), +unread, source.path, FORMAT.name)
-
-
-FORMAT = Format(
-    name="golden_acceptance",
-    mark=re.compile(
-        rb"^ *[\"']?(?:num_speculative_tokens_?)?\d{1,2}[\"']?: +\d\.\d"
-        rb"|^ *num_speculative_tokens: +\d|: +\{[\"']?1[\"']?: *\d\.\d",
-        re.MULTILINE,
-    ),
-    parse=parse,
-)
+    return with_unread(joined(entries, source.path), +unread, source.path, "golden_acceptance")

@@ -2,8 +2,6 @@
 
 from specsim.errors import FormatError, InputError
 from specsim.logs.entry import LogEntry
-from specsim.logs.format import Format
-from specsim.logs.paste import MAY_LAUNCH
 from specsim.logs.source import Source
 
 
@@ -17,7 +15,8 @@ def parse(source: Source) -> list[LogEntry]:
     except InputError as error:
         raise FormatError(source.path, f"{error.value} {error.reason}", error.remedy) from None
     if not launches:
-        raise FormatError(source.path, "holds no command that starts a server", FORMAT.remedy)
+        reason = "holds no command that starts a server"
+        raise FormatError(source.path, reason, "give the whole command")
     return [
         LogEntry(
             source.path,
@@ -28,6 +27,3 @@ def parse(source: Source) -> list[LogEntry]:
         )
         for found in launches
     ]
-
-
-FORMAT = Format(name="launch", mark=MAY_LAUNCH, parse=parse, remedy="give the whole command")

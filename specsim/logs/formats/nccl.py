@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from specsim.logs.diagnose import told
 from specsim.logs.entry import LogEntry, Timing, WindowCount
-from specsim.logs.format import Format
+from specsim.logs.formats import listed, pattern
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
 
@@ -20,9 +20,7 @@ _ROW = re.compile(
     + (_HALF + rb"(?:" + _HALF + rb")?\s*(?:\Z|[\r\n]|\|)")
 )
 """Size, count, type, then time (us), algorithm and bus bandwidth (GB/s) out of place, in place."""
-_LOOKS_LIKE = re.compile(
-    rb"\s*\d{1,15} +\d{1,15} +(?:float|half|bfloat16|double|u?int\d+|fp8_\w+) "
-)
+_LOOKS_LIKE = pattern(listed("formats", "nccl_tests", "mark")[0])
 _RANKS = re.compile(rb"# nThread (\d{1,4}) nGpus (\d{1,4})")
 _RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) +(?:Group|Pid) ")
 _AVERAGE = re.compile(rb"# Avg bus bandwidth +: +\d")
@@ -157,12 +155,3 @@ def _ranks(stated: int | None, rows: list[_Row]) -> int | None:
     if stated and abs(2 * (stated - 1) / stated - ratio) < RATIO_SLACK:
         return stated
     return round(2 / (2 - ratio)) if 0.99 <= ratio < 1.9 else None
-
-
-FORMAT = Format(
-    name="nccl_tests",
-    mark=re.compile(
-        rb"^" + _LOOKS_LIKE.pattern + rb"|^# nThread \d|out-of-place +in-place", re.MULTILINE
-    ),
-    parse=parse,
-)

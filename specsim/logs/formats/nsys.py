@@ -11,7 +11,6 @@ from typing import TypeVar
 from specsim.errors import FormatError
 from specsim.logs.durations import Durations
 from specsim.logs.entry import LogEntry, Timing, WindowCount
-from specsim.logs.format import Format
 from specsim.logs.formats._profiles import kernel_phase, step_of, timing
 from specsim.logs.source import SQLITE, Source
 from specsim.logs.unread import (
@@ -172,10 +171,3 @@ def _kernel(text: str, whole: bool) -> Timing:
         count=int(count),
         name=name[:_LONGEST_NAME],
     )
-
-
-FORMAT = Format(
-    name="nsys",
-    mark=re.compile(rb"\ASQLite format 3\x00|Total Time \(ns\)[^\n]{1,16}Instances"),
-    parse=parse,
-)

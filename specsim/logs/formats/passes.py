@@ -24,7 +24,6 @@ from specsim.logs.columns import seconds
 from specsim.logs.diagnose import FULL_DRAFTS, told
 from specsim.logs.durations import Durations
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
-from specsim.logs.format import Format
 from specsim.logs.formats._results import with_unread
 from specsim.logs.formats.vllm.lines import parse_prefix
 from specsim.logs.json_values import json_values, number, table, whole
@@ -207,8 +206,8 @@ def parse_iterations(source: Source) -> list[LogEntry]:
             if not servers or (index == 0 and rank == servers[-1].rank and servers[-1].index > 0):
                 servers.append(_Server(rank, Passes(rank)))
             servers[-1].take(stamp, rank, index, one)
-    entries = [s.passes.entry(source.path, ITERATIONS.name, "vllm", s.host_s) for s in servers]
-    return with_unread(entries, unread, source.path, ITERATIONS.name)
+    entries = [s.passes.entry(source.path, "vllm_iterations", "vllm", s.host_s) for s in servers]
+    return with_unread(entries, unread, source.path, "vllm_iterations")
 
 
 def _iteration(line: bytes, at: int) -> tuple[bytes, int, int, Pass]:
@@ -226,14 +225,6 @@ def _iteration(line: bytes, at: int) -> tuple[bytes, int, int, Pass]:
     return stamp, int(rank[1]) if rank else 0, index, one
 
 
-ITERATIONS = Format(
-    name="vllm_iterations",
-    words=(_ELAPSED,),
-    mark=re.compile(rb"Iteration\(\d{1,12}\): \d{1,7} context requests"),
-    parse=parse_iterations,
-)
-
-
 MOST_SECONDS, MOST_CONTEXT, MOST_WORKERS = 1e3, 1e8, 64
 
 
@@ -247,8 +238,8 @@ def parse_metrics(source: Source) -> list[LogEntry]:
                 worker, rank, one = _pass_of(message)
                 check(worker in workers or len(workers) < MOST_WORKERS, TOO_MANY)
                 workers.setdefault(worker, Passes(rank)).take(rank, one)
-    entries = [of.entry(source.path, METRICS.name, "sglang") for of in workers.values()]
-    return with_unread(entries, unread, source.path, METRICS.name)
+    entries = [of.entry(source.path, "fpm", "sglang") for of in workers.values()]
+    return with_unread(entries, unread, source.path, "fpm")
 
 
 def _pass_of(message: Any) -> tuple[str, int, Pass]:
@@ -268,14 +259,3 @@ def _pass_of(message: Any) -> tuple[str, int, Pass]:
     queue = float("nan" if wait is None else wait)
     one = Pass(requests, seconds, prompts > 0, queue, kv_tokens=float(tokens))
     return str(message.get("worker_id", "")), rank, one
-
-
-METRICS = Format(
-    name="fpm",
-    mark=re.compile(rb'"scheduled_requests": ?\{'),
-    parse=parse_metrics,
-    remedy="give a dump of forward passes that decode: a JSON object per line",
-    is_json=True,
-)
-
-FORMATS = (METRICS, ITERATIONS)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specsim.errors import FormatError
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
-from specsim.logs.format import Format
 from specsim.logs.json_values import json_values
 from specsim.logs.source import Source
 
@@ -94,8 +92,3 @@ def _timings(document: ProbeDocument) -> Iterator[Timing]:
                 ranks=reduce.ranks,
                 name=f"torch.distributed {reduce.backend}",
             )
-
-
-FORMAT = Format(
-    name="probe", mark=re.compile(rb'"schema": ?"specsim\.probe/'), parse=parse, is_json=True
-)

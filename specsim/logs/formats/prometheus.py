@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from specsim.logs.diagnose import Finding, told
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
-from specsim.logs.format import Format
 from specsim.logs.formats._results import LONGEST_ACCEPT
-from specsim.logs.formats._scrape import INCOMPLETE, START, Dump, Replica, drafting, scraped
+from specsim.logs.formats._scrape import INCOMPLETE, Dump, Replica, drafting, scraped
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, TRUNCATED, check, counted
 from specsim.setting import chain_settings
@@ -157,6 +156,3 @@ def _with_slots(row: LogRow, dump: Dump) -> LogRow:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-FORMAT = Format(name="prometheus", mark=START, parse=parse)

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 
 from specsim.logs.entry import LogEntry
-from specsim.logs.format import Format
 from specsim.logs.formats._results import agree, with_unread
 from specsim.logs.formats.bench_json import Answer, answer_entry
 from specsim.logs.source import Source
@@ -41,9 +40,4 @@ def parse(source: Source) -> list[LogEntry]:
                 Answer("sglang", tokens, rounds, None if drafted is None else int(drafted))
             )
     entries = [answer_entry(answers, source.path)] if answers else []
-    return with_unread(entries, unread, source.path, FORMAT.name)
-
-
-FORMAT = Format(
-    name="sglang_finish", mark=re.compile(rb"Finish: obj=.*'spec_verify_ct'"), parse=parse
-)
+    return with_unread(entries, unread, source.path, "sglang_finish")

@@ -18,7 +18,6 @@ from itertools import chain, islice
 from specsim.errors import UnknownNameError
 from specsim.logs.diagnose import told
 from specsim.logs.entry import LogEntry
-from specsim.logs.format import Format
 from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of, names, scaled
 from specsim.logs.formats._grids import Grid, grids, value_of, with_points
@@ -79,7 +78,7 @@ def parse(source: Source) -> list[LogEntry]:
         results += _peoples(grid, unread) if kind == PEOPLES else _rows(grid, kind, unread)
     metrics.end()
     entries = joined(_by_server(results, unread), source.path)
-    return with_unread(entries, unread, source.path, FORMAT.name)
+    return with_unread(entries, unread, source.path, "table")
 
 
 def _by_server(results: Sequence[LogEntry], unread: Counter[str]) -> Iterator[LogEntry]:
@@ -313,25 +312,3 @@ def _algorithm(head: str, text: str) -> dict[str, object]:
         return {"algorithm": parse_algorithm(text.strip(" *`"))}
     except UnknownNameError:
         return {}
-
-
-FORMAT = Format(
-    name="table",
-    words=(b"Benchmark Result",),
-    mark=re.compile(
-        rb"(?:Serving|Offline Throughput) Benchmark Result|Server Throughput Statistics"
-        rb"|\| *batch size *\||^ ?\| *(?:\|[^\n:]*(?i:tok(?:en)?s?/s)"
-        rb"|[^|\n]{0,60}(?i:tok(?:en)?s?/s|tps\b)[^|\n]{0,20}\|[ *~]*\d)"
-        rb"|\| Acc Length +\|| Speed \(token/s\) +\||\| *Key +\| +Value +\|"
-        rb"|NVIDIA (?:AIPerf|GenAI-Perf) [|]|^Metric,avg,|^ ?(?:[|]|\xe2\x94[\x82\x83]) *"
-        rb"(?:Output Token Throughput|Token-Weighted Acceptance Length)\b"
-        rb"|^(?=[^\n]*,Server Throughput,)(?=[^\n]*,Token (?:Throughput|Metrics),)"
-        rb"|\| *S_TG t/s \||\| +test \| +t/s \||, ?\"?n_gen\"?,.*\"?avg_ts\"?,"
-        rb"|^(?=[^\n:]*(?:[|,;\t]|  |\xe2\x94[\x82\x83]))"
-        rb"(?=[^\n:]*(?:(?i:conc|clients?\b|users?\b|streams\b|batch|\bbs\b|parallel|\bc\b|nutzer|utilisateurs|\xe5\xb9\xb6\xe5\x8f\x91)))"
-        rb"(?=[^\n:]*(?i:tok(?:en)?s?/s|tps\b|t/s|throughput|tput|gen/s|per[ _]sec|tpot))[^\n:]*$",
-        re.MULTILINE,
-    ),
-    parse=parse,
-    remedy="give a whole result, or a table with a column of clients and one of tokens per second",
-)

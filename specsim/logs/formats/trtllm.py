@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from specsim.logs.diagnose import truncated
 from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
-from specsim.logs.format import Format
 from specsim.logs.formats._benchmarks import figures_of, runs
 from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.json_values import json_values, number, table, whole
@@ -218,14 +217,6 @@ def parse_log(source: Source) -> list[LogEntry]:
     return [server.entry(source.path) for server in servers]
 
 
-LOG = Format(
-    name="trtllm_log",
-    words=(b"currank_total_requests = ",),
-    mark=re.compile(rb"iter = \d+, global_rank = |currank_total_requests = "),
-    parse=parse_log,
-)
-
-
 _RANKS = ("attentionDpRank", "attention_dp_rank", "dpRank", "rank")
 _SLOWEST = ("iterLatencyMS", "numQueuedRequests", "tokensPerBlock", "iter")
 """Figures that ranks share; others they add up to."""
@@ -310,30 +301,12 @@ def _of_record(record: Mapping[str, Any]) -> Iteration:
     )
 
 
-STATS = Format(
-    name="trtllm_stats", mark=re.compile(rb'"iterLatencyMS"'), parse=parse_stats, is_json=True
-)
-
-
 def parse_bench(source: Source) -> list[LogEntry]:
     """Read printed reports."""
     unread: Counter[str] = Counter()
     entries = []
-    for said in runs(source, BENCH.name, unread):
+    for said in runs(source, "trtllm_bench", unread):
         with counted(unread):
             if figures_of(said):
-                entries.append(run_entry(BENCH.name, said))
-    return with_unread(joined(entries, source.path), +unread, source.path, BENCH.name)
-
-
-BENCH = Format(
-    name="trtllm_bench",
-    mark=re.compile(
-        rb"^Total Output Throughput \(tokens/sec\):|^Number of concurrent requests: "
-        rb"|^Max Runtime Batch Size: |^Per GPU Output Throughput \(tps/gpu\):",
-        re.MULTILINE,
-    ),
-    parse=parse_bench,
-)
-
-FORMATS = (BENCH, LOG, STATS)
+                entries.append(run_entry("trtllm_bench", said))
+    return with_unread(joined(entries, source.path), +unread, source.path, "trtllm_bench")

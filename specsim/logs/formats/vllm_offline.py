@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
-from specsim.logs.format import Format
 from specsim.logs.formats._benchmarks import Said, figures_of, runs
 from specsim.logs.formats._results import entry_of, joined, ratio, row_of, with_unread
 from specsim.logs.source import Source
@@ -40,7 +39,7 @@ def parse(source: Source) -> list[LogEntry]:
         with counted(unread):
             if figures_of(said):
                 entries.append(_entry(said))
-    return with_unread(joined(entries, source.path), +unread, source.path, FORMAT.name)
+    return with_unread(joined(entries, source.path), +unread, source.path, "vllm_offline")
 
 
 def _otherwise(line: str) -> Said:
@@ -82,7 +81,7 @@ def _entry(stated: Said) -> LogEntry:
         settings["algorithm"] = algorithm_name(str(method))
     if model := stated.get("model"):
         settings["model"] = model
-    entry = entry_of(FORMAT.name, row, settings, "vllm")
+    entry = entry_of("vllm_offline", row, settings, "vllm")
     return replace(entry, diagnoses=(rare,)) if rare else entry
 
 
@@ -114,14 +113,3 @@ def _over_all_rounds(
     )
     row = replace(row, accept_length=tokens / rounds, drafted_per_round=ratio(drafted, rounds))
     return row, Diagnosis("partial_drafting", text)
-
-
-FORMAT = Format(
-    name="vllm_offline",
-    mark=re.compile(
-        rb"^(?:total_num_output_tokens|mean acceptance length): +\d|^acceptance at token \d+:"
-        rb"|^Throughput: [\d.]+ requests/s, |, est\. speed input: ",
-        re.MULTILINE,
-    ),
-    parse=parse,
-)

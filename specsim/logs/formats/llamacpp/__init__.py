@@ -1,9 +1,6 @@
 """llama.cpp: timings that llama-server prints per request, and llama-speculative's summary."""
 
-import re
-
 from specsim.logs.entry import LogEntry
-from specsim.logs.format import Format
 from specsim.logs.source import Source
 
 
@@ -20,15 +17,3 @@ def parse(source: Source) -> list[LogEntry]:
     from specsim.logs.formats.llamacpp.reader import Reader
 
     return [run.entry(source.path) for run in Reader().read(source)]
-
-
-FORMAT = Format(
-    name="llamacpp",
-    words=(b"eval time = ",),
-    mark=re.compile(
-        rb"llama_perf_\w|llama_print_timings|^n_(?:drafted|accept) +=|eval time = +\d"
-        rb"|draft acceptance(?: rate)? = |n_(?:decoded|gen) = +\d+, tg = ",
-        re.MULTILINE,
-    ),
-    parse=parse,
-)

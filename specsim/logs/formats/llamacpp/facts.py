@@ -8,12 +8,12 @@ from typing import Any
 
 from specsim.logs.entry import LogEntry, Timing
 from specsim.logs.facts import Facts as EngineFacts
-from specsim.logs.facts import table_of
+from specsim.logs.formats import listed
 from specsim.logs.json_values import table, text, whole
 from specsim.setting import NO_SPECULATION, chain_settings
 
-_MODEL_FACTS: dict[str, str] = table_of("llama.cpp")["model"]
-_ALGORITHMS: dict[str, str] = table_of("llama.cpp")["algorithms"]
+_MODEL_FACTS: dict[str, str] = listed("facts", "llama.cpp")["model"]
+_ALGORITHMS: dict[str, str] = listed("facts", "llama.cpp")["algorithms"]
 _INFO = re.compile(
     rb"print_info: (%s) += ([^=]{1,100})\s*\Z" % "|".join(map(re.escape, _MODEL_FACTS)).encode()
 )

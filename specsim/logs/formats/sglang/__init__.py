@@ -4,10 +4,7 @@ SGLang prints one decode line every 40 decode iterations (``decode_log_interval`
 is tokens since the last such line over the wall time in between, prefill and idle time included.
 """
 
-import re
-
 from specsim.logs.entry import LogEntry
-from specsim.logs.format import Format
 from specsim.logs.source import Source
 
 
@@ -17,18 +14,3 @@ def parse(source: Source) -> list[LogEntry]:
     from specsim.logs.formats.sglang.reader import Reader
 
     return [server_entry(server, source.path) for server in Reader().read(source)]
-
-
-FORMAT = Format(
-    name="sglang_log",
-    words=(b"Decode batch",),
-    mark=re.compile(
-        rb"Decode batch(?: ?\[\d+\])?[.,] |Prefill batch(?: ?\[\d+\])?[.,] "
-        rb"|server_args=ServerArgs\("
-        rb"|max_total_num_tokens=\d|KV Cache is allocated\. #tokens|#retracted_reqs: "
-        rb"|Max running requests is reset to|Capture (?:draft |draft extend )?cuda graph "
-        rb"|Capture [a-z ]{5,14} CUDA graph |[Ss]pec v[12] "
-    ),
-    parse=parse,
-    remedy="give a log that has 'Decode batch' lines of steady decoding",
-)

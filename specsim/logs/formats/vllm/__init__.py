@@ -4,10 +4,7 @@ vLLM prints every ten seconds: a line with the throughput of each engine, and un
 was drafted, a line with the drafting of the same interval.
 """
 
-import re
-
 from specsim.logs.entry import LogEntry
-from specsim.logs.format import Format
 from specsim.logs.source import Source
 
 
@@ -17,15 +14,3 @@ def parse(source: Source) -> list[LogEntry]:
     from specsim.logs.formats.vllm.reader import Reader
 
     return [server_entry(server, source.path) for server in Reader().read(source)]
-
-
-FORMAT = Format(
-    name="vllm_log",
-    words=(b"Avg generation throughput: ",),
-    mark=re.compile(
-        rb"Avg generation throughput: |SpecDecoding metrics: |Speculative metrics: "
-        rb"|vLLM API server version|LLM engine \(v\d"
-    ),
-    parse=parse,
-    remedy="give a log that has 'Avg generation throughput' lines of a busy server",
-)
