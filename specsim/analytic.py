@@ -25,7 +25,7 @@ output = B * accept_length / T.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ from specsim.cost.model import CostModel
 from specsim.cost.rounds import RoundTime, compose_s, prefill_s, read_once, round_time
 from specsim.curve import Limit
 from specsim.engine import padded_batch
+from specsim.parameters import is_price
+from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
@@ -92,7 +94,33 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
     with_limit
         Whether to find out what binds (six more evaluations).
     """
-    points = points_of(cases)
+    return _solve(cost, points_of(cases), with_limit)
+
+
+def solve_along(
+    cost: CostModel,
+    parameters: Sequence[Parameter],
+    coordinates: Floats,
+    cases_at: Callable[[Floats], Sequence[Case]],
+) -> Solution:
+    """Solve the cases of a server under each row of coordinates in turn, all in one go.
+
+    Most rows of a Jacobian differ in prices alone, which leave the cases as they are.
+    """
+    kept = [i for i, p in enumerate(parameters) if not is_price(p.name)]
+    seen: dict[bytes, int] = {}
+    cases: list[Case] = []
+    for row in coordinates:
+        if (key := row[kept].tobytes()) not in seen:
+            seen[key] = len(cases)
+            cases += cases_at(row)
+    starts = np.array([seen[row[kept].tobytes()] for row in coordinates])
+    count = len(cases) // len(seen)
+    points = points_of(cases).taken((starts[:, None] + np.arange(count)).ravel())
+    return _solve(cost.stacked(parameters, coordinates, count), points, with_limit=False)
+
+
+def _solve(cost: CostModel, points: Points, with_limit: bool) -> Solution:
     batch = np.minimum(points.clients, _cap(points))
     is_open = np.isfinite(points.open_rate)
     time, output, cycle, prefill = _evaluate(cost, points, batch)

@@ -7,7 +7,7 @@ out once and spread over its rows; that is what makes large grids cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,6 +134,20 @@ class Points:
     lives: tuple[tuple[float, ...], ...]  # rounds of a request, equally likely; () in steady state
     plans: tuple[tuple[RunPlan, Ints], ...]
 
+    def taken(self, rows: Ints) -> Points:
+        """Return some of the points, in that order, each as often as it is named."""
+        plan_of_row = np.empty(self.width.size, dtype=np.int64)
+        for k, (_, own) in enumerate(self.plans):
+            plan_of_row[own] = k
+        arrays = {
+            f.name: value[rows]
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), np.ndarray)
+        }
+        lives = tuple(self.lives[i] for i in rows.tolist())
+        plans = _rows_of_plans([plan for plan, _ in self.plans], plan_of_row[rows])
+        return replace(self, **arrays, lives=lives, plans=plans)
+
 
 def points_of(cases: Sequence[Case]) -> Points:
     """Collect cases into arrays.
@@ -205,7 +219,7 @@ def points_of(cases: Sequence[Case]) -> Points:
         window_s=np.array([load.window_s or 0.0 for load in loads]),
         requests=requests,
         lives=_lives(unlike, place, np.isfinite(requests) & ~steady),
-        plans=_rows_of_plans(unlike, place),
+        plans=_rows_of_plans(*_plans(unlike, place)),
     )
 
 
@@ -246,22 +260,18 @@ def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[fl
     )
 
 
-def _rows_of_plans(unlike: Sequence[Case], place: Ints) -> tuple[tuple[RunPlan, Ints], ...]:
+def _plans(unlike: Sequence[Case], place: Ints) -> tuple[list[RunPlan], Ints]:
+    """Return the plans, and which of them each row runs."""
+    plans = {id(c.plan): c.plan for c in unlike}
+    number = {key: k for k, key in enumerate(plans)}
+    return list(plans.values()), np.array([number[id(c.plan)] for c in unlike], np.int64)[place]
+
+
+def _rows_of_plans(plans: Sequence[RunPlan], plan_of_row: Ints) -> tuple[tuple[RunPlan, Ints], ...]:
     """Each plan with the rows that it runs."""
-    number: dict[int, int] = {}
-    plans: list[RunPlan] = []
-    of_unlike = np.empty(len(unlike), dtype=np.int64)
-    for i, c in enumerate(unlike):
-        if id(c.plan) not in number:
-            number[id(c.plan)] = len(plans)
-            plans.append(c.plan)
-        of_unlike[i] = number[id(c.plan)]
-    plan_of_row = of_unlike[place]
     order = np.argsort(plan_of_row, kind="stable")
     bounds = np.searchsorted(plan_of_row[order], np.arange(len(plans) + 1))
-    return tuple(
-        (plan, order[bounds[k] : bounds[k + 1]].astype(np.int64)) for k, plan in enumerate(plans)
-    )
+    return tuple((plan, order[bounds[k] : bounds[k + 1]]) for k, plan in enumerate(plans))
 
 
 def _admitted(fitting: Floats, output_cv: Floats, steady: Flags) -> Floats:

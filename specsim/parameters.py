@@ -155,6 +155,11 @@ def knot_of(name: str, wanted: str | None = None) -> tuple[str, int] | None:
     return (family, int(digits)) if known else None
 
 
+def is_price(name: str) -> bool:
+    """Whether a parameter changes what rounds cost and nothing else: not yield, not the KV pool."""
+    return knot_of(name) is not None or (name in COST and name != "kv_pool")
+
+
 def row_of(name: str) -> Row:
     """Return the row of a profile's parameter, e.g. of ``correction_3``.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from specsim.acceptance import AcceptTable
-from specsim.analytic import Solution, solve
+from specsim.analytic import Solution, solve, solve_along
 from specsim.case import Case
 from specsim.cost.model import CostModel
 from specsim.cost.rounds import RoundTime
@@ -127,12 +127,18 @@ class Grid:
         ]
         return system.cost, [case.at(load) for case in firsts for load in self.loads]
 
-    def log_tps(self, profile: Server, at: Floats) -> Floats:
-        """Return ln X of all cells, setting by setting, under each row of coordinates."""
-        flat = [case for row in at for case in self.cases(profile, row)[1]]
-        points = len(flat) // len(at)
-        cost = self.cases(profile)[0].stacked(profile.parameters, at, points)
-        return np.log(solve(cost, flat, with_limit=False).output_tps).reshape(len(at), -1)
+    def logs(self, profile: Server, at: Floats) -> Floats:
+        """Return ln X of all cells, setting by setting, under each row of coordinates.
+
+        Behind them ln(accept length) of all cells.
+        """
+        cost = profile.system().cost
+        found = solve_along(cost, profile.parameters, at, lambda row: self.cases(profile, row)[1])
+        both = np.stack(
+            [x.reshape(len(at), -1) for x in (found.output_tps, found.accept_length)], 1
+        )
+        logs: Floats = np.log(both).reshape(len(at), -1)
+        return logs
 
     def simulate(
         self, profile: Server, seed: int, at: Sequence[tuple[int, int]] | None = None
@@ -212,7 +218,7 @@ def predict(
     grid = Grid.of(profile, question, [plan for _, plan in lanes])
     cost, cases = grid.cases(profile)
     solution = solve(cost, cases)
-    errors = profile.spread(partial(grid.log_tps, profile))
+    errors = profile.spread(partial(grid.logs, profile))
     if solver == "simulate":
         solution = _simulated(cost, cases, seed, solution, progress)
     rows = _rows(profile, lanes, cases, solution, errors)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
-from specsim.analytic import solve
+from specsim.analytic import solve_along
 from specsim.case import Case
 from specsim.cost.model import cost_values
 from specsim.engine import RunPlan
 from specsim.observations import Observation
-from specsim.parameters import ACCEPTANCE, COST, knot_of
+from specsim.parameters import ACCEPTANCE
 from specsim.profile import (
     assembled,
     level_name,
@@ -88,20 +88,10 @@ class Rows:
         Field of the solution -> array (coordinate vectors, observations).
         """
         prepared = _prepared(self.setup, self.observations)
-        prices = COST.keys() - {"kv_pool"}  # what changes the cost of a round, but no case
-        matter = [
-            i for i, p in enumerate(parameters) if p.name not in prices and knot_of(p.name) is None
-        ]
-        known: dict[bytes, list[Case]] = {}  # most rows of a Jacobian differ in prices alone
-        flat: list[Case] = []
-        for row in coordinates:
-            key = row[matter].tobytes()
-            if key not in known:
-                known[key] = self._cases(prepared, parameters, row)
-            flat += known[key]
-        count = len(self.observations)
-        cost = assembled(self.setup).cost
-        solution = solve(cost.stacked(parameters, coordinates, count), flat, with_limit=False)
+        cost, count = assembled(self.setup).cost, len(self.observations)
+        solution = solve_along(
+            cost, parameters, coordinates, lambda row: self._cases(prepared, parameters, row)
+        )
         shape = (len(coordinates), count)
         return {name: getattr(solution, name).reshape(shape) for name in FIELDS}
 

@@ -39,6 +39,7 @@ from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import FAMILY_OF, Algorithm, SpecSetting
 from specsim.tree import tree_capacity
+from specsim.uncertainty import Spread
 from specsim.workload import Load
 
 if TYPE_CHECKING:
@@ -211,8 +212,9 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
 
     `measured` are settings that the profile was fitted to, besides what runs today.
     """
-    errors = profile.spread(partial(grid.log_tps, profile))
-    jacobian = errors.jacobian.reshape(*grid.shape, -1)
+    errors = profile.spread(partial(grid.logs, profile))
+    jacobian, of_lengths = errors.jacobian.reshape(2, *grid.shape, -1)
+    lengths = Spread(of_lengths[:, 0], errors.covariance, model_error=0.0)
     size = len(errors.covariance)
     covariance = np.zeros((size + 1, size + 1))
     covariance[:size, :size] = errors.covariance
@@ -225,27 +227,10 @@ def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) 
         covariance,
         setting_likeness(grid.plans),
         load_likeness(grid.loads),
-        accept_length_sd(
-            profile, [plan.setting for plan in grid.plans], grid.dataset, grid.temperature
-        ),
+        lengths.sd,
         (SPECIFIC_SHARE * variance) ** 0.5,
         ((1 - SPECIFIC_SHARE) * variance) ** 0.5,
     )
-
-
-def accept_length_sd(
-    profile: Profile,
-    settings: Sequence[SpecSetting],
-    dataset: str | None = None,
-    temperature: float | None = None,
-) -> Floats:
-    """Return the error of ln(accept length) of each setting, by the profile's parameters."""
-
-    def log_length(coordinates: Floats) -> Floats:
-        rows = (profile.accept_tables(settings, dataset, temperature, row) for row in coordinates)
-        return np.log([[t.accept_length for t in row] for row in rows])
-
-    return replace(profile.spread(log_length), model_error=0.0).sd
 
 
 def depth_sd(profile: Profile, measured: Sequence[SpecSetting] = ()) -> float:
