@@ -168,7 +168,7 @@ def test_predict_takes_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("engine", engine_names())
 def test_names_have_one_row_per_release(engine: str) -> None:
     for flag in flags_of(engine):
-        kinds = ("number", "text", "list", "largest", "json", "file", "switch", "optional")
+        kinds = ("number", "text", "list", "largest", "json", "file", "switch", "optional", "repo")
         assert flag.kind in kinds or flag.kind.startswith(("=", "is:", "map:"))
         for name in flag.names:
             assert flag_named(engine, name) is not None

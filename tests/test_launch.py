@@ -163,3 +163,47 @@ def test_a_line_is_told_what_the_command_was_told(capsys: pytest.CaptureFixture[
         assert "vllm serve RedHatAI/Qwen3-8B-FP8-dynamic" in out
         assert drafter in out
         assert "steps=" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("vllm --model Qwen/Qwen3-32B-FP8", "serve Qwen/Qwen3-32B-FP8"),
+        ("sglang --model Qwen/Qwen3-32B", "--model-path Qwen/Qwen3-32B"),
+        ("vllm --model llama-3.1-8b --quantization fp8", "Llama-3.1-8B --quantization fp8"),
+        ("sglang --model Qwen/Qwen3-32B --quantization fp8", "Qwen/Qwen3-32B --quantization fp8"),
+        ("vllm --model Qwen/Qwen3-32B --quantization awq", "serve $MODEL"),
+        ("sglang --model qwen3-32b --quantization int4", "--model-path $MODEL"),
+        ("llama.cpp --model org/Qwen3-32B-GGUF:Q6_K", "-hf org/Qwen3-32B-GGUF:Q6_K"),
+        ("llama.cpp --model qwen3-32b --quantization q6_k", "-m $MODEL"),
+    ],
+)
+def test_a_line_loads_the_weights_that_were_asked_about(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the user calls the model, and a scheme that its name does not say."""
+    few = "--gpu h200 --tp 1 --concurrency 1 --max-steps 1 --max-topk 1 --json"
+    assert run(["recommend", "--engine", *words.split(), *few.split()]) == 0
+    (line, *_) = json.loads(capsys.readouterr().out)["launch"]
+    assert said in " ".join(words_of(line["command"]))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "named"), [("MTP", "draft-mtp"), ("EAGLE3", "draft-eagle3"), ("DFLASH", "")]
+)
+def test_llama_cpp_takes_the_way_of_drafting_by_its_type(algorithm: str, named: str) -> None:
+    """``--mtp`` and the like are of its forks, and its own server stops at them."""
+    profile = server("llama.cpp", "main")
+    plan = profile.system().plan(SpecSetting.of(1, 3, algorithm=algorithm))
+    asked = Question(model_path="org/m-GGUF", draft_model="org/d-GGUF:Q8_0")
+    (launch,) = launches_of(profile, [plan], asked)
+    said = dict(itertools.pairwise(words_of(launch.command)))
+    assert said["--spec-type"] == (named or "draft-dflash")
+    assert (said["-hf"], said.get("-hfd", "org/d-GGUF:Q8_0")) == ("org/m-GGUF", "org/d-GGUF:Q8_0")
+
+
+def test_weights_that_do_not_fit_are_no_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the command says how large the cache is."""
+    command = "llama-server -hf ggml-org/GLM-4.5-Air-GGUF:Q4_K_M -c 32768 -np 4"
+    assert run(["recommend", "--gpu", "rtx-4090", "--", *command.split()]) == 2
+    assert "64.1 GB per GPU: do not fit on a GPU of 25.8 GB" in capsys.readouterr().err

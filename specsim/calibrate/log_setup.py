@@ -29,6 +29,7 @@ ENGINE_KEYS = (
     "verification",
 )
 """Settings of a log that are keys of [engine] in setup.toml."""
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+(?::[\w.-]+)?(?<!\.json)(?<!\.toml)")
 COMMAND_LINE = "the command line"
 """What says all where there are no logs."""
 SAME_SPEED = 0.05
@@ -188,7 +189,7 @@ def build_setup(
         "model": {
             "config" if model.endswith((".json", ".toml")) else "id": model,
             "quantisation": stated.quantisation or _quantisation(known, model),
-            "path": str(settings.get("model") or ""),
+            "path": str(settings.get("model") or _repository(model, stated.quantisation)),
         },
         "engine": _engine_table(known, tp),
         "source": {"text": f"logs: {paths}" if entries else COMMAND_LINE},
@@ -213,6 +214,15 @@ def build_setup(
         if current is not None:
             mapping["current"] = current
     return setup_from_mapping(mapping, "logs" if entries else COMMAND_LINE)
+
+
+def _repository(model: str, scheme: str | None) -> str:
+    """Return a model's name on Hugging Face; another one holds weights that are not as published.
+
+    Engines make fp8 of what is published, see ``decide.launch``.
+    """
+    other = scheme not in (None, "fp8") and not without_quantisation(model)[1]
+    return model if _REPOSITORY.fullmatch(model) and not other else ""
 
 
 def _quantisation(known: Known, model: str) -> str:

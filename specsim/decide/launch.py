@@ -1,15 +1,18 @@
 """Launch lines that start: the whole command of a plan, as its engine's release takes it."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
+from specsim.architecture.loading import without_quantisation
 from specsim.decide import Planned
 from specsim.engine import EngineSpec, RunPlan, engine_named, launch_flags
-from specsim.engine.flags import flag_words
+from specsim.engine.flags import GGUF_REPOSITORY, flag_words
 from specsim.library import repository
 from specsim.profile import Profile, main_algorithm
 from specsim.question import Question
+from specsim.server import ModelSpec
 
 SHARED = (
     *("mem_fraction_static", "attention_backend", "chunked_prefill_size", "kv_dtype"),
@@ -46,11 +49,10 @@ def launches_of(
     engine, draft_model = profile.system().engine, question.draft_model
     if question.max_running_requests is not None:
         engine = replace(engine, max_running_requests=question.max_running_requests)
-    named, draft = profile.setup.model, profile.setup.draft
-    known = named.path or named.config or repository("models", named.id or "")
-    if engine.name == "llama.cpp" and not str(known).endswith(".gguf"):  # it takes such a file
-        known = None
-    model = question.model_path or known or MODEL
+    draft = profile.setup.draft
+    model, online = question.model_path or MODEL, []
+    if model == MODEL:
+        model, online = _told(profile.setup.model, engine)
     result = []
     for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
         spec = replace(engine, version=plan.version)
@@ -59,7 +61,7 @@ def launches_of(
         same = draft is not None and plan.setting.algorithm == main_algorithm(profile.setup)
         told = draft_model or (draft.path if draft and same else None)
         drafter = told or DRAFTER if loaded else None
-        words = [*rules.program, *_model(spec, rules.model_first, model)]
+        words = [*rules.program, *_model(spec, rules.model_first, model), *online]
         own = launch_flags(plan, spec, drafter)
         most = flag_words(
             spec.name, spec.version, "max_running_requests", spec.max_running_requests
@@ -72,6 +74,24 @@ def launches_of(
         missing = tuple(name.strip("@") for name in (MODEL, DRAFTER) if name in " ".join(words))
         result.append(Launch(plan, flags, env, _shell(env, words), files, missing))
     return tuple(result)
+
+
+def _told(named: ModelSpec, engine: EngineSpec) -> tuple[str, list[str]]:
+    """Return what the engine is told of the model, and the flags to quantise it when it is loaded.
+
+    The path that is known, or the library's repository where its weights are as published: of
+    others only the engines' own fp8 needs no file.
+    """
+    folder, file = os.path.split(named.config or "")
+    own = repository("models", named.id or "") or (folder if file == "config.json" else "")
+    path = named.path or own
+    scheme = "" if without_quantisation(path)[1] else named.quantisation or ""
+    if engine.name == "llama.cpp":
+        known = path.endswith(".gguf") or GGUF_REPOSITORY.fullmatch(path)
+        return (path if known else MODEL), []
+    if scheme == "fp8" and engine.name in ("sglang", "vllm"):
+        return path or MODEL, flag_words(engine.name, engine.version, "quantisation", scheme)
+    return (path if named.path or not scheme else "") or MODEL, []
 
 
 def _model(spec: EngineSpec, first: bool, path: str) -> list[str]:

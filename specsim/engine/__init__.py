@@ -77,11 +77,19 @@ def kv_capacity(
     tokens = int(room // kv_bytes_per_token_per_gpu)
     if tokens < 1:
         short = kv_bytes_per_token_per_gpu - room
-        raise InputError(
-            f"weights of {weight_bytes_per_gpu:.4g} bytes per GPU",
-            f"do not fit: {short:.4g} bytes too many for a KV cache on a GPU of "
-            f"{gpu_mem_bytes:.4g} bytes",
-            "use more GPUs, a smaller quantisation or a larger mem_fraction_static, "
-            "or give kv_tokens from the start-up log",
-        )
+        raise too_large(weight_bytes_per_gpu, gpu_mem_bytes, f": {_gb(short)} too much for a cache")
     return tokens
+
+
+def too_large(weight_bytes_per_gpu: float, gpu_mem_bytes: float, why: str = "") -> InputError:
+    """Return the error of weights that a GPU does not hold."""
+    return InputError(
+        f"weights of {_gb(weight_bytes_per_gpu)} per GPU",
+        f"do not fit on a GPU of {_gb(gpu_mem_bytes)}{why}",
+        "use more GPUs (--tp), a smaller quantisation or a larger mem_fraction_static; "
+        "layers on the CPU are not modelled",
+    )
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.3g} GB"

@@ -17,6 +17,8 @@ NEUTRAL, UNMODELLED = "neutral", "unmodelled"
 """Settings of arguments that bear on nothing here, and of those whose effect is not modelled."""
 
 _NUMBER = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,3})?)([kKmMgG]?)", re.IGNORECASE)
+GGUF_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+[-_]gguf(?::[\w.-]+)?", re.IGNORECASE)
+"""A repository that llama.cpp fetches files from."""
 _SCALE = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
 
@@ -25,8 +27,8 @@ class Flag:
     """An argument of an engine: a row of the table."""
 
     setting: str  # what it sets
-    # number, text, list, largest (of a list), json, file, switch, optional (value or none),
-    # =CONSTANT, is:VALUE (whether it is that), map:THEIRS=OURS;...
+    # number, text, list, largest (of a list), json, file, switch, optional (value or none), repo
+    # (of GGUF files), =CONSTANT, is:VALUE (whether it is that), map:THEIRS=OURS;...
     kind: str
     since: str  # first release that has it, as far as read; empty for all
     before: str  # first release without it; empty for none
@@ -41,6 +43,12 @@ class Flag:
         """Whether a release has it."""
         parsed = parse_version(version)
         return parsed.since(self.since or "0") and not (self.before and parsed.since(self.before))
+
+    def says(self, value: object) -> bool:
+        """Whether a command can say a value by it."""
+        if self.kind == "repo":
+            return GGUF_REPOSITORY.fullmatch(str(value)) is not None
+        return self.kind[0] != "=" or self.kind == f"={value}"
 
     @property
     def pairs(self) -> dict[str, str]:
@@ -184,8 +192,8 @@ def flag_words(engine: str, version: str, setting: str, value: object = None) ->
     flags = [f for f in flags_of(engine) if f.setting == setting and f.names[0].startswith("-")]
     if value is None or not flags:
         return []
-    flags = [f for f in flags if f.kind == f"={value}"] or flags
-    flag = next((f for f in flags if f.of_release(version)), flags[-1])
+    able = [f for f in flags if f.says(value)] or flags
+    flag = next((f for f in able if f.of_release(version)), able[-1])
     if not flag.takes_value:
         return [flag.names[0]]
     theirs = {ours: name for name, ours in reversed(flag.pairs.items())} if ":" in flag.kind else {}
