@@ -50,9 +50,7 @@ def launches_of(
     if question.max_running_requests is not None:
         engine = replace(engine, max_running_requests=question.max_running_requests)
     draft = profile.setup.draft
-    model, online = question.model_path or MODEL, []
-    if model == MODEL:
-        model, online = _told(profile.setup.model, engine)
+    model, online = _told(profile.setup.model, engine, question.model_path)
     result = []
     for plan in dict.fromkeys(plan for plan in plans if plan.allowed):
         spec = replace(engine, version=plan.version)
@@ -76,12 +74,14 @@ def launches_of(
     return tuple(result)
 
 
-def _told(named: ModelSpec, engine: EngineSpec) -> tuple[str, list[str]]:
+def _told(named: ModelSpec, engine: EngineSpec, asked: str | None) -> tuple[str, list[str]]:
     """Return what the engine is told of the model, and the flags to quantise it when it is loaded.
 
-    The path that is known, or the library's repository where its weights are as published: of
+    The path that is asked for or known, or the library's repository where its weights are as published: of
     others only the engines' own fp8 needs no file.
     """
+    if asked is not None:
+        return asked, []
     folder, file = os.path.split(named.config or "")
     own = repository("models", named.id or "") or (folder if file == "config.json" else "")
     path = named.path or own
