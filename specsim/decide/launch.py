@@ -77,8 +77,8 @@ def launches_of(
 def _told(named: ModelSpec, engine: EngineSpec, asked: str | None) -> tuple[str, list[str]]:
     """Return what the engine is told of the model, and the flags to quantise it when it is loaded.
 
-    The path that is asked for or known, or the library's repository where its weights are as published: of
-    others only the engines' own fp8 needs no file.
+    The path that is asked for or known, or the library's repository where its weights are as
+    published: of others only the engines' own fp8 needs no file.
     """
     if asked is not None:
         return asked, []

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from specsim.logs.formats import listed, pattern
+from specsim.logs.paste import VERSION
 
 _WORDS: dict[str, object] = {"None": None, "True": True, "False": False}
 _WHOLE = re.compile(r"-?\d+")
@@ -41,7 +42,7 @@ def stated(found: re.Match[bytes] | None) -> dict[str, object]:
     texts = found.groupdict() if found else {}
     values: dict[str, object] = {}
     for name, text in texts.items():
-        if text and b" " in text:
+        if text and b" " in text and text[:1].isdigit():
             values[name] = max(map(int, text.replace(b",", b" ").split()))
         elif text and text != b"None":
             values[name] = literal(text.replace(b",", b""))
@@ -107,4 +108,7 @@ class Facts:
     def take_launch(self, settings: Mapping[str, object]) -> None:
         """Take in what a command says of the server; its own words come first."""
         self.launched |= bool(settings)
-        self.settings = {**settings, **self.settings}
+        said = dict(settings)
+        version = said.pop(VERSION, None)
+        self.version = self.version or (str(version) if version else None)
+        self.settings = {**said, **self.settings}

@@ -100,6 +100,8 @@ _LOGGED = re.compile(
 )
 """How lines of a log begin that are no text of a person's."""
 MAY_LAUNCH = pattern("|".join(listed("formats", "launch", "mark")))
+VERSION = "engine_version"
+"""Among the settings of a launch: the release that an image or an installation names."""
 MOST_HEADING = 60
 """Bytes of a line that may name a server: a longer one is a comment."""
 MOST_SECTIONS, MOST_TEXT = 64, 1 << 15
@@ -194,7 +196,11 @@ class Above:
             found = list(launches_in(section.text.decode("utf-8", "replace")))
         except InputError:
             return []
-        said = [dict(f.settings) for f in found if f.engine == self.engine]
+        said = [
+            {**f.settings, **({VERSION: f.version} if f.version else {})}
+            for f in found
+            if f.engine == self.engine
+        ]
         return [_without_none(settings) for settings in said]
 
 

@@ -14,6 +14,7 @@ from test_files import FORMAT_OF
 from test_reports import decode, vllm_window
 from test_reports_llamacpp import progress, timings
 
+from specsim.calibrate.log_setup import library_id
 from specsim.logs import LogEntry, detect_text, open_source, read_file
 from specsim.logs.format import detect
 from specsim.logs.paste import wrapping
@@ -122,6 +123,56 @@ def test_a_launch_command_beside_a_log(read: Read, engine: str, form: str, below
     (entry,) = read(log + "\n" + text if below else text + log)
     assert said.items() <= entry.settings.items()
     assert len(entry.rows) == 1
+
+
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize(
+    ("engine", "words", "version"),
+    [
+        ("sglang", "docker run --gpus all lmsysorg/sglang:v0.5.9 python3 -m {0}", "0.5.9"),
+        ("vllm", "docker run vllm/vllm-openai:v0.17.1 {0}", "0.17.1"),
+        ("vllm", "pip install vllm==0.17.1\n{0}", "0.17.1"),
+        ("llamacpp", "docker run ghcr.io/ggml-org/llama.cpp:server-cuda-b6800 {0}", "b6800"),
+    ],
+)
+def test_a_release_that_only_the_command_names(
+    read: Read, engine: str, words: str, version: str, below: bool
+) -> None:
+    """An image or an installation; the log's own word comes first."""
+    text, log = (
+        words.format(COMMANDS[engine][0].removeprefix("python -m ")) + "\n",
+        LOGS[engine](64.0),
+    )
+    (entry,) = read(log + "\n" + text if below else text + log)
+    assert entry.engine_version == version
+    assert "engine_version" not in entry.settings
+
+
+@pytest.mark.parametrize(
+    ("engine", "lines", "gpu"),
+    [
+        ("sglang", "GPU 0,1,2,3: NVIDIA H100 80GB HBM3\nsglang: 0.5.9\n", "h100-sxm"),
+        (
+            "vllm",
+            "GPU models and configuration: \nGPU 0: NVIDIA H200\nGPU 1: NVIDIA H200\n"
+            "vLLM Version                 : 0.17.1\n",
+            "h200-sxm",
+        ),
+        (
+            "llamacpp",
+            "ggml_cuda_init: found 1 CUDA devices:\n"
+            "  Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes\n",
+            "rtx-4090",
+        ),
+    ],
+)
+def test_the_environment_of_a_report_names_gpu_and_release(
+    read: Read, engine: str, lines: str, gpu: str
+) -> None:
+    (entry,) = read(lines + LOGS[engine](64.0))
+    assert library_id(entry.settings["gpu"], "gpus") == gpu
+    known = {"sglang": "0.5.9", "vllm": "0.17.1"}
+    assert entry.engine_version == known.get(engine)
 
 
 @pytest.mark.parametrize("engine", COMMANDS)

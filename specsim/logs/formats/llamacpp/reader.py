@@ -9,7 +9,7 @@ from specsim.logs.entry import LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.formats.llamacpp.facts import Facts
 from specsim.logs.formats.llamacpp.requests import INDENT, TIMING, Slots
 from specsim.logs.formats.llamacpp.server import server_entry
-from specsim.logs.paste import Above
+from specsim.logs.paste import VERSION, Above
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check, counted
 from specsim.setting import chain_settings
@@ -159,7 +159,9 @@ class Run:
         else:
             entry = server_entry(self.slots, self.facts, path)
         settings = {**self.facts.launched, **entry.settings}
-        return replace(entry, label=self.label, settings=settings)
+        version = settings.pop(VERSION, None)
+        build = entry.engine_version or (str(version) if version else None)
+        return replace(entry, label=self.label, settings=settings, engine_version=build)
 
 
 @dataclass(slots=True)
