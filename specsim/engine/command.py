@@ -14,7 +14,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from specsim.engine import engine_named
 from specsim.engine.flags import NEUTRAL, UNMODELLED, flag_named, said_by
@@ -34,6 +33,8 @@ PROGRAMS = (
     ("sglang.bench_offline_throughput", "sglang", ""),
     ("sgl_jax.launch_server", "sglang", "sglang-jax"),
     ("vllm serve", "vllm", ""),
+    ("vllm bench latency", "vllm", ""),
+    ("vllm bench throughput", "vllm", ""),
     ("vllm.entrypoints.openai.api_server", "vllm", ""),
     ("vllm.entrypoints.cli.main serve", "vllm", ""),
     ("vllm.entrypoints.api_server", "vllm", ""),
@@ -188,9 +189,9 @@ def _lexed(text: str) -> list[str]:
 
 
 def _joined(words: Sequence[str]) -> Iterator[str]:
-    """Yield words, and neighbours as one, so that ``vllm serve`` is found."""
-    yield from words
-    yield from map(" ".join, pairwise(words))
+    """Yield words, and up to three neighbours as one, so that ``vllm bench latency`` is found."""
+    for count in (1, 2, 3):
+        yield from map(" ".join, zip(*(words[at:] for at in range(count)), strict=False))
 
 
 def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:
@@ -229,10 +230,9 @@ def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> 
             version = (found[1] or found[2]) if found else None
             engine, rest = image, words[at + 1 :]
             continue
-        pair = " ".join(words[at : at + 2])
         for name, of, as_dialect in PROGRAMS:
             size = len(name.split())
-            shown = (word if size == 1 else pair).replace("\\", "/").rpartition("/")[2]
+            shown = " ".join(words[at : at + size]).replace("\\", "/").rpartition("/")[2]
             if shown.removesuffix(".exe") == name:
                 return _read(of, as_dialect, words[at + size :], version, environment, content)
     told = rest or (engine == "llama.cpp" and any(k.startswith("LLAMA_ARG") for k in environment))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import benchmark_samples as benchmarks
+import console_samples as console
 import json_samples
 import log_samples as logs
 import pytest
@@ -102,8 +103,9 @@ FORMAT_OF = {
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
     "nsys": [results.NSYS_TEXT, results.NSYS_CSV],
     "chrome_trace": [results.trace_text(), results.trace_text(indent=2)],
-    "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER],
+    "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER, console.LLAMA_PERF],
     "launch": ["$ vllm serve org/m -tp 4 --max-num-seqs 8\n"],
+    "console": console.CONSOLE,
     "golden_acceptance": [results.GOLDEN],
     "probe": ['{"schema": "specsim.probe/1", "date": ""}', '{\n "schema": "specsim.probe/1",\n'],
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmark_samples as benchmarks
+import console_samples as console
 import json_samples
 import log_samples as logs
 import mutate
@@ -96,7 +97,8 @@ TEXTS: dict[str, list[str]] = {
     ],
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
     "nsys": [results.NSYS_TEXT, results.NSYS_CSV],
-    "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER * 2],
+    "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER * 2, console.LLAMA_PERF],
+    "console": [text for text in console.CONSOLE if text != console.LATENCY],
     "golden_acceptance": [results.GOLDEN],
     "chrome_trace": [results.trace_text(), results.trace_text(indent=1)],
 }

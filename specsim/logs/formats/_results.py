@@ -238,6 +238,10 @@ def _speeds(
     elif each:
         said.setdefault("tpot_s", 1 / each)
     tps, seconds, out = map(said.get, ("output_tps", "duration_s", "output_len"))
+    if how.get("at_once") and not tps and seconds and out:
+        said["output_tps"] = said["num_requests"] * out / seconds
+    if accept and batch and tps and (round_s := said.get("round_time_s")):
+        check(agree(tps * round_s, accept * batch, LOOSE), CONTRADICTION)
     decoding = how.get("decoding", False)
     if batch and batch == said.get("num_requests") and tps:  # in one batch: all decode at once
         if (into := said.get("input_tps")) and "input_len" in said:

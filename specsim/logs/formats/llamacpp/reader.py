@@ -63,8 +63,11 @@ class Summary:
                 raise Unread(DAMAGED)
             n, ms, each = int(found["n"]), float(found["ms"]), float(found["each"])
             check(not n or abs(ms / n - each) <= 0.006 + 1e-4 * each, CONTRADICTION)
-            if not found["prompt"] and self._section == b"draft" and n and ms:
-                self.draft_model = (n, ms / 1e3)
+            if not found["prompt"] and n and ms:
+                if self._section == b"draft":
+                    self.draft_model = (n, ms / 1e3)
+                elif not self._section and not self.counters:  # llama-cli's one stream
+                    self.decoded = self.decoded or (n, ms / 1e3)
 
 
 def summary_entry(of: Summary, unread: Counter[str], path: str) -> LogEntry:
@@ -97,7 +100,7 @@ def summary_entry(of: Summary, unread: Counter[str], path: str) -> LogEntry:
     if of.draft_model:
         n, total_s = of.draft_model
         timings = (Timing("draft", total_s / n, count=n, batch_size=1, name="draft eval"),)
-    settings: dict[str, object] = {"algorithm": "STANDALONE"}
+    settings: dict[str, object] = {"algorithm": "STANDALONE"} if of.counters else {}
     return LogEntry(
         path=path,
         format="llamacpp",

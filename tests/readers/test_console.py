@@ -1,0 +1,73 @@
+"""What programs print in sentences: benchmarks of one batch, and chats with one model."""
+
+from __future__ import annotations
+
+import console_samples as samples
+import pytest
+from parsing import parse_one
+
+from specsim.logs.unread import CONTRADICTION, MISSING
+
+approx = pytest.approx
+
+
+def test_one_batch_of_sglang() -> None:
+    """The warm-up is no measurement."""
+    entry = parse_one("console", samples.ONE_BATCH)
+    assert (entry.engine, entry.settings["algorithm"]) == ("sglang", "none")
+    said = [(row.batch_size, row.output_tps, row.round_time_s, row.ttft_s) for row in entry.rows]
+    assert said == [(8, 1001.25, 0.00799, 0.51), (16, 1777.78, 0.009, 1.02)]
+    assert not entry.unread
+
+
+def test_one_batch_that_contradicts_itself() -> None:
+    text = samples.ONE_BATCH.replace("0.00900 s", "0.00800 s")
+    assert parse_one("console", text).unread == {CONTRADICTION: 1}
+
+
+def test_latency_of_vllm() -> None:
+    """Batch, lengths and speculation stand in the command; the prompt is part of the time."""
+    entry = parse_one("console", samples.LATENCY)
+    assert entry.engine == "vllm"
+    said = {"algorithm": "NGRAM", "num_steps": 4, "tp": 2, "model": "org/m"}
+    assert said.items() <= entry.settings.items()
+    (row,) = entry.rows
+    assert (row.concurrency, row.input_len, row.output_len) == (8, 512, 256)
+    assert row.output_tps == approx(8 * 256 / 2.0481734012)
+    assert row.kind == "closed_loop"
+
+
+def test_latency_without_its_command() -> None:
+    entry = parse_one("console", samples.LATENCY.partition("Warming")[2])
+    assert (entry.rows, entry.unread) == ((), {MISSING: 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "tps", "engine"),
+    [
+        (samples.LLAMA_CLI, 41.7, "llama.cpp"),
+        (samples.OLLAMA, 68.85, None),
+    ],
+)
+def test_a_chat_is_one_request(text: str, tps: float, engine: str | None) -> None:
+    """Whether it drafts nobody says."""
+    entry = parse_one("console", text)
+    (row,) = entry.rows
+    assert (row.concurrency, row.output_tps, entry.engine) == (1, tps, engine)
+    assert "algorithm" not in entry.settings
+
+
+def test_what_a_chat_says_of_its_prompt() -> None:
+    row = parse_one("console", samples.OLLAMA).rows[0]
+    assert (row.input_len, row.output_len, row.ttft_s) == (26, 298, approx(0.130079))
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_llama_clis_timings(old: bool) -> None:
+    text = samples.LLAMA_PERF
+    entry = parse_one(
+        "llamacpp", text.replace("perf_context_print", "print_timings") if old else text
+    )
+    (row,) = entry.rows
+    assert (row.concurrency, row.output_tps, row.output_len) == (1, 40.0, 256)
+    assert "algorithm" not in entry.settings
