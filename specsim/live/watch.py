@@ -8,20 +8,17 @@ import io
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from specsim.arrays import Floats
 from specsim.errors import FormatError
 from specsim.live.fetch import parsed
 from specsim.live.server import FORMAT, Server, find
 from specsim.logs.diagnose import of_load
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, believable, measures
 from specsim.logs.format import detect
-from specsim.logs.formats._scrape import Dump, drafting, scraped
+from specsim.logs.formats._counters import columns_of, finished, no_windows
+from specsim.logs.formats._scrape import Dump, scraped
 from specsim.logs.formats.prometheus import entry_of
-from specsim.logs.formats.vllm.reader import PREFILL_LEAST
 from specsim.logs.levels import level_rows
 from specsim.logs.source import Source, split_lines
 from specsim.logs.windows import Windows
@@ -31,11 +28,8 @@ POLLS, LEAST_POLL_S = 4, 0.5
 """Scrapes of a window, and the least time between two."""
 LOOK_S, LOOK_WINDOWS = 2.0, 3
 """A look at a server that works is so many windows of so many seconds."""
-MOST_POSITIONS = 32
 MOST_STATISTICS = 64 << 20
 """Bytes of iteration statistics that are kept."""
-LOOKUP = 1.1
-"""Rounds over drafts from which on some rounds draft nothing: a lookup that finds nothing."""
 
 
 @dataclass(slots=True)
@@ -48,7 +42,7 @@ class Watch:
     restarts: int = 0  # windows in which the server was started anew; they are not counted
     first: Dump = field(default_factory=Dump)  # what it had counted before
     _last: tuple[float, float, bytes] = (0.0, 0.0, b"")  # time, tokens in flight, scrape
-    _windows: Windows = field(default_factory=lambda: Windows(lambda _: (None, ()), True, 0.0))
+    _windows: Windows = field(default_factory=no_windows)
     _iterations: bytearray = field(default_factory=bytearray)
 
     def start(self) -> bool:
@@ -69,8 +63,12 @@ class Watch:
         if dump.restarted:
             self.restarts += 1
         elif dump.engines and not self.server.served.iterations:
-            columns = self._columns(dump, last[0] - begun, last[1] - in_flight)
-            self._windows.add({k: np.array([v]) for k, v in columns.items()}, [b""], final=True)
+            served, tokens = self.server.served, None
+            if served.tokens:
+                more = last[1] - in_flight  # came out than the counter tells
+                tokens = max((dump.increase(served.tokens) or 0.0) + more, 0.0)
+            columns = columns_of(dump, time.time(), last[0] - begun, tokens, served.counts_all)
+            self._windows.add(columns, [b""], final=True)
 
     def _poll(self) -> tuple[float, float, bytes]:
         """Scrape once: when, tokens of requests in flight, counters."""
@@ -81,43 +79,6 @@ class Watch:
         slots = parsed(at.get(served.in_flight), list) if served.in_flight else []
         return now, sum(map(_decoded, slots)), scrape
 
-    def _columns(self, dump: Dump, seconds: float, more: float) -> dict[str, float | Floats]:
-        """Return what a window says; `more` tokens came out than the counter tells."""
-        served, sums = self.server.served, np.zeros(5 + MOST_POSITIONS)
-        running, waiting = (sum(dump.means(what)) for what in ("running", "waiting"))
-        usage, length = (_mean(dump.means(what)) for what in ("kv_usage", "accept_length"))
-        if served.tokens:
-            tokens = max((dump.increase(served.tokens) or 0.0) + more, 0.0)
-            parts = list(drafting(dump))
-            drafts, accepted = sum(p.drafts for p in parts), sum(p.accepted for p in parts)
-            if drafts and served.counts_all and tokens - accepted > LOOKUP * drafts:
-                drafts = tokens - accepted
-            emitted = drafts + accepted
-            length = emitted / drafts if drafts else 1.0
-            sums[:2] = drafts, sum(p.drafted or 0.0 for p in parts)
-            for part in parts:
-                kept = part.by_position[:MOST_POSITIONS]
-                sums[5 : 5 + len(kept)] += kept
-        else:
-            tokens = sum(dump.means("output_tps")) * seconds
-            drafts = running if length >= 1 else 0.0
-            emitted = drafts * length
-        prompt = dump.increase("realtime_tokens", of=b"prefill_compute")
-        prompt = dump.increase("prompt_tokens") if prompt is None else prompt
-        sums[2:5] = [dump.increase(of) or 0.0 for of in ("ended", "ended_prompt", "ended_output")]
-        return {
-            "time_s": time.time(),
-            "running": running,
-            "queue": waiting,
-            "usage": usage,
-            "output_tps": tokens / seconds,
-            "emitted": emitted,
-            "rounds": drafts,
-            "graph": np.nan,
-            "prefill": float((prompt or 0.0) > PREFILL_LEAST * tokens / max(length, 1.0)),
-            "drafting": sums,
-        }
-
     def entry(self) -> LogEntry:
         """Return what is known of the server so far: windows, else what it had counted before."""
         server, before = self.server, entry_of(self.first, self.server.site.url)
@@ -125,7 +86,7 @@ class Watch:
         if server.served.counts_all and self.first.engines and not settings.get("num_steps"):
             settings |= NO_SPECULATION if self.first.increase("drafts") is None else {}
         plain = settings.get("algorithm") == "none"
-        rows, windows = level_rows(self._windows, lambda row, sums: _finished(row, plain, sums))
+        rows, windows = level_rows(self._windows, lambda row, sums: finished(row, plain, sums))
         if server.served.iterations:
             with suppress(FormatError):
                 source = Source(server.site.url, io.BytesIO(self._iterations))
@@ -187,27 +148,7 @@ def _decoded(slot: object) -> float:
     return float(count) if type(count) is int and 0 <= count < 1e9 else 0.0
 
 
-def _finished(row: LogRow, plain: bool, sums: Floats) -> LogRow:
-    """Complete a row by the sums over its windows."""
-    rounds, drafted, ended, prompt, output, *positions = sums.tolist()
-    depth = max((i for i, n in enumerate(positions, 1) if n), default=0)
-    accept, batch, tps = 1.0 if plain else row.accept_length, row.batch_size, row.output_tps
-    return replace(
-        row,
-        accept_length=accept,
-        round_time_s=accept * batch / tps if accept and batch and tps and not row.mixed else None,
-        survival=tuple(n / rounds for n in positions[:depth]) if rounds and depth else None,
-        drafted_per_round=drafted / rounds if rounds and drafted else None,
-        input_len=prompt / ended if ended else None,
-        output_len=output / ended if ended and output else None,
-    )
-
-
 def _lifetime(row: LogRow, plain: bool) -> LogRow:
     """Keep of a row what is of the server's life, not of the moment."""
     accept = 1.0 if plain else row.accept_length
     return LogRow(accept_length=accept, accept_length_scope="pooled", survival=row.survival)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else np.nan

@@ -11,6 +11,7 @@ import benchmark_samples as benchmarks
 import console_samples as console
 import json_samples
 import log_samples as logs
+import prometheus_samples
 import pytest
 import result_samples as results
 import zstandard
@@ -106,6 +107,7 @@ FORMAT_OF = {
     "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER, console.LLAMA_PERF],
     "launch": ["$ vllm serve org/m -tp 4 --max-num-seqs 8\n"],
     "console": console.CONSOLE,
+    "prometheus_api": prometheus_samples.API,
     "golden_acceptance": [results.GOLDEN],
     "probe": ['{"schema": "specsim.probe/1", "date": ""}', '{\n "schema": "specsim.probe/1",\n'],
 }

@@ -22,6 +22,7 @@ import console_samples as console
 import json_samples
 import log_samples as logs
 import mutate
+import prometheus_samples
 import pytest
 import result_samples as results
 from hypothesis import given, settings
@@ -98,6 +99,7 @@ TEXTS: dict[str, list[str]] = {
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
     "nsys": [results.NSYS_TEXT, results.NSYS_CSV],
     "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER * 2, console.LLAMA_PERF],
+    "prometheus_api": prometheus_samples.API,
     "console": [text for text in console.CONSOLE if text != console.LATENCY],
     "golden_acceptance": [results.GOLDEN],
     "chrome_trace": [results.trace_text(), results.trace_text(indent=1)],

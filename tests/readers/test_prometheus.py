@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import benchmark_samples as samples
+import prometheus_samples as api
 import pytest
 import result_samples as results
 from parsing import parse, parse_one
@@ -168,3 +170,62 @@ def test_the_scheduler_is_measured() -> None:
     assert overlaps.settings["scheduler"] == "overlap"
     waits = results.SGLANG_COUNTERS.replace('"full"', '"partial"', 1).replace('"full"', '"none"')
     assert "scheduler" not in parse_one("prometheus", waits).settings
+
+
+def test_range_of_prometheus_api() -> None:
+    """Counters between two moments, gauges at its end."""
+    entry = parse_one("prometheus_api", api.RANGE)
+    assert (entry.engine, entry.settings["num_steps"]) == ("vllm", 3)
+    (row,) = entry.rows
+    assert (row.batch_size, row.output_tps, row.accept_length) == (8, approx(600), approx(2.5))
+    assert row.survival == approx((0.75, 0.5, 0.25))
+    assert (row.windows, row.round_time_s) == (4, approx(8 * 2.5 / 600))
+
+
+def test_loads_of_a_range_are_rows() -> None:
+    """A mean over both is of no load."""
+    result = api.vllm([8.0] * 5) + api.vllm([16.0] * 5)
+    later = [{**of, "values": [[t + 75, v] for t, v in of["values"]]} for of in result[8:]]
+    entry = parse_one("prometheus_api", api.answer(result[:8]) + api.answer(later))
+    assert [row.batch_size for row in entry.rows] == [8, 16]
+    assert [row.output_tps for row in entry.rows] == approx([600, 600])
+
+
+def test_gauges_of_a_range() -> None:
+    (row,) = parse_one("prometheus_api", api.SGLANG_RANGE).rows
+    said = (row.batch_size, row.output_tps, row.accept_length, row.round_time_s)
+    assert said == (16, approx(1200), approx(2.4), approx(16 * 2.4 / 1200))
+
+
+def test_a_moment_of_prometheus_api() -> None:
+    """Counters since the start: they tell acceptance, and no speed."""
+    result = [{**of, "value": of["values"][-1]} for of in api.vllm([8.0] * 5)]
+    for of in result:
+        del of["values"]
+    (row,) = parse_one("prometheus_api", api.answer(result, "vector")).rows
+    assert (row.batch_size, row.accept_length, row.output_tps) == (
+        8,
+        approx(1 + 22000 / 15400, rel=0.1),
+        None,
+    )
+
+
+def test_an_expression_of_prometheus_has_no_name() -> None:
+    result = [{"metric": {"engine": "0"}, "values": [[1762938000, "600"]]}]
+    entry = parse_one("prometheus_api", api.answer(result))
+    assert entry.unread == {"the result of an expression has no name": 1}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        [1],
+        [{"metric": 1}],
+        [{"metric": {"__name__": "vllm:x"}, "values": [[1]]}],
+        [{"metric": {"__name__": "vllm:x"}, "values": [["a", 1]]}],
+    ],
+)
+def test_damaged_answers_of_prometheus(result: object) -> None:
+    text = json.dumps({"data": {"resultType": "matrix", "result": result}})
+    assert sum(parse_one("prometheus_api", text).unread.values()) == 1

@@ -3,15 +3,23 @@
 A file may hold several scrapes one after the other (``cat before.prom after.prom``).
 """
 
-from collections.abc import Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 from specsim.logs.diagnose import Finding, told
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
+from specsim.logs.formats._counters import columns_of, finished, no_windows
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.formats._scrape import INCOMPLETE, Dump, Replica, drafting, scraped
+from specsim.logs.json_values import json_values, table
+from specsim.logs.levels import level_rows
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, TRUNCATED, check, counted
+from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check, counted
 from specsim.setting import chain_settings
 
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
@@ -23,11 +31,59 @@ ONE_SLOT = 1.05
 
 def parse(source: Source) -> list[LogEntry]:
     """Read metrics, from ``/metrics`` or pasted from a dashboard; replicas are summed."""
-    dump = scraped(source.lines())
+    return _entries(scraped(source.lines()), source.path)
+
+
+def _entries(dump: Dump, path: str) -> list[LogEntry]:
     if len(dump.servers) <= 1:
-        return [entry_of(dump, source.path)]
-    each = dump.servers.items()
-    return [replace(entry_of(of, source.path), label=server) for server, of in each]
+        return [entry_of(dump, path)]
+    return [replace(entry_of(of, path), label=server) for server, of in dump.servers.items()]
+
+
+def parse_api(source: Source) -> list[LogEntry]:
+    """Read answers of Prometheus' own API: a scrape for each moment, windows between them."""
+    scrapes: dict[float, list[bytes]] = {}
+    unread: Counter[str] = Counter()
+    for value in json_values(source.lines()):
+        with counted(unread):
+            for at, line in list(_samples(value)):  # all of an answer, or nothing
+                scrapes.setdefault(at, []).append(line)
+    times = sorted(scrapes)
+    dump = scraped(line for at in times for line in scrapes[at])
+    windows, engine = no_windows(), max(dump.engines, default="")
+    for begin, end in pairwise(times if len(dump.servers) <= 1 else ()):
+        window = scraped(scrapes[begin] + scrapes[end])
+        tokens = window.increase("tokens") if engine == "vllm" else None
+        if not window.restarted and (tokens is not None or engine == "sglang"):
+            windows.add(columns_of(window, end, end - begin, tokens, True), [b""], final=True)
+    rows, count = level_rows(windows, lambda row, sums: finished(row, False, sums))
+    if not rows:
+        entries = _entries(dump, source.path)
+    else:
+        entries = [replace(entry_of(dump, source.path), rows=rows, windows=count)]
+    return [replace(e, unread=dict(Counter(e.unread) + unread)) for e in entries]
+
+
+def _samples(answer: Any) -> Iterator[tuple[float, bytes]]:
+    """Yield when and what: the samples of an answer, as lines of ``/metrics``."""
+    if isinstance(answer, Unread):
+        raise answer
+    result = table(answer, "data").get("result") if isinstance(answer, dict) else None
+    for series in _listed(result):
+        check(isinstance(series, dict), DAMAGED)
+        labels = {k: str(v) for k, v in table(series, "metric").items() if re.fullmatch(r"\w+", k)}
+        name = labels.pop("__name__", "")
+        check(re.fullmatch(r"[\w:]+", name), "the result of an expression has no name")
+        text = ",".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
+        for point in _listed(series.get("values", [series.get("value")])):
+            check(isinstance(point, list) and len(point) == 2, DAMAGED)
+            check(type(point[0]) in (int, float) and type(point[1]) is str, DAMAGED)
+            yield float(point[0]), f"{name}{{{text}}} {point[1]}\n".encode()
+
+
+def _listed(value: Any) -> list[Any]:
+    check(isinstance(value, list), DAMAGED)
+    return list(value)
 
 
 def entry_of(dump: Dump, path: str) -> LogEntry:
