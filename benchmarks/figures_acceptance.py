@@ -82,8 +82,8 @@ def sampled_accept_length(
             siblings = (1 - first)[..., None] * ranks * share
             if store is beliefs:
                 siblings = np.minimum(siblings, first[..., None])
-            store.append(np.concatenate([first[..., None], siblings], axis=-1))
-    lengths = 1.0 + beam_tree(beliefs, truths).survival([tokens])[0].sum(axis=1)
+            store.append(np.concatenate([first[..., None], siblings], axis=-1).transpose(1, 2, 0))
+    lengths = 1.0 + beam_tree(beliefs, truths).survival([tokens])[0].sum(axis=0)
     return float(1 / np.mean(1 / lengths.reshape(-1, contexts).mean(axis=1)))
 
 

@@ -46,40 +46,68 @@ def tree_capacity(topk: int, num_steps: int) -> int:
 class Beam:
     """The candidates of the engine's beam for M contexts, over one common layout, the pool.
 
-    They are numbered by step, then by frontier slot, then by rank; the root is not one. Arrays are
-    (M, pool), or (pool,) where all contexts have the same. The tree of a context is the root and
-    the best candidates by `q`, equal ones by number: that keeps parents before their children.
+    They are numbered by step, then by frontier slot, then by rank; the root is not one. The tree of
+    a context is the root and the best candidates by `q`, equal ones by number: that keeps parents
+    before their children.
     """
 
-    parent: Ints  # candidate above, -1 for the root
-    q: Floats  # product of the drafter's confidences from the root
-    p: Floats  # product of the true accept probabilities from the root
-    depth: Ints  # (pool,)
-    rank: Ints  # (pool,): place among its siblings, 0 for the first choice
+    frontier: Ints  # (S - 1, topk, M): candidates that each step after the first expands
+    q: Floats  # (pool, M): product of the drafter's confidences from the root
+    p: Floats  # (pool, M): product of the true accept probabilities from the root
+
+    @property
+    def topk(self) -> int:
+        """Children of a node."""
+        return self.frontier.shape[1]
+
+    @property
+    def depth(self) -> Ints:
+        """(pool,): steps down from the root."""
+        steps, k = len(self.frontier) + 1, self.topk
+        return np.repeat(np.arange(1, steps + 1), [k] + [k * k] * (steps - 1))
+
+    @property
+    def rank(self) -> Ints:
+        """(pool,): place among its siblings, 0 for the first choice."""
+        return np.tile(np.arange(self.topk), len(self.q) // self.topk)
+
+    @property
+    def parent(self) -> Ints:
+        """(pool, M): candidate above, -1 for the root."""
+        first = np.full((self.topk, self.q.shape[1]), -1, dtype=np.int64)
+        return np.concatenate([first, *np.repeat(self.frontier, self.topk, axis=1)])
+
+    def upto(self, steps: int) -> Beam:
+        """Return the beam of fewer steps, with which this one began."""
+        pool = tree_capacity(self.topk, steps) - 1
+        return Beam(self.frontier[: steps - 1], self.q[:pool], self.p[:pool])
 
     def selected(self, num_draft_tokens: int) -> Flags:
-        """Return (M, pool): the candidates that are verified with the root."""
-        _check_size(num_draft_tokens, 1 + len(self.depth))
-        chosen = np.zeros(self.q.shape, dtype=np.bool_)
-        np.put_along_axis(chosen, _best(self.q, num_draft_tokens - 1), True, axis=1)
+        """Return (pool, M): the candidates that are verified with the root."""
+        return self._selected(np.sort(self.q, axis=0), num_draft_tokens)
+
+    def _selected(self, rising: Floats, num_draft_tokens: int) -> Flags:
+        """Do so with the confidences already sorted."""
+        _check_size(num_draft_tokens, 1 + len(rising))
+        count = num_draft_tokens - 1
+        if count == 0:
+            return np.zeros(self.q.shape, dtype=np.bool_)
+        least = rising[-count]
+        chosen = self.q >= least
+        spare = np.count_nonzero(chosen, axis=0) - count
+        some = np.flatnonzero(spare)  # contexts where as many too many are as good as the last
+        last = self.q[:, some] == least[some]
+        from_end = np.cumsum(last[::-1], axis=0)[::-1]
+        chosen[:, some] &= ~(last & (from_end <= spare[some]))
         return chosen
 
     def survival(self, num_draft_tokens: Sequence[int]) -> Floats:
-        """Return (trees, M, S): P(at least d drafts accepted), d = 1..S, of trees of these sizes.
-
-        Smaller trees are the beginnings of larger ones, so all are partial sums over one order.
-        """
-        for size in num_draft_tokens:
-            _check_size(size, 1 + len(self.depth))
-        sizes = np.array(num_draft_tokens)
-        order = _best(self.q, int(sizes.max()) - 1)
-        truth, depth = np.take_along_axis(self.p, order, axis=1), self.depth[order]
-        survival = np.zeros((len(sizes), len(self.q), int(self.depth[-1])))
-        some = sizes > 1
-        for d in range(survival.shape[2]):
-            total = np.cumsum(np.where(depth == d + 1, truth, 0.0), axis=1)
-            survival[some, :, d] = total[:, sizes[some] - 2].T
-        return survival
+        """Return (trees, S, M): P(at least d drafts accepted), d = 1..S, of trees of these sizes."""
+        rising, k = np.sort(self.q, axis=0), self.topk
+        stops = [k + k * k * step for step in range(len(self.frontier) + 1)]
+        steps = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
+        kept = [self._selected(rising, size) * self.p for size in num_draft_tokens]
+        return np.array([[truth[step].sum(axis=0) for step in steps] for truth in kept])
 
 
 def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
@@ -92,43 +120,34 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
     Parameters
     ----------
     q_steps
-        Drafter's confidence, per step an array (M, w, k): [m, j, r] is that of the rank-r child
+        Drafter's confidence, per step an array (w, k, M): [j, r, m] is that of the rank-r child
         of frontier slot j, the j-th best of the last step's candidates. w is 1 at the first step,
         k after. Clipped to 0..1.
     p_steps
         True probability that this child is accepted given its parent; same shapes.
     """
-    contexts, _, k = q_steps[0].shape
-    steps, pool = len(q_steps), tree_capacity(k, len(q_steps)) - 1
-    q, p = np.empty((contexts, pool)), np.empty((contexts, pool))
-    parent = np.full((contexts, pool), -1, dtype=np.int64)
-    rows = np.arange(contexts)[:, None]
-    start, frontier = 0, np.empty((contexts, 0), dtype=np.int64)
+    _, k, contexts = q_steps[0].shape
+    q, p = [], []
+    frontier = np.empty((len(q_steps) - 1, k, contexts), dtype=np.int64)
     for step, (q_child, p_child) in enumerate(zip(q_steps, p_steps, strict=True)):
-        stop = start + q_child.shape[1] * k
         q_new, p_new = np.clip(q_child, 0.0, 1.0), p_child
         if step:
-            q_new = q[rows, frontier][:, :, None] * q_new
-            p_new = p[rows, frontier][:, :, None] * p_new
-            parent[:, start:stop] = np.repeat(frontier, k, axis=1)
-        q[:, start:stop] = q_new.reshape(contexts, -1)
-        p[:, start:stop] = p_new.reshape(contexts, -1)
-        frontier = start + _best(q[:, start:stop], k)
-        start = stop
-    depth = np.repeat(np.arange(1, steps + 1), [k] + [k * k] * (steps - 1))
-    return Beam(parent, q, p, depth, np.tile(np.arange(k), pool // k))
+            best = _best(q[-1], k)
+            q_new = q_new * np.take_along_axis(q[-1], best, axis=0)[:, None]
+            p_new = p_new * np.take_along_axis(p[-1], best, axis=0)[:, None]
+            frontier[step - 1] = best + sum(map(len, q[:-1]))
+        q.append(q_new.reshape(-1, contexts))
+        p.append(p_new.reshape(-1, contexts))
+    return Beam(frontier, np.concatenate(q), np.concatenate(p))
 
 
 def _best(score: Floats, count: int) -> Ints:
-    """Return each row's `count` best columns, best first, equal ones by column."""
-    contexts, columns = score.shape
-    if 4 * count > columns:
-        return np.argsort(-score, axis=1, kind="stable")[:, :count]
-    rest, rows = score.copy(), np.arange(contexts)  # a few of many: faster one by one
-    best = np.empty((contexts, count), dtype=np.int64)
+    """Return the rows of each column's `count` best, best first, equal ones by row."""
+    rest, columns = score.copy(), np.arange(score.shape[1])
+    best = np.empty((count, len(columns)), dtype=np.int64)
     for place in range(count):
-        best[:, place] = rest.argmax(axis=1)
-        rest[rows, best[:, place]] = -1.0
+        rest.argmax(axis=0, out=best[place])
+        rest[best[place], columns] = -1.0
     return best
 
 

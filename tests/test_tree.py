@@ -35,7 +35,7 @@ def beam_steps(
     rng: np.random.Generator, contexts: int, topk: int, steps: int, levels: int | None = None
 ) -> Steps:
     """Draw confidences; a few `levels` only makes many ties, zeros and ones among them."""
-    shapes = [(contexts, 1 if step == 0 else topk, topk) for step in range(steps)]
+    shapes = [(1 if step == 0 else topk, topk, contexts) for step in range(steps)]
     draws = [rng.random(shape) for shape in shapes]
     return draws if levels is None else [np.rint(d * levels) / levels for d in draws]
 
@@ -56,29 +56,29 @@ def reference_beam(q: Steps, p: Steps, n: int, context: int) -> dict[tuple[int, 
     pool: list[tuple[tuple[int, ...], float, float]] = []
     for q_step, p_step in zip(q, p, strict=True):
         candidates = [
-            ((*path, rank), score * q_step[context, slot, rank], true * p_step[context, slot, rank])
+            ((*path, rank), score * q_step[slot, rank, context], true * p_step[slot, rank, context])
             for slot, (path, score, true) in enumerate(frontier)
-            for rank in range(q_step.shape[2])
+            for rank in range(q_step.shape[1])
         ]
         pool += candidates
-        frontier = sorted(candidates, key=lambda c: -c[1])[: q_step.shape[2]]  # stable
+        frontier = sorted(candidates, key=lambda c: -c[1])[: q_step.shape[1]]  # stable
     return {path: true for path, _, true in sorted(pool, key=lambda c: -c[1])[: n - 1]}
 
 
 def closed_under_ancestors(beam: Beam, n: int) -> bool:
     selected = beam.selected(n)
-    kept = np.pad(selected, ((0, 0), (0, 1)), constant_values=True)  # the root is column -1
-    parent_kept = np.take_along_axis(kept, beam.parent % kept.shape[1], axis=1)
+    kept = np.pad(selected, ((0, 1), (0, 0)), constant_values=True)  # the root is row -1
+    parent_kept = np.take_along_axis(kept, beam.parent % len(kept), axis=0)
     return bool(np.all(~selected | parent_kept))
 
 
 def accept_lengths(beam: Beam, n: int) -> NDArray[np.float64]:
-    return np.asarray(1.0 + beam.survival([n])[0].sum(axis=1))
+    return np.asarray(1.0 + beam.survival([n])[0].sum(axis=0))
 
 
 def path(beam: Beam, context: int, node: int) -> tuple[int, ...]:
     """Ranks from the root to a candidate."""
-    above = int(beam.parent[context, node])
+    above = int(beam.parent[node, context])
     return (*(path(beam, context, above) if above >= 0 else ()), int(beam.rank[node]))
 
 
@@ -187,7 +187,7 @@ def test_impossible_input_is_named(call: object, value: str) -> None:
 def test_beam_is_the_engines_algorithm_written_out(beam: tuple[Steps, Steps, int]) -> None:
     q, p, n = beam
     result = beam_tree(q, p)
-    for context, kept in enumerate(result.selected(n)):
+    for context, kept in enumerate(result.selected(n).T):
         expected = reference_beam(q, p, n, context)
         assert {path(result, context, node) for node in np.flatnonzero(kept)} == set(expected)
         tokens = 1 + sum(expected.values())
@@ -200,21 +200,21 @@ def test_beam_trees_are_trees_of_the_asked_size(beam: tuple[Steps, Steps, int]) 
     q, p, n = beam
     result = beam_tree(q, p)
     selected = result.selected(n)
-    assert selected.shape[1] == tree_capacity(q[0].shape[2], len(q)) - 1
-    assert (selected.sum(axis=1) == n - 1).all()
+    assert len(selected) == tree_capacity(q[0].shape[1], len(q)) - 1
+    assert (selected.sum(axis=0) == n - 1).all()
     assert closed_under_ancestors(result, n)
     survival = result.survival([1, n])
-    assert survival.shape == (2, q[0].shape[0], len(q))
+    assert survival.shape == (2, len(q), q[0].shape[2])
     assert not survival[0].any()
     kept = np.where(selected, result.p, 0.0)
-    np.testing.assert_allclose(survival[1].sum(axis=1), kept.sum(axis=1), rtol=ROUNDING)
+    np.testing.assert_allclose(survival[1].sum(axis=0), kept.sum(axis=0), rtol=ROUNDING)
 
 
 @settings(deadline=None, max_examples=60)
 @given(beams())
 def test_a_larger_budget_keeps_the_smaller_tree(beam: tuple[Steps, Steps, int]) -> None:
     q, p, n = beam
-    assume(n < tree_capacity(q[0].shape[2], len(q)))
+    assume(n < tree_capacity(q[0].shape[1], len(q)))
     beam = beam_tree(q, p)
     assert (beam.selected(n) <= beam.selected(n + 1)).all()
     assert (accept_lengths(beam, n) <= accept_lengths(beam, n + 1) + ROUNDING).all()
@@ -225,7 +225,7 @@ def test_a_larger_budget_keeps_the_smaller_tree(beam: tuple[Steps, Steps, int]) 
 def test_no_selection_beats_the_best_subtree_of_the_pool(beam: tuple[Steps, Steps, int]) -> None:
     q, p, n = beam
     for beam, slack in ((beam_tree(q, p), np.inf), (beam_tree(q, q), ROUNDING)):
-        bound = 1 + np.sort(beam.p, axis=1)[:, ::-1][:, : n - 1].sum(axis=1)
+        bound = 1 + np.sort(beam.p, axis=0)[::-1][: n - 1].sum(axis=0)
         tokens = accept_lengths(beam, n)
         assert (tokens <= bound + ROUNDING).all()
         assert (tokens >= bound - slack).all()
@@ -248,14 +248,14 @@ def test_at_full_budget_and_two_steps_confidence_plays_no_part() -> None:
     # Slots are numbered by confidence, so equal confidence keeps the slots in rank order.
     flat = [np.full_like(step, 0.5) for step in p]
     everything = accept_lengths(beam_tree(flat, p), 7)
-    by_hand = 1 + p[0].sum(axis=(1, 2)) + (p[0].reshape(8, 2, 1) * p[1]).sum(axis=(1, 2))
+    by_hand = 1 + p[0].sum(axis=(0, 1)) + (p[0].reshape(2, 1, 8) * p[1]).sum(axis=(0, 1))
     np.testing.assert_allclose(everything, by_hand, rtol=ROUNDING)
 
 
 def test_chain_beam_is_a_chain() -> None:
     steps = [np.full((1, 1, 1), 0.7)] * 3
     result = beam_tree(steps, steps)
-    assert result.parent.tolist() == [[-1, 0, 1]]
+    assert result.parent.tolist() == [[-1], [0], [1]]
     assert accept_lengths(result, 4)[0] == pytest.approx(1 + 0.7 + 0.49 + 0.343, rel=ROUNDING)
 
 
@@ -317,7 +317,7 @@ def test_more_nodes_and_more_depth_never_hurt(probs: list[float], size: int) -> 
 def test_a_positional_beam_never_beats_the_best_tree(size: int, steps: int) -> None:
     ranks = np.array(SEQUOIA_RANKS[:3])
     assume(size <= tree_capacity(3, steps))
-    q = [np.broadcast_to(ranks, (1, 1 if step == 0 else 3, 3)) for step in range(steps)]
+    q = [np.tile(ranks[:, None], (3 if step else 1, 1, 1)) for step in range(steps)]
     engine = accept_lengths(beam_tree(q, q), size)[0]
     assert engine <= best_tree(np.tile(ranks, (steps, 1)), size)[1] + ROUNDING
 

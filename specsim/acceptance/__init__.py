@@ -26,7 +26,7 @@ contexts give.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -158,7 +158,7 @@ def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
         slope = (c * (1 - c)).mean(axis=1)
         step = np.clip((c.mean(axis=1) - inside) / slope, -2.0, 2.0)
         mu = mu - step
-        if np.abs(step).max() < 1e-13:
+        if np.abs(step).max(initial=0.0) < 1e-13:
             break
     if acceptance.asked_depth and num_steps:
         mu -= acceptance.asked_loss * math.log(num_steps / acceptance.asked_depth)
@@ -309,71 +309,81 @@ def accept_tables(
     law = replace(
         acceptance, dataset="", temperature=0.0, evidence="assumed", source="", algorithm=""
     )
-    sizes: dict[tuple[int, int], set[int]] = {}
+
+    def beam(s: SpecSetting) -> tuple[int, int]:
+        """Settings of one topk share it, unless the asked depth counts or nothing is drafted."""
+        return s.topk, s.num_steps if law.asked_depth or not s.num_steps else -1
+
+    asked: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for s in settings:
-        sizes.setdefault((s.topk, s.num_steps), set()).add(s.num_draft_tokens)
-    return tuple(
-        _tables(law, s.topk, s.num_steps, tuple(sorted(sizes[s.topk, s.num_steps])))[
-            s.num_draft_tokens
-        ]
-        for s in settings
-    )
+        asked.setdefault(beam(s), set()).add((s.num_steps, s.num_draft_tokens))
+    tables = {key: _tables(law, key[0], tuple(sorted(sizes))) for key, sizes in asked.items()}
+    return tuple(tables[beam(s)][s.num_steps, s.num_draft_tokens] for s in settings)
 
 
 @lru_cache(maxsize=4096)
 def _tables(
-    acceptance: Acceptance, topk: int, num_steps: int, sizes: tuple[int, ...]
-) -> dict[int, AcceptTable]:
-    """Tables of all sizes (tokens verified) of one topk and depth."""
-    spread = acceptance.request_spread
-    requests = spread * _normal_quantiles(REQUESTS) if spread else np.zeros(1)
-    shift = acceptance.level + requests
-    if num_steps == 0:
-        deeper = np.ones((len(sizes), 1, 0))
-    elif topk == 1:
-        deeper = _chain_survival(acceptance, _centres(acceptance, num_steps), shift, sizes)
+    acceptance: Acceptance, topk: int, asked: tuple[tuple[int, int], ...]
+) -> dict[tuple[int, int], AcceptTable]:
+    """Tables of depths and sizes (tokens verified) of one topk."""
+    spread, deepest = acceptance.request_spread, asked[-1][0]
+    requests = spread * _normal_quantiles(REQUESTS) if spread and deepest else np.zeros(1)
+    shift, centre = acceptance.level + requests, _centres(acceptance, deepest)
+    sizes: dict[int, list[int]] = {}
+    for steps, size in asked:
+        sizes.setdefault(steps, []).append(size)
+    if topk == 1:
+        found = _chain_survival(acceptance, centre, shift, sizes)
     else:
-        deeper = _tree_survival(acceptance, _centres(acceptance, num_steps), shift, topk, sizes)
-    if acceptance.shape != "contexts":
-        from specsim.acceptance.faked import faked  # benchmarks that fake it alone
+        found = _tree_survival(acceptance, centre, shift, topk, sizes)
+    tables = {}
+    for (steps, of), deeper in zip(sizes.items(), found, strict=True):
+        if acceptance.shape != "contexts":
+            from specsim.acceptance.faked import faked  # benchmarks that fake it alone
 
-        deeper = faked(deeper, acceptance.shape)
-    survival = np.concatenate([np.ones((*deeper.shape[:2], 1)), deeper], axis=2)
-    survival.setflags(write=False)  # cached and shared
-    return {
-        size: AcceptTable.of(table, acceptance.draft_share)
-        for size, table in zip(sizes, survival, strict=True)
-    }
+            deeper = faked(deeper, acceptance.shape)
+        survival = np.concatenate([np.ones((*deeper.shape[:2], 1)), deeper], axis=2)
+        survival.setflags(write=False)  # cached and shared
+        for size, table in zip(of, survival, strict=True):
+            tables[steps, size] = AcceptTable.of(table, acceptance.draft_share)
+    return tables
 
 
 def _chain_survival(
-    acceptance: Acceptance, centre: Floats, shift: Floats, sizes: tuple[int, ...]
-) -> Floats:
+    acceptance: Acceptance, centre: Floats, shift: Floats, sizes: Mapping[int, Sequence[int]]
+) -> Iterator[Floats]:
     """Survival by depth of chains, (sizes, requests, S): contexts of depths are independent."""
     spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
     log_odds = np.clip(centre[None, :, None] + shift[:, None, None] + spread, -LARGE, LARGE)
     alpha = _logistic(log_odds).mean(axis=2)
     certain = np.abs(centre) >= LARGE
     alpha[:, certain] = centre[certain] > 0
-    verified = np.arange(1, len(centre) + 1) < np.array(sizes)[:, None]
-    return np.cumprod(alpha, axis=1) * verified[:, None, :]
+    whole = np.cumprod(alpha, axis=1)
+    for steps, of in sizes.items():
+        verified = np.arange(1, steps + 1) < np.array(of)[:, None]
+        yield whole[:, :steps] * verified[:, None, :]
 
 
 def _tree_survival(
-    acceptance: Acceptance, centre: Floats, shift: Floats, topk: int, sizes: tuple[int, ...]
-) -> Floats:
+    acceptance: Acceptance,
+    centre: Floats,
+    shift: Floats,
+    topk: int,
+    sizes: Mapping[int, Sequence[int]],
+) -> Iterator[Floats]:
     """Survival by depth of the engine's beam trees, (sizes, requests, S)."""
     spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
-    steps, slot = [], 0
+    odds, slot = [], 0
     for depth, mu in enumerate(centre.tolist()):
         width = topk if depth else 1
-        z = np.stack([spread[_lattice(slot + j)] for j in range(width)], axis=1)
-        log_odds = mu + shift[:, None, None] + z[None]
-        steps.append(np.full_like(log_odds, mu) if abs(mu) >= LARGE else log_odds)
+        z = np.stack([spread[_lattice(slot + j)] for j in range(width)])
+        log_odds = mu + shift[:, None] + z[:, None]
+        odds.append(np.full_like(log_odds, mu) if abs(mu) >= LARGE else log_odds)
         slot += width
-    survival = draft_beam(acceptance, steps, topk).survival(sizes)
-    means: Floats = survival.reshape(len(sizes), len(shift), CONTEXTS, -1).mean(axis=2)
-    return means
+    beam = draft_beam(acceptance, odds, topk)
+    for steps, of in sizes.items():
+        survival = beam.upto(steps).survival(of)
+        yield survival.reshape(*survival.shape[:2], len(shift), -1).mean(axis=3).swapaxes(1, 2)
 
 
 def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) -> Beam:
@@ -384,7 +394,7 @@ def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) ->
     acceptance
         Gives the siblings' mass and the confidence shift.
     log_odds
-        Of every depth: (requests, contexts, slots) of logit c, one slot at first, `topk` after.
+        Of every depth: (slots, requests, contexts) of logit c, one slot at first, `topk` after.
     topk
         Children of a slot.
 
@@ -395,18 +405,16 @@ def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) ->
     ranks = rank_mass(topk, acceptance.rank_scale)
     q_steps, p_steps = [], []
     for depth, odds in enumerate(log_odds, start=1):
-        requests, contexts, width = odds.shape
         sure = np.abs(odds) >= LARGE  # no doubt moves what is certain
         doubt = np.where(sure, 0.0, acceptance.confidence_shift * depth)
         odds = np.clip(odds, -LARGE, LARGE)
-        truth, believed = _logistic(odds)[..., None], _logistic(odds - doubt)[..., None]
-        share = sibling_share(truth.reshape(requests, -1).mean(axis=1))
-        mass = share[:, None, None, None] * ranks
+        truth, believed = _logistic(odds)[:, None], _logistic(odds - doubt)[:, None]
+        mass = ranks[:, None, None] * sibling_share(truth.mean(axis=(0, 1, 3)))[:, None]
         # ranks are by the drafter's own confidence: no sibling is above the first
         siblings = np.minimum((1.0 - believed) * mass, believed)
-        shape = (requests * contexts, width, topk)
-        q_steps.append(np.concatenate([believed, siblings], axis=-1).reshape(shape))
-        p_steps.append(np.concatenate([truth, (1.0 - truth) * mass], axis=-1).reshape(shape))
+        shape = (len(odds), topk, -1)
+        q_steps.append(np.concatenate([believed, siblings], axis=1).reshape(shape))
+        p_steps.append(np.concatenate([truth, (1.0 - truth) * mass], axis=1).reshape(shape))
     return beam_tree(q_steps, p_steps)
 
 

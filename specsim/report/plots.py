@@ -42,7 +42,7 @@ class DrawnTree:
     @property
     def verified(self) -> Flags:
         """Which candidates of the pool are verified."""
-        verified: Flags = self.beam.selected(self.setting.num_draft_tokens)[0]
+        verified: Flags = self.beam.selected(self.setting.num_draft_tokens)[:, 0]
         return verified
 
 
@@ -59,7 +59,7 @@ def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     alpha = accept_prob_at(acceptance, setting.num_steps)
     odds = np.log(alpha.clip(1e-9, 1 - 1e-9) / (1 - alpha).clip(1e-9)) + acceptance.level
     widths = [setting.topk if depth else 1 for depth in range(setting.num_steps)]
-    steps = [np.full((1, 1, w), at) for w, at in zip(widths, odds.tolist(), strict=True)]
+    steps = [np.full((w, 1, 1), at) for w, at in zip(widths, odds.tolist(), strict=True)]
     return DrawnTree(draft_beam(acceptance, steps, setting.topk), setting)
 
 
@@ -77,7 +77,7 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     count = len(beam.depth)
     if count > MOST_NODES:
         raise InputError(f"pool of {count} nodes", "is too crowded to draw", "ask for a small topk")
-    parent, chosen, accepted = beam.parent[0], drawn.verified, beam.p[0]
+    parent, chosen, accepted = beam.parent[:, 0], drawn.verified, beam.p[:, 0]
     depth = [*beam.depth.tolist(), 0]  # the root last, where parent -1 finds it
     height = _heights(parent, beam.rank)
     for node in range(count):
