@@ -58,7 +58,7 @@ class Beam:
     @property
     def topk(self) -> int:
         """Children of a node."""
-        return self.frontier.shape[1]
+        return int(self.frontier.shape[1])
 
     @property
     def depth(self) -> Ints:
@@ -93,8 +93,8 @@ class Beam:
         if count == 0:
             return np.zeros(self.q.shape, dtype=np.bool_)
         least = rising[-count]
-        chosen = self.q >= least
-        spare = np.count_nonzero(chosen, axis=0) - count
+        chosen: Flags = self.q >= least
+        spare = chosen.sum(axis=0, dtype=np.int16) - count
         some = np.flatnonzero(spare)  # contexts where as many too many are as good as the last
         last = self.q[:, some] == least[some]
         from_end = np.cumsum(last[::-1], axis=0)[::-1]
@@ -102,7 +102,7 @@ class Beam:
         return chosen
 
     def survival(self, num_draft_tokens: Sequence[int]) -> Floats:
-        """Return (trees, S, M): P(at least d drafts accepted), d = 1..S, of trees of these sizes."""
+        """Return P(at least d drafts accepted), d = 1..S, of trees of such sizes, (trees, S, M)."""
         rising, k = np.sort(self.q, axis=0), self.topk
         stops = [k + k * k * step for step in range(len(self.frontier) + 1)]
         steps = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
@@ -127,18 +127,21 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
         True probability that this child is accepted given its parent; same shapes.
     """
     _, k, contexts = q_steps[0].shape
-    q, p = [], []
+    q, p = np.empty((2, tree_capacity(k, len(q_steps)) - 1, contexts))
     frontier = np.empty((len(q_steps) - 1, k, contexts), dtype=np.int64)
+    start = 0
     for step, (q_child, p_child) in enumerate(zip(q_steps, p_steps, strict=True)):
-        q_new, p_new = np.clip(q_child, 0.0, 1.0), p_child
+        stop = start + k * len(q_child)
+        q_new, p_new = (x[start:stop].reshape(q_child.shape) for x in (q, p))
+        np.clip(q_child, 0.0, 1.0, out=q_new)
+        p_new[:] = p_child
         if step:
-            best = _best(q[-1], k)
-            q_new = q_new * np.take_along_axis(q[-1], best, axis=0)[:, None]
-            p_new = p_new * np.take_along_axis(p[-1], best, axis=0)[:, None]
-            frontier[step - 1] = best + sum(map(len, q[:-1]))
-        q.append(q_new.reshape(-1, contexts))
-        p.append(p_new.reshape(-1, contexts))
-    return Beam(frontier, np.concatenate(q), np.concatenate(p))
+            q_new *= np.take_along_axis(q, frontier[step - 1], axis=0)[:, None]
+            p_new *= np.take_along_axis(p, frontier[step - 1], axis=0)[:, None]
+        if stop < len(q):
+            frontier[step] = start + _best(q[start:stop], k)
+        start = stop
+    return Beam(frontier, q, p)
 
 
 def _best(score: Floats, count: int) -> Ints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal
 
@@ -49,11 +50,18 @@ class Lengths:
 
     def equally_likely(self, count: int) -> NDArray[np.float64]:
         """Return lengths that stand for the distribution; their mean is its mean."""
-        if self.spread == 0:
-            return self.at(np.zeros(1))
-        values = self.at((np.arange(count) + 0.5) / count) - 1.0
-        values *= (self.mean - 1.0) / values.mean()
-        return values + 1.0
+        return _equally_likely(self, count)
+
+
+@lru_cache(maxsize=256)
+def _equally_likely(lengths: Lengths, count: int) -> NDArray[np.float64]:
+    if lengths.spread == 0:
+        return lengths.at(np.zeros(1))
+    values = lengths.at((np.arange(count) + 0.5) / count) - 1.0
+    values *= (lengths.mean - 1.0) / values.mean()
+    values += 1.0
+    values.setflags(write=False)  # cached and shared
+    return values
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,7 +311,7 @@ def accept_tables(
     )
 
     def beam(s: SpecSetting) -> tuple[int, int]:
-        """Settings of one topk share it, unless the asked depth counts or nothing is drafted."""
+        """Name it: one per topk, unless the asked depth counts or nothing is drafted."""
         return s.topk, s.num_steps if law.asked_depth or not s.num_steps else -1
 
     asked: dict[tuple[int, int], set[tuple[int, int]]] = {}

@@ -201,10 +201,12 @@ class Outlook:
     def draws(self, rng: np.random.Generator, count: int = DRAWS) -> Floats:
         """Draw ln X from the Gaussian without the shared part, (count, settings, loads)."""
         parameters = rng.standard_normal((count, len(self.covariance))) @ root(self.covariance).T
-        own = rng.standard_normal((count, *self.grid.shape))
-        own = root(self.alike_settings) @ own @ root(self.alike_loads).T
-        moved = (parameters @ self.flat_jacobian.T).reshape(own.shape)
-        return self.mean + moved + self.specific_sd * own
+        draws = rng.standard_normal((count, *self.grid.shape))
+        draws = root(self.alike_settings) @ draws @ root(self.alike_loads).T
+        draws *= self.specific_sd  # in place: these are large
+        draws += (parameters @ self.flat_jacobian.T).reshape(draws.shape)
+        draws += self.mean
+        return draws
 
 
 def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) -> Outlook:
