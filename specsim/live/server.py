@@ -12,8 +12,7 @@ from specsim.logs.entry import LogEntry, believable
 from specsim.logs.facts import Facts
 from specsim.logs.format import detect
 from specsim.logs.formats._scrape import scraped
-from specsim.logs.formats.llamacpp.facts import drafting_of
-from specsim.logs.formats.vllm.lines import learn
+from specsim.logs.formats.bench_json import drafting_of
 from specsim.logs.source import Source, split_lines
 from specsim.textfile import read_toml
 
@@ -113,7 +112,7 @@ def _facts(at: Site, path: str) -> Iterator[LogEntry]:
     version, config = said.get("version"), said.get("vllm_config")
     if isinstance(config, str):  # as vLLM logs it
         facts = Facts("vllm")
-        learn(facts, b"with config: " + config.encode().replace(b"\n", b" "))
+        facts.learn(b"with config: " + config.encode().replace(b"\n", b" "))
         yield LogEntry(at.url, FORMAT, settings=facts.settings)
     elif len(said) == 1 and isinstance(version, str):
         yield LogEntry(at.url, FORMAT, engine_version=version.partition("+")[0])

@@ -1,11 +1,12 @@
-"""What is wrong with a server's log: each rule says it in a sentence, or says nothing."""
+"""What is wrong with a server's log: rules here, words in ``formats/diagnoses.toml``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specsim.logs.entry import Code, Diagnosis, LogRow
+from specsim.logs.formats import listed
 
 if TYPE_CHECKING:
     from specsim.logs.windows import Windows
@@ -26,49 +27,43 @@ STEADY_WINDOWS = 3
 SPECULATION_CAPS = (32, 48)
 """SGLang's default max_running_requests when speculating: 0.4.3, and from 0.4.4."""
 
-Finding = tuple[Code, str]
-"""A code and its message, empty where there is nothing to say."""
 
+def words(code: Code, name: str, /, **values: object) -> str:
+    """Return words of ``formats/diagnoses.toml``, filled in.
 
-def told(findings: Iterable[Finding]) -> list[Diagnosis]:
-    """Return the diagnoses that say something.
-
-    >>> [d.code for d in told([("eager", ""), ("capped", "why")])]
-    ['capped']
+    >>> words("eager", "above", batch=8.0)
+    'above 8 running requests'
     """
-    return [Diagnosis(code, text) for code, text in findings if text]
+    text: str = listed("diagnoses", code, name)
+    return text.format(**values)
+
+
+def finding(code: Code, name: str, /, **values: object) -> Diagnosis:
+    """Return a diagnosis in the words of ``formats/diagnoses.toml``."""
+    return Diagnosis(code, words(code, name, **values))
 
 
 def of_load(
     rows: Sequence[LogRow], settings: Mapping[str, object], windows: Windows
-) -> list[Diagnosis]:
-    """Return the diagnoses of an entry's rows that need no knowledge of the engine's formats."""
+) -> Iterator[Diagnosis]:
+    """Yield the diagnoses of an entry's rows that need no knowledge of the engine's formats."""
+    yield from _capped(rows, settings, windows.most_running)
+    for row in rows:
+        if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size:
+            yield finding("queue_dominated", "load", queue=row.queue, batch=row.batch_size)
+            break
+    yield from _eager(rows)
     share = windows.with_prefill / max(windows.read, 1)
-    mixed = f"{100 * share:.0f} % of windows contain prefill: their throughput is not pure decoding"
-    rank = windows.ranks.alone
-    alone = (
-        f"only data-parallel rank {rank} is in this log, one of at least {rank + 1}: its numbers "
-        "are that replica's, not the sum over all"
-    )
-    queued = (
-        f"{row.queue:.0f} requests wait while {row.batch_size:.0f} run: "
-        "latencies seen by clients are mostly queueing"
-        for row in rows
-        if row.queue and row.batch_size and row.queue >= QUEUE_DOMINATES * row.batch_size
-    )
-    return told(
-        [
-            ("capped", _capped(rows, settings, windows.most_running)),
-            ("queue_dominated", next(queued, "")),
-            ("eager", _eager(rows)),
-            ("prefill_mixed", mixed if share >= MIN_PREFILL_SHARE else ""),
-            ("acceptance_drift", windows.blocks.told()),
-            ("one_rank", alone if rank else ""),
-        ]
-    )
+    if share >= MIN_PREFILL_SHARE:
+        yield finding("prefill_mixed", "windows", percent=100 * share)
+    yield from windows.blocks.told()
+    if rank := windows.ranks.alone:
+        yield finding("one_rank", "alone", rank=rank, least=rank + 1)
 
 
-def _capped(rows: Sequence[LogRow], settings: Mapping[str, object], most_running: float) -> str:
+def _capped(
+    rows: Sequence[LogRow], settings: Mapping[str, object], most_running: float
+) -> Iterator[Diagnosis]:
     """Tell whether requests wait although the batch does not grow.
 
     A cap that the log states, and a full KV cache, show in one window; any other takes a batch
@@ -76,72 +71,70 @@ def _capped(rows: Sequence[LogRow], settings: Mapping[str, object], most_running
     """
     waiting = [r for r in rows if r.queue is not None and r.queue >= 0.5 and r.batch_size]
     if not waiting:
-        return ""
+        return
     row = max(waiting, key=lambda r: (r.windows, r.batch_size or 0.0))
     batch, queue, usage = row.batch_size or 0.0, row.queue or 0.0, row.kv_usage
-    what = f"{batch:.0f} of {batch + queue:.0f} requests run"
+    what = words("capped", "what", batch=batch, all=batch + queue)
     cap = settings.get("max_running_requests")
     at_cap = isinstance(cap, int) and batch >= 0.95 * cap
     steady = row.windows >= STEADY_WINDOWS and most_running <= (1 + SAME_BATCH) * batch
-    speculates = settings.get("algorithm") != "none"
+    usual = any(abs(batch - default) < 1 for default in SPECULATION_CAPS)
     if at_cap and (settings.get("max_running_requests_source") or cap in SPECULATION_CAPS):
-        why = f"the default cap when speculating is {cap} (--max-running-requests)"
+        why = words("capped", "default", cap=cap)
     elif at_cap:
-        why = f"max_running_requests is {cap}"
+        why = words("capped", "stated", cap=cap)
     elif usage is not None and usage >= FULL_KV:
-        why = f"the KV cache is {100 * usage:.0f} % full"
+        why = words("capped", "full", percent=100 * usage)
     elif not steady:
-        return ""
-    elif (
-        speculates
-        and not isinstance(cap, int)
-        and any(abs(batch - default) < 1 for default in SPECULATION_CAPS)
-    ):
-        why = f"the default cap when speculating is {batch:.0f} (--max-running-requests)"
+        return
+    elif settings.get("algorithm") != "none" and not isinstance(cap, int) and usual:
+        why = words("capped", "default", cap=batch)
     elif batch < STALLED_BATCH:
-        full = "" if usage is None else f" although the KV cache is only {100 * usage:.0f} % full"
-        return f"{what}{full}: the scheduler is stalled, or set to one request"
+        full = "" if usage is None else words("capped", "although", percent=100 * usage)
+        yield finding("capped", "stalled", what=what, although=full)
+        return
     else:
-        why = "a cap on running requests that the log does not state"
-    return f"throughput is flat because {what}: {why}"
+        why = words("capped", "unstated")
+    yield finding("capped", "flat", what=what, why=why)
 
 
-def _eager(rows: Sequence[LogRow]) -> str:
+def _eager(rows: Sequence[LogRow]) -> Iterator[Diagnosis]:
     """Tell whether some windows ran without CUDA graph."""
     without = [r for r in rows if r.cuda_graph is False]
     if not without:
-        return ""
+        return
     batches = [r.batch_size or 0.0 for r in without]
     graphed = [r.batch_size or 0.0 for r in rows if r.cuda_graph]
+    share = sum(r.windows for r in without) / sum(r.windows for r in rows)
+    where = "share" if graphed else "all"
     if graphed and max(graphed) < min(batches):
-        where = f"above {max(graphed):.0f} running requests"
-    elif graphed:
-        share = sum(r.windows for r in without) / sum(r.windows for r in rows)
-        where = f"in {100 * share:.0f} % of windows"
-    else:
-        where = "in all windows"
-    return f"no graph (cuda graph: False) {where}: those rounds run eager and slower"
+        where = "above"
+    place = words("eager", where, batch=max(graphed, default=0), percent=100 * share)
+    yield finding("eager", "rounds", where=place)
 
 
 def partial_drafting(
-    each: float | None, steps: int | None, at_ends: float = 0.0
-) -> list[Diagnosis]:
+    each: float | None, steps: object, at_ends: float = 0.0
+) -> Iterator[Diagnosis]:
     """Tell whether fewer tokens are drafted per round than `steps`, but for the ends of requests.
 
-    >>> partial_drafting(1.4, 3)[0].message
+    >>> next(partial_drafting(1.4, 3)).message
     '1.4 of 3 tokens are drafted per round: not every round drafts in full'
     """
-    if not steps or each is None or each + at_ends >= FULL_DRAFTS * steps:
-        return []
-    text = f"{each:.1f} of {steps} tokens are drafted per round: not every round drafts in full"
-    return [Diagnosis("partial_drafting", text)]
+    if (
+        isinstance(steps, int)
+        and steps
+        and each is not None
+        and each + at_ends < FULL_DRAFTS * steps
+    ):
+        yield finding("partial_drafting", "each", each=each, steps=steps)
 
 
-def truncated(unread: Mapping[str, int], what: str = "line(s)") -> list[Diagnosis]:
+def truncated(unread: Mapping[str, int], what: str = "line(s)") -> Iterator[Diagnosis]:
     """Tell of lines or records that were cut short.
 
-    >>> truncated({"truncated": 2})[0].message
+    >>> next(truncated({"truncated": 2})).message
     '2 line(s) cut short were not read'
     """
-    cut = unread.get("truncated", 0)
-    return [Diagnosis("truncated", f"{cut} {what} cut short were not read")] if cut else []
+    if cut := unread.get("truncated", 0):
+        yield finding("truncated", what, n=cut)

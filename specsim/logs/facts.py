@@ -1,14 +1,17 @@
-"""What an engine says of itself beside its measurements: the tables of ``formats/facts.toml``."""
+"""What an engine says of itself beside its measurements, by ``formats/ENGINE.toml``."""
 
 import re
 import warnings
 from ast import literal_eval
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specsim.logs.formats import listed, pattern
+from specsim.engine import engine_named
+from specsim.engine.flags import said_by
+from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.paste import VERSION
+from specsim.setting import NO_SPECULATION
 
 _WORDS: dict[str, object] = {"None": None, "True": True, "False": False}
 _WHOLE = re.compile(r"-?\d+")
@@ -82,28 +85,52 @@ class Facts:
 
     def concerned(self, line: bytes) -> bool:
         """Whether a line may say something."""
-        return pattern(listed("facts", self.engine)["any"]).search(line) is not None
+        return pattern(listed(self.engine, "any")).search(line) is not None
 
     def starts(self, line: bytes) -> bool:
         """Whether a line is of a start-up."""
-        return pattern(listed("facts", self.engine)["started"]).search(line) is not None
+        return pattern(listed(self.engine, "started")).search(line) is not None
 
     def learn(self, line: bytes) -> None:
-        """Take in one line, but for arguments, which each engine prints in its own way."""
-        known = listed("facts", self.engine)
+        """Take in one line."""
         self.started |= self.starts(line)
+        if self.engine == "sglang" and b"server_args=" in line:
+            self.settings.update(settings_of_args(_server_args(line)))
+            return
+        known = listed(self.engine)
         if "version" in known and (version := pattern(known["version"]).search(line)):
             self.version = version[1].decode().rstrip(".")
-        for settings, if_unsaid in self._stated(line):
-            self.settings.update({**settings, **self.settings} if if_unsaid else settings)
+        for row in known["lines"]:
+            if found := pattern(row["pattern"]).search(line):
+                settings = {**stated(found), **row.get("says", {})}
+                more = {**settings, **self.settings} if row.get("if_unsaid") else settings
+                self.settings.update(more)
         for name, text in known.get("counts", {}).items():
             if found := pattern(text).search(line):
                 self.counts[name] += int(found[1]) if found.re.groups else 1
+        if self.engine == "vllm":
+            self._learn_vllm(line)
 
-    def _stated(self, line: bytes) -> Iterator[tuple[Mapping[str, object], bool]]:
-        for row in listed("facts", self.engine)["lines"]:
-            if found := pattern(row["pattern"]).search(line):
-                yield {**stated(found), **row.get("says", {})}, row.get("if_unsaid", False)
+    def _learn_vllm(self, line: bytes) -> None:
+        """Take in configuration and arguments; of one that is told twice the first counts."""
+        if b"with config: " in line:
+            config, none = _vllm_config(line)
+            self.settings.update(NO_SPECULATION if none else {})
+            self._say(config)
+        if arguments := patterns("vllm")["arguments"].search(line):
+            said = printed_dict(arguments[1])
+            if said is None:  # damaged: what can be read
+                said = {"speculative_config": _vllm_speculation(arguments[1])}
+            elif not any("spec" in name for name in said):
+                self.settings = {**NO_SPECULATION, **self.settings}
+            if "model_tag" in said:
+                said.setdefault("model", said["model_tag"])
+            self._say(said)
+
+    def _say(self, fields: Mapping[str, object]) -> None:
+        """Take in arguments by their fields."""
+        self.said = {**_said(self.engine, fields), **self.said}
+        self.settings.update(engine_named(self.engine).settings(self.said))
 
     def take_launch(self, settings: Mapping[str, object]) -> None:
         """Take in what a command says of the server; its own words come first."""
@@ -112,3 +139,67 @@ class Facts:
         version = said.pop(VERSION, None)
         self.version = self.version or (str(version) if version else None)
         self.settings = {**said, **self.settings}
+
+
+def settings_of_args(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings in SGLang's launch arguments, as logged or in ``server_info``."""
+    said = {k: v for k, v in _said("sglang", arguments).items() if _sane(k, v)}
+    settings = engine_named("sglang").settings(said)
+    if "algorithm" not in settings and "speculative_algorithm" in arguments:
+        settings.update(NO_SPECULATION)
+    return settings
+
+
+def _said(engine: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    return said_by(engine, {k: v for k, v in arguments.items() if not k.startswith("-")})[0]
+
+
+MAX_COUNT, MAX_NUMBER = 10**6, 1e15
+"""Larger ones are damage."""
+
+
+def _sane(key: str, value: object) -> bool:
+    """Whether a value can be a setting: the counts of speculation must be counts."""
+    if key in ("topk", "num_steps", "num_draft_tokens"):
+        return type(value) is int and 0 <= value <= MAX_COUNT
+    if isinstance(value, int | float):
+        return abs(value) <= MAX_NUMBER
+    if key == "algorithm":
+        return isinstance(value, str) and bool(value)
+    return isinstance(value, str | list | Mapping)
+
+
+def _server_args(line: bytes) -> dict[str, object]:
+    """Return the arguments of ``ServerArgs(..)``, or, from 0.5.19, of a dict."""
+    text = line.partition(b"server_args=")[2]
+    if text[:1] == b"{" and (whole := printed_dict(text)):
+        return whole
+    found = patterns("sglang")["argument"].findall(line)
+    return {name.decode(): literal(value) for name, value in found}
+
+
+def _vllm_config(line: bytes) -> tuple[dict[str, object], bool]:
+    """Return the arguments that an engine's configuration tells, and whether nothing is drafted."""
+    line_of = patterns("vllm")
+    said = {n.decode(): literal(v) for n, v in line_of["value"].findall(line)}
+    if graphs := line_of["graphs"].search(line):
+        said["compilation_config"] = {"max_cudagraph_capture_size": int(graphs[1])}
+    speculation = line_of["speculation"].search(line)
+    none = speculation is not None and speculation[1] == b"None"
+    if speculation and not none:
+        said["speculative_config"] = _vllm_speculation(speculation[2])
+    return said, none
+
+
+def _vllm_speculation(text: bytes) -> dict[str, object]:
+    """Return what a speculative configuration says, as the engine prints it."""
+    names = ("method", "draft", "tokens")
+    method, draft, tokens = (patterns("vllm")[name].search(text + b" ") for name in names)
+    found: dict[str, object] = {}
+    if method:
+        found["method"] = method[1].decode()
+    if draft and found:
+        found["model"] = draft[1].decode("utf-8", "replace")
+    if tokens:
+        found["num_speculative_tokens"] = int(tokens[1])
+    return found

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specsim.arrays import Flags, Floats, Ints
+from specsim.logs.diagnose import finding, words
+from specsim.logs.entry import Diagnosis
 from specsim.logs.ranks import DUPLICATE, NO_RANK, ParseRank, RankTable, group_starts
 
 Columns = dict[str, Floats]
@@ -40,6 +42,9 @@ USED, PREFILL, RAMP, IDLE, RANK_MISSING, DUPLICATE_RANK, PREFILL_RAMP, STALLED =
 """Windows with prefill at a steady batch may still make a row of their own; a ramp never does.
 Where requests ran but nothing came out, a prefill held them up, or something else did."""
 
+PREFILL_LEAST = 0.05
+"""Prompt tokens per round of a request: fewer hold up nothing, since a prompt token takes no more
+than a request's round. The decode node of a disaggregated server computes one per prompt."""
 SPEED_STEP = 0.1
 """Width of a speed cell, natural log."""
 RAMP_CHANGE = 0.1
@@ -84,28 +89,25 @@ class Blocks:
         self.sums += [np.bincount(block, weights=row, minlength=MOST_BLOCKS) for row in rows]
         self.count += n
 
-    def told(self) -> str:
-        """Return how the accept length drifts, empty if it does not."""
+    def told(self) -> Iterator[Diagnosis]:
+        """Tell how the accept length drifts, if it does."""
         sums = self.sums[:, self.sums[2] > 0]
         length = sums[3] / sums[2]
         n = len(length)
         if n < 2 or abs(_disorder(length)) < SURE:
-            return ""
+            return
         ends = [
             part.sum(axis=1) for part in (sums[:, : max(n // 4, 1)], sums[:, -max(n // 4, 1) :])
         ]
         (batch, before, round_s), (batch_then, now, round_then_s) = (
             (e[1] / e[0], e[3] / e[2], e[4] / e[0]) for e in ends
         )
-        if abs(now / before - 1) < CHANGE or abs(batch_then / batch - 1) > SAME_LOAD:
-            return ""
-        stays = abs(round_then_s / round_s - 1) < CHANGE
-        took = "" if stays else f"; a round goes from {1e3 * round_s:.1f} to"
-        return (
-            f"accept length drifts from {before:.2f} (first quarter of the windows) to {now:.2f} "
-            f"(last){took or '; a round stays at'} {1e3 * round_then_s:.1f} ms: the mean is of no "
-            "moment of this run"
-        )
+        if abs(now / before - 1) >= CHANGE and abs(batch_then / batch - 1) <= SAME_LOAD:
+            stays = abs(round_then_s / round_s - 1) < CHANGE
+            how = "round_stays" if stays else "round_goes"
+            took = words("acceptance_drift", how, ms=1e3 * round_s)
+            more = {"now": now, "took": took, "ms": 1e3 * round_then_s}
+            yield finding("acceptance_drift", "windows", before=before, **more)
 
 
 def _disorder(series: Floats) -> float:

@@ -8,6 +8,7 @@ import re
 import tomllib
 from functools import cache
 from importlib.resources import files
+from string import Template
 from typing import Any
 
 
@@ -24,6 +25,18 @@ def listed(file: str, *path: str) -> Any:
 
 
 @cache
-def pattern(text: str) -> re.Pattern[bytes]:
-    """Return a compiled pattern of a table, for bytes; ``^`` and ``$`` are of a line."""
+def pattern(text: str, parts_of: str = "") -> re.Pattern[bytes]:
+    """Return a compiled pattern of a table, for bytes; ``^`` is the begin of a line.
+
+    ``$name`` stands for one of the ``parts`` of the table `parts_of`.
+    """
+    if parts_of:
+        text = Template(text).substitute(listed(parts_of, "parts"))
     return re.compile(text.encode(), re.MULTILINE)
+
+
+@cache
+def patterns(file: str) -> dict[str, re.Pattern[bytes]]:
+    """Return the ``patterns`` of a table, compiled."""
+    parts_of = file if "parts" in listed(file) else ""
+    return {name: pattern(text, parts_of) for name, text in listed(file, "patterns").items()}

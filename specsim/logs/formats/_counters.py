@@ -7,8 +7,7 @@ import numpy as np
 from specsim.arrays import Floats
 from specsim.logs.entry import LogRow
 from specsim.logs.formats._scrape import Dump, drafting
-from specsim.logs.formats.vllm.reader import PREFILL_LEAST
-from specsim.logs.windows import Columns, Windows
+from specsim.logs.windows import PREFILL_LEAST, Columns, Windows
 
 MOST_POSITIONS = 32
 LOOKUP = 1.1

@@ -6,13 +6,13 @@ to those of :func:`row_of`; what they mean together, and when they contradict ea
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
-from specsim.logs.diagnose import Finding, partial_drafting, told, truncated
-from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.diagnose import finding, partial_drafting, truncated, words
+from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats._benchmarks import SIZES, figures_of, names
 from specsim.logs.json_values import MAX_WHOLE
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check
@@ -143,14 +143,13 @@ def entry_of(
     `chunks`: whether the client takes the gap between two chunks for that between two tokens;
     `drafts`: whether a drafter is loaded, though no count of drafts says so.
     """
-    depth = settings.get("num_steps")
-    findings: list[Finding] = [
-        ("queue_dominated", _queued(row)),
-        ("itl_per_chunk", _per_chunk(row) if chunks else ""),
+    found = (
+        _queued(row),
+        _per_chunk(row) if chunks else (),
         _nothing_accepted(row, drafts or settings.get("algorithm", "none") != "none"),
-    ]
-    partial = partial_drafting(row.drafted_per_round, depth if isinstance(depth, int) else None)
-    diagnoses = (*told(findings), *partial)
+        partial_drafting(row.drafted_per_round, settings.get("num_steps")),
+    )
+    diagnoses = tuple(chain.from_iterable(found))
     return LogEntry("", name, engine, version, settings, (row,), diagnoses=diagnoses)
 
 
@@ -325,7 +324,7 @@ def with_unread(
     if not unread and entries:
         return entries
     last = entries.pop() if entries else LogEntry(path, format_)
-    cut = truncated(unread, "record(s)") if "truncated" not in last.codes else []
+    cut = truncated(unread, "record(s)") if "truncated" not in last.codes else ()
     total = Counter(last.unread) + unread
     return [*entries, replace(last, unread=dict(total), diagnoses=(*last.diagnoses, *cut))]
 
@@ -335,38 +334,34 @@ def ratio(of: float | None, to: float | None) -> float | None:
     return of / to if of is not None and to else None
 
 
-def _per_chunk(row: LogRow) -> str:
-    """Say so where gaps between chunks of several tokens were taken for those between tokens."""
+def _per_chunk(row: LogRow) -> Iterator[Diagnosis]:
+    """Tell where gaps between chunks of several tokens were taken for those between tokens."""
     itl, tpot = row.itl_s, row.tpot_s
     if itl and tpot and itl > CHUNK_RATIO * tpot:
-        return (
-            f"mean ITL {1e3 * itl:.1f} ms is per chunk, {itl / tpot:.1f} tokens each: "
-            f"use TPOT ({1e3 * tpot:.1f} ms) for the time per token"
-        )
-    if itl and not tpot and (row.accept_length or 1.0) > CHUNK_RATIO:
-        return "ITL of this backend is per chunk of several tokens, not per token"
-    return ""
+        ms = {"itl_ms": 1e3 * itl, "tpot_ms": 1e3 * tpot}
+        yield finding("itl_per_chunk", "mean", tokens=itl / tpot, **ms)
+    elif itl and not tpot and (row.accept_length or 1.0) > CHUNK_RATIO:
+        yield finding("itl_per_chunk", "backend")
 
 
-def _nothing_accepted(row: LogRow, drafts: bool) -> Finding:
+def _nothing_accepted(row: LogRow, drafts: bool) -> Iterator[Diagnosis]:
     if row.accept_length is None or row.accept_length >= LEAST_ACCEPT:
-        return "zero_acceptance", ""
+        return
     if row.drafted_per_round or drafts:
-        return "zero_acceptance", "accept length 1.00: no draft was accepted"
-    return "speculation_off", "accept length 1.00: speculation is off, not failing"
+        yield finding("zero_acceptance", "result")
+    else:
+        yield finding("speculation_off", "batches", where="")
 
 
-def _queued(row: LogRow) -> str:
-    """Say so where the first token waited in a queue; empty where the server's work explains it."""
+def _queued(row: LogRow) -> Iterator[Diagnosis]:
+    """Tell where the first token waited in a queue, unless the server's work explains it."""
     ttft, tpot, out = row.ttft_s, row.tpot_s, row.output_len
     if not (ttft and row.duration_s and row.num_requests):
-        return ""
+        return
     each_s = row.duration_s / row.num_requests
     total_s = ttft + (tpot or 0.0) * max((out or 1.0) - 1, 0.0)
     if ttft < MIN_QUEUE_S or ttft < QUEUE_FACTOR * each_s or ttft < QUEUE_SHARE * total_s:
-        return ""
-    running = "" if tpot is None else f"; about {tpot * (row.output_tps or 0):.0f} requests decode"
-    return (
-        f"mean TTFT {ttft:.1f} s is queueing, not prefill ({each_s:.2f} s per request){running}: "
-        "TPOT is the figure of decoding"
-    )
+        return
+    decode = None if tpot is None else tpot * (row.output_tps or 0)
+    running = "" if decode is None else words("queue_dominated", "running", running=decode)
+    yield finding("queue_dominated", "ttft", ttft_s=ttft, each_s=each_s, running=running)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specsim.logs.diagnose import told
+from specsim.logs.diagnose import finding
 from specsim.logs.entry import LogEntry
+from specsim.logs.facts import settings_of_args
 from specsim.logs.formats._benchmarks import in_si, names
 from specsim.logs.formats._grids import LABELLED, Grid
 from specsim.logs.formats._results import engine_of, entry_of, row_of, run_entry
-from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import number, table, text, whole
 from specsim.logs.unread import MISSING, TRUNCATED, check
 from specsim.setting import algorithm_name, chain_settings
@@ -138,6 +138,5 @@ def of_table(grid: Grid, unread: Counter[str]) -> LogEntry:
         result = run_entry("sglang_bench_offline", figures)
     else:
         result = serving(record, suffix="_table")
-    cut = "" if grid.ruled else "the table has no end: its last lines are missing"
-    diagnoses = (*result.diagnoses, *told([("truncated", cut)]))
-    return replace(result, label=grid.label, diagnoses=diagnoses)
+    cut = () if grid.ruled else (finding("truncated", "table"),)
+    return replace(result, label=grid.label, diagnoses=(*result.diagnoses, *cut))

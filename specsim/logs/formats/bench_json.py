@@ -4,18 +4,20 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.facts import settings_of_args
 from specsim.logs.formats import _llama_bench as llama_bench
+from specsim.logs.formats import listed
 from specsim.logs.formats._benchmarks import of_record, program_of
 from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_entry, with_unread
 from specsim.logs.formats._serving import serving
-from specsim.logs.formats.llamacpp.facts import props
-from specsim.logs.formats.sglang.facts import settings_of_args
 from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, MISSING, Unread, check, counted
+from specsim.setting import NO_SPECULATION
 
 _DETAILS = re.compile(
     rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
@@ -86,7 +88,7 @@ def _result(record: Any) -> LogEntry:
     program = _program(record)
     if program is None:
         raise Unread("not a result that is known")
-    own = {"serving": serving, "server_info": _server_info, "props": props}
+    own = {"serving": serving, "server_info": _server_info, "props": _props}
     own |= {llama_bench.NAME: llama_bench.of_json}
     return (
         own[program](record) if program in own else run_entry(program, of_record(record, program))
@@ -121,6 +123,27 @@ def _server_info(record: Mapping[str, Any]) -> LogEntry:
         rows = [LogRow(accept_length=accept, accept_length_scope="pooled")]
     version = text(record, "version")
     return LogEntry("", "sglang_server_info", "sglang", version, settings, tuple(rows))
+
+
+def drafting_of(slot: Mapping[str, Any]) -> dict[str, object]:
+    """Return how a slot of ``/slots`` drafts; how it is named shows once it has had a request."""
+    known: Mapping[str, str] = listed("llama.cpp", "algorithms")
+    names = (text(table(slot, "params"), "speculative.types") or "").split(",")
+    named = [known.get(n, "NGRAM" if n.startswith("ngram") else "") for n in names]
+    if slot.get("speculative") is False:
+        return dict(NO_SPECULATION)
+    return {"algorithm": named[-1]} if named[-1] else {}
+
+
+def _props(record: Mapping[str, Any]) -> LogEntry:
+    """Return what llama-server tells at ``/props``."""
+    model, built = text(record, "model_path"), text(record, "build_info")
+    build = re.match(r"b[1-9]\d{0,6}", built or "")  # b0 is one that does not know
+    slots, each = whole(record, "total_slots"), table(record, "default_generation_settings")
+    found = {"max_running_requests": slots, "context_tokens": whole(each, "n_ctx")}
+    named = {"model": PurePosixPath(model).name} if model else {}
+    settings = named | {name: value for name, value in found.items() if value}
+    return LogEntry("", "llamacpp_props", "llama.cpp", build[0] if build else None, settings)
 
 
 def _step_times(times: Mapping[str, Any]) -> Iterator[tuple[int, float, int]]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from specsim.logs.diagnose import finding
 from specsim.logs.durations import Durations
-from specsim.logs.entry import Diagnosis, LogEntry, Timing, WindowCount
+from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.formats._profiles import ALLREDUCE, step_of, timing
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
@@ -157,14 +158,13 @@ def parse(source: Source) -> list[LogEntry]:
             events.unread[error.reason] += 1
     rank = _RANK.search(source.path)
     spans = sum(len(lane) for lanes in (trace.gpu, trace.host) for lane in lanes.values())
-    cut = Diagnosis("truncated", "the trace is cut short: its last events are missing")
     entry = LogEntry(
         path=source.path,
         format="chrome_trace",
         engine=trace.engine,
         windows=WindowCount(spans, spans),
         timings=_timings(trace, int(rank[1]) if rank else None),
-        diagnoses=(cut,) if events.found and not events.ended else (),
+        diagnoses=(finding("truncated", "trace"),) if events.found and not events.ended else (),
         unread=dict(events.unread),
     )
     return [entry]

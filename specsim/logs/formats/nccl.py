@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from specsim.logs.diagnose import told
+from specsim.logs.diagnose import truncated
 from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.formats import listed, pattern
 from specsim.logs.source import Source
@@ -109,7 +109,6 @@ def _entry(run: _Run, path: str) -> LogEntry:
     settings: dict[str, object] = {"ranks": ranks, "gpu": run.device}
     if abs(scale - 1) > 0.05:
         settings["size_over_algbw_times_time"] = round(scale, 3)
-    cut = run.unread[TRUNCATED]
     phase = "allreduce" if run.test == "all_reduce" else run.test
     return LogEntry(
         path=path,
@@ -120,7 +119,7 @@ def _entry(run: _Run, path: str) -> LogEntry:
             Timing(phase, r.seconds, size_bytes=r.size, ranks=ranks, name=f"{run.test}_perf")
             for r in kept
         ),
-        diagnoses=tuple(told([("truncated", f"{cut} row(s) cut short" if cut else "")])),
+        diagnoses=tuple(truncated(run.unread, "row(s)")),
         unread=dict(+run.unread),
     )
 

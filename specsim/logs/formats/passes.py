@@ -21,7 +21,7 @@ import numpy as np
 
 from specsim.arrays import Floats
 from specsim.logs.columns import seconds
-from specsim.logs.diagnose import FULL_DRAFTS, told
+from specsim.logs.diagnose import FULL_DRAFTS, finding
 from specsim.logs.durations import Durations
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.formats._results import with_unread
@@ -114,7 +114,7 @@ class Passes:
             else:
                 kept.append(row)
         used, several = sum(r.windows for r in kept), self._rank or dropped["duplicate_rank"]
-        said = f"only data-parallel rank {self._rank} was read: the server's batch is larger"
+        alone = (finding("one_rank", "passes", rank=self._rank),) if several else ()
         plain = NO_SPECULATION if self._depth == 0 else {}
         return LogEntry(
             path=path,
@@ -123,7 +123,7 @@ class Passes:
             settings=chain_settings(self._depth) if self._depth else plain,
             rows=tuple(kept),
             windows=WindowCount(used + dropped.total(), used, dict(dropped)),
-            diagnoses=tuple(told([("one_rank", said if several else "")])),
+            diagnoses=alone,
         )
 
 

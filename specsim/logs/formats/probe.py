@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specsim.errors import FormatError
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
+from specsim.logs.diagnose import finding
+from specsim.logs.entry import LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.json_values import json_values
 from specsim.logs.source import Source
 
@@ -56,7 +57,7 @@ def parse(source: Source) -> list[LogEntry]:
     )
     verify = len(target.points) - len(rows)
     dropped = {"verify steps: timings, no rows": verify} if verify else {}
-    eager = Diagnosis("eager", "the steps ran without CUDA graphs: launches are in the times")
+    eager = device.kind == "cuda" and not target.graphs
     entry = LogEntry(
         path=source.path,
         format="probe",
@@ -64,7 +65,7 @@ def parse(source: Source) -> list[LogEntry]:
         rows=rows,
         windows=WindowCount(len(target.points), len(rows), dropped),
         timings=tuple(_timings(document)),
-        diagnoses=(eager,) if device.kind == "cuda" and not target.graphs else (),
+        diagnoses=(finding("eager", "probe"),) if eager else (),
     )
     return [entry]
 

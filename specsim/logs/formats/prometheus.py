@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from specsim.logs.diagnose import Finding, told
+from specsim.logs.diagnose import finding
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
 from specsim.logs.formats._counters import columns_of, finished, no_windows
 from specsim.logs.formats._results import LONGEST_ACCEPT
@@ -105,11 +105,8 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
     settings |= _scheduler(dump)
     if dump.model:
         settings["model"] = dump.model
-    n, cut = dump.count, TRUNCATED in dump.unread
-    findings: list[Finding] = [
-        ("ranks_summed", f"{n} data-parallel replicas were summed" if n > 1 else ""),
-        ("truncated", "the last line is cut short and was not read" if cut else ""),
-    ]
+    several = [finding("ranks_summed", "prometheus", n=dump.count)] if dump.count > 1 else []
+    cut = [finding("truncated", "last_line")] if TRUNCATED in dump.unread else []
     rows = tuple(filter(measures, (row, _of_ended(dump))))
     return LogEntry(
         path=path,
@@ -118,7 +115,7 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
         settings=settings,
         rows=rows,
         windows=WindowCount(len(rows), len(rows)),
-        diagnoses=tuple(told(findings)),
+        diagnoses=(*several, *cut),
         unread=dict(dump.unread),
     )
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import chain, islice
 
 from specsim.errors import UnknownNameError
-from specsim.logs.diagnose import told
+from specsim.logs.diagnose import finding
 from specsim.logs.entry import LogEntry
 from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of, names, scaled
@@ -180,7 +180,7 @@ class _Metrics:
     program: str = ""
     said: dict[str, float] = field(default_factory=dict)
     label: str = ""
-    cut: str = ""
+    cut: bool = False
     clients: float | None = None  # as a command says
 
     def noting_flags(self, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -199,7 +199,7 @@ class _Metrics:
         if self.clients is not None:
             self.said.setdefault("concurrency", self.clients)
         if program == "evalscope" and not grid.ruled:
-            self.cut = "the grid is cut: its last rows are missing"
+            self.cut = True
 
     def _means(self, grid: Grid, program: str) -> dict[str, float]:
         """Return the means in a table, SI units."""
@@ -222,9 +222,10 @@ class _Metrics:
         with counted(self.unread):
             if self.said.keys() - {"concurrency"}:
                 entry = run_entry(self.program, self.said)
-                diagnoses = (*entry.diagnoses, *told([("truncated", self.cut)]))
+                cut = (finding("truncated", "grid"),) if self.cut else ()
+                diagnoses = (*entry.diagnoses, *cut)
                 self.results.append(replace(entry, label=self.label, diagnoses=diagnoses))
-        self.said, self.cut = {}, ""
+        self.said, self.cut = {}, False
 
 
 def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:

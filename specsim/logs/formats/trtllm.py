@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from specsim.logs.diagnose import truncated
+from specsim.logs.diagnose import finding, truncated
 from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.formats._benchmarks import figures_of, runs
@@ -168,8 +168,7 @@ class Server:
         yield from truncated(self.unread)
         share = self.dropped["prefill"] / self.read if self.read else 0.0
         if share >= MIXED_SHARE:
-            text = f"{100 * share:.0f} % of iterations contain prefill and were left out"
-            yield Diagnosis("prefill_mixed", text)
+            yield finding("prefill_mixed", "iterations", percent=100 * share)
 
 
 _MARK = b"iter = "

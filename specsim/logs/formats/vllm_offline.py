@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from specsim.logs.diagnose import finding
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats._benchmarks import Said, figures_of, runs
 from specsim.logs.formats._results import entry_of, joined, ratio, row_of, with_unread
@@ -106,10 +107,8 @@ def _over_all_rounds(
     check(rounds >= drafts, CONTRADICTION)
     if drafts >= FULL_SHARE * (rounds - said.get("num_requests", 0.0)):
         return row, None
-    drafted = said.get("drafted", 0.0)
-    text = (
-        f"{drafts:.0f} of {rounds:.0f} rounds of requests had a draft ({drafted / drafts:.1f} of "
-        f"{k} tokens each): {row.accept_length:.2f} tokens in those, {tokens / rounds:.2f} over all"
-    )
-    row = replace(row, accept_length=tokens / rounds, drafted_per_round=ratio(drafted, rounds))
-    return row, Diagnosis("partial_drafting", text)
+    drafted, over_all = said.get("drafted", 0.0), tokens / rounds
+    told = {"drafts": drafts, "rounds": rounds, "each": drafted / drafts, "k": k}
+    told |= {"length": row.accept_length or 0.0, "over_all": over_all}
+    row = replace(row, accept_length=over_all, drafted_per_round=ratio(drafted, rounds))
+    return row, finding("partial_drafting", "rare", **told)

@@ -4,33 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
 
-from specsim.logs.entry import LogEntry, Timing
+from specsim.logs.entry import Timing
 from specsim.logs.facts import Facts as EngineFacts
-from specsim.logs.formats import listed
-from specsim.logs.json_values import table, text, whole
-from specsim.setting import NO_SPECULATION, chain_settings
+from specsim.logs.formats import listed, patterns
+from specsim.setting import chain_settings
 
-_MODEL_FACTS: dict[str, str] = listed("facts", "llama.cpp")["model"]
-_ALGORITHMS: dict[str, str] = listed("facts", "llama.cpp")["algorithms"]
-_INFO = re.compile(
-    rb"print_info: (%s) += ([^=]{1,100})\s*\Z" % "|".join(map(re.escape, _MODEL_FACTS)).encode()
-)
-_NAMED = re.compile(
-    rb"(?:impl_|[\s'=,:])(?P<name>draft[-_](?:simple|eagle3|mtp|dflash|dspark)|ngram[-_][a-z0-9_-]{2,16})"
-    rb"(?![a-z0-9])"
-)
-"""A way of drafting: as one is added, or in its own lines."""
-_FILE = re.compile(rb"loading model '([^']{1,500})'\s*\Z")
-_STATISTICS = re.compile(
-    rb"statistics +(?P<name>[a-z0-9-]{1,24}): #calls\(b,g,a\) = +\d{1,9} +(?P<calls>\d{1,9}) +"
-    rb"(?P<verified>\d{1,9}), #gen drafts = +(?P<drafts>\d{1,9}), .*"
-    rb"#acc tokens = +(?P<accepted>\d{1,9}), .*"
-    rb"dur\(b,g,a\) = \d{1,12}\.\d{3}, (?P<ms>\d{1,12}\.\d{3}), \d{1,12}\.\d{3} ms\s*\Z"
-)
-"""Of the life of a server, requests still running included: times that the drafter was asked,
-drafts that were verified, drafts that it gave, their tokens that were accepted."""
+_LINE = patterns("llama.cpp")
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -42,24 +22,24 @@ class Facts:
     models: list[dict[str, object]] = field(default_factory=list)  # the target, then the draft
     depths: dict[str, object] = field(default_factory=dict)  # by way of drafting, as named; or None
     launched: Mapping[str, object] = field(default_factory=dict)  # what a command says
-    # The latest of each way of drafting, as _STATISTICS names them.
+    # The latest of each way of drafting, as the pattern of statistics names them.
     totals: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def read(self, line: bytes) -> None:
         """Take in a whole line."""
         if not self.told.concerned(line):
             return
-        named = _NAMED.search(line)
+        named = _LINE["drafter"].search(line)
         if named and b"--spec" not in line:  # a command may be of another server
             self.depths.setdefault(named["name"].decode().replace("_", "-"), None)
-        if found := _INFO.search(line):
-            key = _MODEL_FACTS[found[1].decode()]
+        found, known = _LINE["info"].search(line), listed("llama.cpp", "model")
+        if found and (key := known.get(found[1].decode())):
             if not self.models or key in self.models[-1]:
                 self.models.append({})
             self.models[-1][key] = _number(found[2].decode(errors="replace").strip())
-        elif found := _STATISTICS.search(line):
+        elif found := _LINE["statistics"].search(line):
             self.totals[found["name"].decode()] = found.groupdict()
-        elif found := _FILE.search(line):
+        elif found := _LINE["file"].search(line):
             self.told.settings["model"] = PurePosixPath(found[1].decode(errors="replace")).name
         else:
             self.told.learn(line)
@@ -96,9 +76,10 @@ class Facts:
         """Name of the way of drafting; None where the log names none."""
         name = self.implementation
         if name is not None:
-            return "NGRAM" if name.startswith("ngram") else _ALGORITHMS.get(name, name.upper())
+            known: str = listed("llama.cpp", "algorithms").get(name, name.upper())
+            return "NGRAM" if name.startswith("ngram") else known
         draft = str(self.models[-1].get("architecture", "")) if len(self.models) > 1 else ""
-        heads = (known for known in ("eagle3", "mtp", "dflash", "dspark") if known in draft)
+        heads = (head for head in ("eagle3", "mtp", "dflash", "dspark") if head in draft)
         if draft:
             return next(heads, "standalone").upper()
         return str(self.launched["algorithm"]) if "algorithm" in self.launched else None
@@ -138,26 +119,6 @@ class Facts:
             for name, n, drafts, s in timed
             if n and s
         )
-
-
-def drafting_of(slot: Mapping[str, Any]) -> dict[str, object]:
-    """Return how a slot of ``/slots`` drafts; how it is named shows once it has had a request."""
-    names = (text(table(slot, "params"), "speculative.types") or "").split(",")
-    named = [_ALGORITHMS.get(n, "NGRAM" if n.startswith("ngram") else "") for n in names]
-    if slot.get("speculative") is False:
-        return dict(NO_SPECULATION)
-    return {"algorithm": named[-1]} if named[-1] else {}
-
-
-def props(record: Mapping[str, Any]) -> LogEntry:
-    """Return what llama-server tells at ``/props``."""
-    model, built = text(record, "model_path"), text(record, "build_info")
-    build = re.match(r"b[1-9]\d{0,6}", built or "")  # b0 is one that does not know
-    slots, each = whole(record, "total_slots"), table(record, "default_generation_settings")
-    found = {"max_running_requests": slots, "context_tokens": whole(each, "n_ctx")}
-    named = {"model": PurePosixPath(model).name} if model else {}
-    settings = named | {name: value for name, value in found.items() if value}
-    return LogEntry("", "llamacpp_props", "llama.cpp", build[0] if build else None, settings)
 
 
 def _number(text: str) -> object:

@@ -6,30 +6,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from specsim.logs.formats import patterns
 from specsim.logs.unread import CONTRADICTION, DAMAGED, Unread, check
 
-TIMING = re.compile(
-    rb"(?P<before>[^\n]*?)(?P<prompt>(?:\A|(?<=[\s:|\]>]))prompt )?eval time = +"
-    rb"(?P<ms>\d{1,12}\.\d\d) ms / +"
-    rb"(?P<n>\d{1,9}) (?P<of>tokens|runs) +\( *(?P<each>\d{1,9}\.\d\d) ms per token, +"
-    rb"(?P<tps>\d{1,9}\.\d\d|inf) tokens per second\)\s*\Z"
-)
+_LINE = patterns("llama.cpp")
 INDENT = b"    "
 """Before ``eval``: without it, it may be the rest of a torn ``prompt eval``."""
-_NO_INDENT = re.compile(rb"\W*|.*[|:\]>] *")
 _DIGITS = re.compile(rb"\d+")
-_ACCEPTANCE = re.compile(
-    rb"draft acceptance(?: rate)? = +([01]\.\d{3,8}) "
-    rb"\( *(\d{1,9}) accepted / +(\d{1,9}) generated\)"
-    rb"(?:, mean len = +(\d{1,4}\.\d\d)\s*\Z)?"
-)
-_PROGRESS = re.compile(rb"\bn_(?:decoded|gen) = +(\d{1,9}), tg = +(\d{1,7}\.\d\d) t/s")
-"""Tokens so far, and their mean speed since the first one."""
-_POSITIONS = re.compile(rb"acc per pos = \(([01]\.\d{3}(?:, [01]\.\d{3}){0,63})\)\s*\Z")
-_WHO = re.compile(rb"\bid +(\d{1,4}) \| task +(-?\d{1,9}) \|")
-_PROMPT = re.compile(rb"new prompt, .*\b(?:task\.n_tokens|n_prompt_tokens) = (\d{1,9})\s*\Z")
-_TIME = re.compile(rb"(?:\A|[\s\]:])(\d{1,5})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-Z] ")
-
 _BACKWARDS_S = 1.0
 """Lines of several threads are out of order by less; more, and it is another server's clock."""
 
@@ -115,17 +98,17 @@ class Slots:
 
     def read(self, line: bytes) -> None:
         """Take in a line of a slot, or one of timings; raise :class:`Unread` if it is damaged."""
-        if who := _WHO.search(line):
+        if who := _LINE["who"].search(line):
             self._named(line, slot=who[1], task=who[2])
-        if (timing := TIMING.match(line)) and timing["of"] == b"tokens":
+        if (timing := _LINE["timing"].match(line)) and timing["of"] == b"tokens":
             check(self._is_whole(timing), DAMAGED)
             self._timing(timing, who)
         elif b"eval time =" in line and b" runs " not in line:
             raise Unread(DAMAGED)
-        elif progress := _PROGRESS.search(line):
+        elif progress := _LINE["progress"].search(line):
             self._progress(int(progress[1]), float(progress[2]))
         elif b"draft acceptance" in line:
-            _accept(_ACCEPTANCE.search(line), self._last)
+            _accept(_LINE["acceptance"].search(line), self._last)
         elif who and self._last is not None:
             _event(line, self._last, self._line_s)
 
@@ -165,7 +148,7 @@ class Slots:
             self._above = before
         if timing["prompt"] or timing["before"].endswith(INDENT):
             return True
-        alone = not self._prompts and _NO_INDENT.fullmatch(timing["before"]) is not None
+        alone = not self._prompts and _LINE["no_indent"].fullmatch(timing["before"]) is not None
         return alone or before == self._under
 
     def _named(self, line: bytes, slot: bytes, task: bytes) -> None:
@@ -222,7 +205,7 @@ def line_time(line: bytes) -> float | None:
     >>> line_time(b"1.06.794.351 I slot ")
     66.794351
     """
-    found = _TIME.search(line[:200])
+    found = _LINE["time"].search(line[:200])
     if not found:
         return None
     minutes, seconds, milli, micro = map(int, found.groups())
@@ -270,9 +253,9 @@ def _event(line: bytes, request: Request, time_s: float | None) -> None:
         request.closed_s = time_s
     elif b"new prompt, " in line:
         request.begun_s = time_s
-        if found := _PROMPT.search(line):
+        if found := _LINE["prompt"].search(line):
             request.context_tokens = int(found[1])
-    elif found := _POSITIONS.search(line):
+    elif found := _LINE["positions"].search(line):
         rates = tuple(map(float, found[1].split(b", ")))
         if all(b <= a for a, b in pairwise((1.0, *rates))):
             request.positions = rates

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from specsim.logs.diagnose import partial_drafting, truncated
@@ -207,7 +207,7 @@ def _wait(requests: Sequence[Request]) -> float | None:
     return statistics.fmean(waits) if any(waits) else None
 
 
-def _partial(requests: Sequence[Request], common: LogRow, steps: object) -> list[Diagnosis]:
+def _partial(requests: Sequence[Request], common: LogRow, steps: object) -> Iterator[Diagnosis]:
     """Tell whether drafts are shorter than their depth but for the ends of requests.
 
     With r tokens to go at most r - 1 are drafted. A request passes each r with probability
@@ -216,7 +216,7 @@ def _partial(requests: Sequence[Request], common: LogRow, steps: object) -> list
     each, accept = common.drafted_per_round, common.accept_length
     drafting = sum(1 for r in requests if r.drafted)
     if not isinstance(steps, int) or not each or accept is None or not drafting:
-        return []
+        return
     rounds = sum(r.drafted for r in requests) / each
     at_ends = drafting * steps * (steps + 1) / (2 * accept) / rounds
-    return partial_drafting(each, steps, at_ends)
+    yield from partial_drafting(each, steps, at_ends)

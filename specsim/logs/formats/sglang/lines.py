@@ -8,24 +8,24 @@ guessed at: it is reported as unread, with a reason.
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
-from importlib.resources import files
+from typing import Literal
 
+import numpy as np
+
+from specsim.arrays import Floats
+from specsim.logs.diagnose import finding, words
+from specsim.logs.entry import Diagnosis
+from specsim.logs.formats import listed, patterns
 from specsim.logs.unread import DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
 
 MARK = b"Decode batch"
 
-_INT = rb"\d{1,9}"
-_TWO_DECIMALS = rb"\d{1,9}\.\d\d"
-_ANY = (
-    rb"-?\d{1,15}(?:\.\d{1,15})?%?(?: \[[\d., -]{1,64}\])?|True|False|None|nan|inf|[A-Za-z_]{1,32}"
-)
-_COMMA = re.compile(rb", (?![^\[\]]*\])")
-"""Between fields, not within brackets."""
+_PARTS = patterns("sglang")
+_VALUES = {name: text.encode() for name, text in listed("sglang", "values").items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,9 @@ class Field:
     sometimes: bool = False  # one server prints it in some lines only
 
 
-_VALUES = {"int": _INT, "decimals": _TWO_DECIMALS, "flag": rb"True|False", "any": _ANY}
-_TABLE = tomllib.loads(files(__package__).joinpath("lines.toml").read_text("utf-8"))
 FIELDS = {
     key.encode(): Field(key.encode(), **{**row, "value": _VALUES[row["value"]]})
-    for key, row in _TABLE["fields"].items()
+    for key, row in listed("sglang", "fields").items()
 }
 """Known fields; others (TFLOPS and the like) are passed over if they are well formed."""
 
@@ -90,7 +88,7 @@ class Generation:
     lacks: tuple[str, ...] = ()
 
 
-GENERATIONS = tuple(Generation(**row) for row in _TABLE["generations"])
+GENERATIONS = tuple(Generation(**row) for row in listed("sglang", "generations"))
 """The first that fits is it."""
 
 
@@ -106,13 +104,8 @@ def generation(layout: Layout) -> str:
     )
 
 
-_ANSI = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]")
-_HEAD = re.compile(rb"Decode batch(?: ?\[\d{1,9}\]| \d{1,9})?([.,]) ")
-_KEY = re.compile(rb"#?[A-Za-z][\w #./()%+-]{0,60}")
-_COUNT = re.compile(rb"\d{1,9}")
+_COUNT = re.compile(_VALUES["int"])
 _SPEED = b"gen throughput (token/s)"
-_STAMP = re.compile(rb"(?<!\d)(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
-_RANK = re.compile(rb" (DP|TP|PP|EP)(\d{1,5})(?=[ \]])")
 RESEMBLANCE = 0.75
 """Share of common characters from which on an unknown key is a damaged known one."""
 
@@ -128,7 +121,7 @@ def parse_decode_line(line: bytes) -> tuple[Printed, Layout]:
     text, ended = _bare(line)
     check(text.count(MARK) == 1, TWO_IN_ONE)
     start = text.index(MARK)
-    head = _HEAD.match(text, start)
+    head = _PARTS["head"].match(text, start)
     if head is None:
         raise Unread(DAMAGED if ended else TRUNCATED)
     body, trailing = text[head.end() :], text.endswith(b",")
@@ -145,7 +138,7 @@ def parse_decode_line(line: bytes) -> tuple[Printed, Layout]:
 def _bare(line: bytes) -> tuple[bytes, bool]:
     """Strip colours, quotes and line ends; tell whether the line was complete."""
     ended = line.endswith((b"\n", b"\r"))
-    text = _ANSI.sub(b"", line).replace(b"|END", b"")
+    text = _PARTS["colour"].sub(b"", line).replace(b"|END", b"")
     start = text.find(MARK)
     if b'"' in text[:start]:  # the message of a structured (JSON) log
         close = text.find(b'"', start)
@@ -157,14 +150,15 @@ def _bare(line: bytes) -> tuple[bytes, bool]:
 def _keys(text: bytes) -> tuple[bytes, ...]:
     """Keys of fields that are all well formed."""
     keys: list[bytes] = []
-    parts = _COMMA.split(text) if b"[" in text else text.split(b", ")
+    parts = _PARTS["comma"].split(text) if b"[" in text else text.split(b", ")
     for part in parts:
         key, colon, value = part.partition(b": ")
-        if not colon or not re.fullmatch(FIELDS[key].value if key in FIELDS else _ANY, value):
+        known = FIELDS.get(key, Field(key, _VALUES["any"]))
+        if not colon or not re.fullmatch(known.value, value):
             cut = part is parts[-1] and b"#queue-req" not in keys
             raise Unread(TRUNCATED if cut else DAMAGED)
         check(key not in keys, TWO_IN_ONE)
-        check(key in FIELDS or (_KEY.fullmatch(key) and not _misspelt(key, text)), DAMAGED)
+        check(key in FIELDS or (_PARTS["key"].fullmatch(key) and not _misspelt(key, text)), DAMAGED)
         keys.append(key)
     return tuple(keys)
 
@@ -190,7 +184,7 @@ def _layout(head: bytes, keys: Sequence[bytes], trailing: bool) -> Layout:
     """Describe lines with these fields in this order; a 0 in the head is a count of iterations."""
     parts, left = [], [*COLUMNS]
     for key in keys:
-        field = FIELDS.get(key, Field(key, _ANY))
+        field = FIELDS.get(key, Field(key, _VALUES["any"]))
         group = b"?:"
         if field.column in left:
             left.remove(field.column)
@@ -218,7 +212,7 @@ def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
     start = prefix.rfind(b"[20")
     if start >= 0 and prefix[start + 20 : start + 21] in (b" ", b"]"):
         return prefix[start + 1 : start + 20], prefix[start + 20 :]
-    stamps, ranks = _STAMP.findall(prefix), _RANK.findall(prefix)
+    stamps, ranks = _PARTS["stamp"].findall(prefix), _PARTS["rank"].findall(prefix)
     stamp = b" ".join(stamps[-1]) if stamps else b""
     return stamp, b"".join(b" " + kind + number + b"]" for kind, number in ranks)
 
@@ -229,19 +223,13 @@ def parse_ranks(text: bytes) -> tuple[Rank, tuple[Rank, ...]]:
     >>> parse_ranks(b" DP1 TP4] ")
     (1, (4, None, None))
     """
-    found = {kind: int(number) for kind, number in _RANK.findall(text)}
+    found = {kind: int(number) for kind, number in _PARTS["rank"].findall(text)}
     return found.get(b"DP"), tuple(found.get(kind) for kind in (b"TP", b"PP", b"EP"))
-
-
-_PREFILL = re.compile(
-    rb"Prefill batch[^#\n]{0,24}#new-seq: (\d{1,9}), #new-token: (\d{1,9}), "
-    rb"#cached-token: (\d{1,9}), "
-)
 
 
 def parse_prefill_line(line: bytes) -> tuple[int, int, int] | None:
     """Return the sequences, new tokens and cached tokens of a ``Prefill batch`` line."""
-    found = _PREFILL.search(line)
+    found = _PARTS["prefill"].search(line)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
@@ -255,3 +243,76 @@ def prefill_versions(line: bytes) -> str:
     if graph < 0 or throughput < 0:
         return ""
     return "0.5.10" if graph < throughput else "0.5.9"
+
+
+Definition = Literal["with_bonus", "drafts_only"]
+"""Of the accept rate: accept_len/n (0.5.3 to 0.5.10; 0.5.3 and 0.5.4 divide by num_steps + 1), or,
+from 0.5.11, (accept_len - 1)/(n - 1)."""
+
+_BONUS: dict[Definition, int] = {"with_bonus": 0, "drafts_only": 1}
+"""Tokens that are taken off the length and off n."""
+_CANDIDATES = np.arange(2, 65)
+_HALF_STEP = 0.00501
+"""Half a step of the printed numbers."""
+_SAMPLE = 64
+_CONSISTENT = 0.98
+
+
+@dataclass(slots=True)
+class AcceptRate:
+    """Finds num_draft_tokens and the definition of the accept rate from printed pairs."""
+
+    seen: int = 0  # lines looked at
+    bonus_alone: int = 0  # lines with an accept length of 1.00 whose rate is not 0
+    # Lines consistent with each candidate n, by definition.
+    fits: dict[Definition, Floats] = field(
+        default_factory=lambda: {name: np.zeros(len(_CANDIDATES)) for name in _BONUS}
+    )
+
+    def see(self, accept: Floats, rate: Floats) -> None:
+        """Look at a few lines of a batch."""
+        known = np.isfinite(accept) & np.isfinite(rate) & (rate > 0)
+        self.bonus_alone += int((known & (accept < 1.005)).sum())
+        length, printed = accept[known][:_SAMPLE, None], rate[known][:_SAMPLE, None]
+        self.seen += len(length)
+        for name, bonus in _BONUS.items():
+            slots = _CANDIDATES - bonus
+            # Both numbers are rounded, the length by half a step and the rate by another.
+            near = np.abs((length - bonus) / slots - printed) <= _HALF_STEP * (1 + 1 / slots)
+            self.fits[name] += near.sum(axis=0)
+
+    def candidates(self, definition: Definition) -> list[int]:
+        """Values of n with which nearly all lines agree."""
+        agree = self.fits[definition] >= _CONSISTENT * self.seen
+        return [int(n) for n in _CANDIDATES[agree]] if self.seen else []
+
+    def definition(
+        self, layout: Layout, num_draft_tokens: object, versions: str
+    ) -> Definition | None:
+        """Return the definition, if the versions (one, or a range) or the numbers decide it."""
+        old = not layout.comma or layout.trailing_comma
+        if old or versions.startswith(("0.5.9.", "0.5.10")) or versions == "0.5.9":
+            return "with_bonus"
+        if versions and versions != GENERATIONS[-1].versions:
+            return "drafts_only"
+        possible = [d for d in _BONUS if self._agrees(d, num_draft_tokens)]
+        return possible[0] if len(possible) == 1 else None
+
+    def _agrees(self, definition: Definition, num_draft_tokens: object) -> bool:
+        found = self.candidates(definition)
+        return bool(found) if num_draft_tokens is None else num_draft_tokens in found
+
+    def num_draft_tokens(self, definition: Definition | None) -> int | None:
+        """Return n if just one value agrees with all lines."""
+        found = self.candidates(definition) if definition else []
+        return found[0] if len(found) == 1 else None
+
+    def told(self, layout: Layout, settings: Mapping[str, object], versions: str) -> Diagnosis:
+        """Tell what the accept rate is, and what it implies."""
+        n, inferred = settings.get("num_draft_tokens"), settings.get("inferred")
+        definition = self.definition(layout, None if inferred else n, versions) or "either"
+        of_steps = definition == "with_bonus" and not layout.comma
+        formula = words("accept_rate_definition", "with_bonus_of_steps" if of_steps else definition)
+        known = inferred and n is not None
+        implied = words("accept_rate_definition", "implied", n=n) if known else ""
+        return finding("accept_rate_definition", "sglang", formula=formula, implied=implied)

@@ -1,17 +1,14 @@
-"""Grammar of vLLM's lines: throughput and drafting, period by period; arguments, configuration."""
+"""vLLM's throughput and drafting lines: their grammar, and what the drafting lines add up to."""
 
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
-from string import Template
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from specsim.engine import engine_named
-from specsim.engine.flags import said_by
-from specsim.logs.facts import Facts, literal, printed_dict
+import numpy as np
+
+from specsim.arrays import Flags, Floats, Ints
+from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
-from specsim.setting import NO_SPECULATION
 
 ENGINE_MARK = b"Avg generation throughput: "
 SPEC_MARK = b"SpecDecoding metrics: "
@@ -30,21 +27,8 @@ NO_DRAFTS = "nothing was drafted"
 RATE_TOLERANCE = 0.0006
 """Printed fractions may be off by half of their last digit."""
 
-_TABLE = tomllib.loads(files(__package__).joinpath("lines.toml").read_text("utf-8"))
-
-
-def _compiled(pattern: str) -> re.Pattern[bytes]:
-    return re.compile(Template(pattern).substitute(_TABLE["parts"]).encode())
-
-
-_REGULAR, _ENGINE, _V0 = (_compiled(_TABLE["lines"][n]) for n in ("regular", "engine", "v0"))
-_DRAFTING_LINES = tuple(_compiled(layout["pattern"]) for layout in _TABLE["drafting"])
-_USAGE = re.compile(rb", (?!CPU)[A-Z]+ KV cache usage: (\d{1,3}\.\d)%")
-_PREEMPTIONS = re.compile(rb", Preemptions: (\d{1,9})")
-_ELSEWHERE = re.compile(rb", External prefix cache hit rate: (\d{1,3}\.\d)%")
-"""Share of prompt tokens that another node computed."""
-_STAMP = re.compile(rb"(?<!\d)((?:\d{4}-)?\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)")
-_PID = re.compile(rb"pid=(\d{1,9})\)")
+_LINE = patterns("vllm")
+_DRAFTING_LINES = tuple(pattern(layout["pattern"], "vllm") for layout in listed("vllm", "drafting"))
 
 
 def parse_regular(lines: Sequence[bytes]) -> list[Values] | None:
@@ -53,7 +37,7 @@ def parse_regular(lines: Sequence[bytes]) -> list[Values] | None:
     For each interval: what stands before its lines, process id, time, the name of the engine, and
     the values in the order of `ENGINE` and `DRAFTING`.
     """
-    found = _REGULAR.findall(b"".join(lines))
+    found = _LINE["regular"].findall(b"".join(lines))
     drafting = sum(values[-1] != b"" for values in found)
     return found if len(found) + drafting == len(lines) else None
 
@@ -82,14 +66,14 @@ class V0Line(NamedTuple):
 
 def parse_engine_line(line: bytes) -> EngineLine:
     """Read an ``Avg generation throughput`` line."""
-    found = _ENGINE.search(line)
+    found = _LINE["engine"].search(line)
     if found is None:
         raise _unread(line)
     check(line.count(ENGINE_MARK) == line.count(b"Avg prompt ") == 1, TWO_IN_ONE)
     prompt, tail = found["prompt"], found["tail"]
-    if elsewhere := _ELSEWHERE.search(tail):
+    if elsewhere := _LINE["elsewhere"].search(tail):
         prompt = b"%.3f" % (float(prompt) * max(1 - float(elsewhere[1]) / 100, 0))
-    usage, preemptions = _USAGE.search(tail), _PREEMPTIONS.search(tail)
+    usage, preemptions = _LINE["usage"].search(tail), _LINE["preemptions"].search(tail)
     check(not usage or float(usage[1]) <= 100, "cache usage above 100 %")
     said = (prompt, *found.group("tps", "running", "waiting"), usage[1] if usage else b"")
     return EngineLine(
@@ -107,7 +91,7 @@ def parse_spec_line(line: bytes) -> Values | V0Line:
     """Read a drafting line of any version: values in the order of `DRAFTING`, or counters of V0.
 
     Whether they agree, and whether the length has the bonus token in it, is decided for many lines
-    at once (:func:`specsim.logs.formats.vllm.drafting.judge`).
+    at once (:func:`judge`).
     """
     new = SPEC_MARK in line
     mark = SPEC_MARK if new else OLD_SPEC_MARK
@@ -119,7 +103,7 @@ def parse_spec_line(line: bytes) -> Values | V0Line:
         if not new:
             texts["rate"] = b"%.1f" % (100 * float(texts["rate"]))
         return tuple(texts.get(name, b"") for name in DRAFTING)
-    v0 = _V0.match(line, start)
+    v0 = _LINE["v0"].match(line, start)
     if v0 is None:
         raise _unread(line)
     counters = V0Line(*map(int, v0.group(3, 4, 5, 6)))
@@ -137,7 +121,7 @@ def parse_prefix(prefix: bytes) -> tuple[bytes, bytes]:
     >>> parse_prefix(b"(APIServer pid=7) INFO 04-10 11:27:20")
     (b'2000-04-10 11:27:20', b'7')
     """
-    stamp, pid = _STAMP.search(prefix), _PID.search(prefix)
+    stamp, pid = _LINE["stamp"].search(prefix), _LINE["process"].search(prefix)
     return with_year(b"%s %s" % stamp.groups()) if stamp else b"", pid[1] if pid else b""
 
 
@@ -146,70 +130,137 @@ def with_year(stamp: bytes) -> bytes:
     return stamp if len(stamp) == len("2000-01-01 00:00:00") else b"2000-" + stamp
 
 
-CONFIG = (
-    *("model", "quantization", "kv_cache_dtype", "max_seq_len", "enforce_eager"),
-    *("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size"),
-    "decode_context_parallel_size",
-)
-"""Parts of the configuration that matter here, as ``flags.csv`` knows them."""
+MAX_POSITIONS = 64
+PERCENT_SLACK = 0.06
+"""Printed percentages may be off by half of their last digit, in the oldest form too."""
+INTERVAL_S = 10.0
+"""Of a line whose own numbers do not tell it."""
 
-_VALUE = re.compile(
-    rb"(?<=[ (])(%s)=('[^'\n]{0,512}'|None|True|False|\d{1,12}|[a-z0-9_]{1,32})(?=[,) ])"
-    % b"|".join(name.encode() for name in CONFIG)
-)
-_GRAPHS = re.compile(rb"['\"]?max_cudagraph_capture_size['\"]?[=:] ?(\d{1,6})(?=\D)")
-_CONFIG_SPECULATION = re.compile(
-    rb"speculative_config=(None|SpeculativeConfig\(([^)\n]{0,1024})\))"
-)
-_ARGS = re.compile(rb"non-default args: (\{[^\n]{0,16384}\})")
-_METHOD = re.compile(rb"['\"]?method['\"]?[=:] ?['\"](\w{1,32})['\"]")
-_TOKENS = re.compile(rb"['\"]?num_spec(?:ulative)?_tokens['\"]?[=:] ?(\d{1,3})(?=\D)")
-_DRAFT = re.compile(rb"['\"]?model['\"]?[=:] ?['\"]([^'\"\n]{1,256})['\"]")
+_SUMS = ("rounds", "drafted", "accepted", "emitted", "positioned")
+"""Before the positions in a row of sums; `positioned` are rounds of lines with positions."""
 
 
-def learn(facts: Facts, line: bytes) -> None:
-    """Take in a line that states a fact; of an argument that is told twice the first counts."""
-    facts.learn(line)
-    if b"with config: " in line:
-        _take(facts, _config(facts, line))
-    if arguments := _ARGS.search(line):
-        said = printed_dict(arguments[1])
-        if said is None:  # damaged: what can be read
-            said = {"speculative_config": _speculation(arguments[1])}
-        elif not any("spec" in str(name) for name in said):
-            facts.settings.update({**NO_SPECULATION, **facts.settings})
-        if "model_tag" in said:
-            said.setdefault("model", said["model_tag"])
-        _take(facts, said)
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Drafting lines whose numbers were checked against each other."""
+
+    rounds: Floats  # request-rounds; 0 where they cannot be known
+    emitted: Floats  # tokens of these rounds, bonus included
+    sums: Floats  # a row per line: `_SUMS`, then by position; zeros where nothing is known
+    positions: Ints  # rates of a line by position
+    good: Flags  # lines that count
+    corrected: Flags  # of them, those whose printed length lacked the bonus token
+    faulty: Flags  # where the numbers contradict each other
+    empty: Flags  # where nothing was drafted
 
 
-def _config(facts: Facts, line: bytes) -> dict[str, object]:
-    """Return the arguments that an engine's configuration tells."""
-    said: dict[str, object] = {n.decode(): literal(v) for n, v in _VALUE.findall(line)}
-    if graphs := _GRAPHS.search(line):
-        said["compilation_config"] = {"max_cudagraph_capture_size": int(graphs[1])}
-    speculation = _CONFIG_SPECULATION.search(line)
-    if speculation and speculation[1] == b"None":
-        facts.settings.update(NO_SPECULATION)
-    elif speculation:
-        said["speculative_config"] = _speculation(speculation[2])
-    return said
+def survival_matrix(texts: Sequence[bytes]) -> Floats:
+    """Convert per-position rates: one row per line, as wide as the longest, NaN beyond."""
+    parts = [text.split(b", ") if text else [] for text in texts]
+    width = max(map(len, parts), default=0)
+    padded = [float(rate) for part in parts for rate in (*part, *[b"nan"] * (width - len(part)))]
+    return np.array(padded, dtype=np.float64).reshape(len(parts), width)
 
 
-def _take(facts: Facts, said: Mapping[str, object]) -> None:
-    fields = {name: value for name, value in said.items() if not str(name).startswith("-")}
-    facts.said = {**said_by("vllm", fields)[0], **facts.said}
-    facts.settings.update(engine_named("vllm").settings(facts.said))
+@np.errstate(invalid="ignore", divide="ignore")
+def judge(printed: Mapping[str, Floats], rates: Floats, looks_up: bool) -> Judged:
+    """Check the numbers of drafting lines: they are redundant, so damage shows.
+
+    The per-position `rates`, a row per line, sum to the accepted drafts per round, which tells both
+    how many rounds there were and whether the printed length counts the bonus token (0.8.5 did
+    not). A drafter that `looks_up` may find nothing: the engine leaves these rounds out.
+    """
+    length, accepted = printed["length"], printed["accepted"]
+    drafted, rate = printed["drafted"], printed["rate"]
+    k, mean = np.isfinite(rates).sum(axis=1), np.nansum(rates, axis=1)
+    slack = RATE_TOLERANCE * k + 0.0051
+    empty = drafted == 0
+    faulty = (accepted > drafted) | (np.abs(100 * accepted / drafted - rate) > PERCENT_SLACK)
+    faulty |= (np.diff(rates, axis=1) > 2e-9).any(axis=1)
+    faulty |= (k > 0) & (accepted == 0) & (mean > slack)
+    by_rates = np.where((mean > 0) & (accepted > 0), accepted / mean, drafted / k)
+    by_length = np.where((length > 1) & (accepted > 0), accepted / (length - 1), np.nan)
+    rounds = np.where(k > 0, by_rates, by_length)
+    most = k * 1.05 + drafted * slack / np.maximum(accepted, 1)
+    faulty |= (k > 0) & (drafted / rounds > most)
+    with_bonus = np.abs(length - 1 - mean) <= slack
+    without = (k > 0) & ~with_bonus & (np.abs(length - mean) <= slack)
+    faulty |= (k > 0) & np.isfinite(length) & ~with_bonus & ~without
+    by_positions = np.where(np.isfinite(length), length + without, 1 + mean)
+    emitted = rounds * np.where(k > 0, by_positions, length)
+    good = np.isfinite(drafted) & ~faulty & ~empty
+    nothing = good & (accepted == 0)  # each round gave its one token: how many does not matter
+    rounds = np.where(nothing & ~np.isfinite(rounds), drafted, rounds)
+    emitted = np.where(nothing, rounds, emitted)
+    known = good & np.isfinite(emitted)
+    rounds, emitted = np.where(known, rounds, 0.0), np.where(known, emitted, 0.0)
+    if looks_up:  # an interval's tokens, less accepted drafts, are one per request and round
+        seconds = accepted / printed["speed"]
+        tokens = printed["tps"] * np.where(np.isfinite(seconds), seconds, INTERVAL_S)
+        more = (rounds > 0) & (tokens - accepted > rounds)
+        rounds, emitted = np.where(more, tokens - accepted, rounds), np.where(more, tokens, emitted)
+    counts = (rounds, drafted, accepted, emitted, np.where(k > 0, rounds, 0.0))
+    drafting = np.where(mean > 0, accepted / mean, rounds)  # rounds with a draft
+    survived = np.minimum(drafting, rounds)[:, None] * rates
+    sums = np.zeros((len(good), len(_SUMS) + MAX_POSITIONS))
+    sums[:, : len(_SUMS) + rates.shape[1]] = np.nan_to_num(np.column_stack((*counts, survived)))
+    return Judged(
+        rounds=rounds,
+        emitted=emitted,
+        sums=sums * good[:, None],
+        positions=k,
+        good=good,
+        corrected=good & without,
+        faulty=np.isfinite(drafted) & faulty & ~empty,
+        empty=empty,
+    )
 
 
-def _speculation(text: bytes) -> dict[str, object]:
-    """Return what a speculative configuration says, as the engine prints it."""
-    method, tokens, draft = _METHOD.search(text), _TOKENS.search(text + b" "), _DRAFT.search(text)
-    found: dict[str, object] = {}
-    if method:
-        found["method"] = method[1].decode()
-    if draft and found:
-        found["model"] = draft[1].decode("utf-8", "replace")
-    if tokens:
-        found["num_speculative_tokens"] = int(tokens[1])
-    return found
+@dataclass(slots=True)
+class Drafting:
+    """What all drafting lines add up to."""
+
+    lines: int = 0  # read
+    alone: int = 0  # of them without a throughput line
+    positions: int = 0  # drafted positions that the lines show
+    corrected: int = 0  # lines whose printed length lacked the bonus token
+    total: Floats = field(default_factory=lambda: np.zeros(len(_SUMS) + MAX_POSITIONS))
+
+    def add(self, lines: Judged, running: Floats) -> None:
+        """Count lines; `running` is NaN where there is no throughput line."""
+        if not lines.good.any():
+            return
+        self.lines += int(lines.good.sum())
+        self.alone += int((lines.good & ~(running > 0)).sum())
+        self.corrected += int(lines.corrected.sum())
+        self.positions = max(self.positions, int(lines.positions[lines.good].max()))
+        self.total += lines.sums.sum(axis=0)
+
+    def add_counters(self, line: V0Line) -> None:
+        """Count what a V0 engine says of all its life as one line."""
+        self.lines, self.alone, self.positions = 1, 1, line.num_steps
+        self.total[: len(_SUMS)] = (line.rounds, line.drafted, line.accepted, line.emitted, 0.0)
+
+    def accept_length(self) -> float | None:
+        """Tokens per request and round over all lines, bonus included."""
+        return _ratio(self.total, "emitted", "rounds")
+
+    def survival(self, sums: Floats | None = None) -> tuple[float, ...] | None:
+        """P(at least d drafts accepted), by these sums or by all."""
+        total = self.total if sums is None else sums
+        rounds = total[_SUMS.index("positioned")]
+        survived = total[len(_SUMS) : len(_SUMS) + self.positions]
+        return tuple((survived / rounds).tolist()) if rounds else None
+
+    def drafted_per_round(self, sums: Floats | None = None) -> float | None:
+        """Draft tokens per request and round, by these sums or by all."""
+        return _ratio(self.total if sums is None else sums, "drafted", "rounds")
+
+    def accept_rate(self, sums: Floats | None = None) -> float | None:
+        """Return accepted over drafted tokens, by these sums or by all."""
+        return _ratio(self.total if sums is None else sums, "accepted", "drafted")
+
+
+def _ratio(total: Floats, of: str, over: str) -> float | None:
+    part, whole = total[_SUMS.index(of)], total[_SUMS.index(over)]
+    return float(part / whole) if whole else None
