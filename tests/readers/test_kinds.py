@@ -355,3 +355,63 @@ def test_seconds_in_which_a_server_waits_are_no_host_time(tmp_path: Path) -> Non
     assert entry.rows[0].round_time_s == pytest.approx(0.025)
     with pytest.raises(FormatError, match="too few"):
         read(tmp_path, "".join(line(i, 2) for i in range(40)))
+
+
+PLAIN, EAGLE = [(1, 92.7), (16, 1234.5)], [(1, 160.0), (16, 1500.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "accept", "steps"),
+    [
+        (
+            "| bs | baseline tok/s | EAGLE-3 tok/s | EAGLE-3 accept len |\n|---|---|---|---|\n"
+            "| 1 | 92.7 | 160 | 2.9 |\n| 16 | 1,234.5 | 1,500 | 2.9 |\n",
+            2.9,
+            None,
+        ),
+        (
+            "| bs | no spec tok/s | EAGLE3 tok/s | accept length |\n|---|---|---|---|\n"
+            "| 1 | 92.7 | 160 | 2.9 |\n| 16 | 1234.5 | 1500 | 2.9 |\n",
+            2.9,
+            None,
+        ),
+        (
+            "clients\tEAGLE3\ttok/s\n1\toff\t92.7\n16\toff\t1234.5\n1\ton\t160\n16\ton\t1500\n",
+            None,
+            None,
+        ),
+        (
+            "Output throughput (tok/s):\n\n| Setup | c=1 | c=16 |\n|---|---|---|\n"
+            "| w/o spec | 92.7 | 1234.5 |\n| EAGLE3 k=3 | 160.0 | 1500 |\n",
+            None,
+            3,
+        ),
+        (
+            "| tok/s | 1 client | 16 clients |\n|---|---|---|\n"
+            "| baseline | 92.7 | 1234.5 |\n| with eagle-3 (k=3) | 160.0 | 1500 |\n",
+            None,
+            3,
+        ),
+    ],
+)
+def test_two_servers_in_one_table(
+    tmp_path: Path, text: str, accept: float | None, steps: int | None
+) -> None:
+    """Side by side, one below the other, with the loads in columns."""
+    plain, drafts = read(tmp_path, text)
+    assert [(row.concurrency, row.output_tps) for row in plain.rows] == PLAIN
+    assert [(row.concurrency, row.output_tps) for row in drafts.rows] == EAGLE
+    assert (plain.settings["algorithm"], drafts.settings["algorithm"]) == ("none", "EAGLE3")
+    assert {row.accept_length for row in drafts.rows} == {accept}
+    assert {row.accept_length for row in plain.rows} <= {None, 1.0}
+    assert drafts.settings.get("num_steps") == steps
+
+
+def test_times_of_two_servers_in_one_table(tmp_path: Path) -> None:
+    text = (
+        "| c | base tok/s | MTP tok/s | base TPOT (ms) | MTP TPOT (ms) | p99.9 TTFT (ms) |\n"
+        "|---|---|---|---|---|---|\n| 4 | 100 | 200 | 40 | 20 | 900 |\n"
+    )
+    plain, drafts = read(tmp_path, text)
+    assert (plain.rows[0].tpot_s, drafts.rows[0].tpot_s) == (0.04, 0.02)
+    assert plain.rows[0].ttft_s is None

@@ -166,10 +166,14 @@ SIZES = (
 
 
 _OTHERS = re.compile(
-    r"input|prompt|prefill|total|median|p\d\d|max|min|std|peak|per|gpu|cached?|/?user|x|gain|uplift"
+    r"input|prompt|prefill|total|median|p\d\d?(?:\.\d)?|\d\dth|max|min|std|stdev|peak|per|gpu|cached?|/?user|x|gain|uplift"
     r"|speedup|predicted|expected|target|theoretical|goodput|error|delta"
 )
 """Words before a speed that make it another figure, not that of a named server."""
+
+
+_OF_SERVERS = ("accept_length", "tpot_s", "ttft_s")
+"""Figures beside speeds that words before them tell of a server."""
 
 
 class Column(NamedTuple):
@@ -202,8 +206,10 @@ def column_of(head: str) -> Column | None:
         if bare in heads:
             return Column(name)
     for count in range(1, len(words)):
-        server, speed = words[:count], " ".join(words[count:])
-        if speed in names("columns")["output_tps"] and "/" in speed:
+        server, rest = words[:count], " ".join(words[count:])
+        found = column_of(rest)
+        if found and not found.server and (found.name in _OF_SERVERS or "/" in rest):
             other = any(_OTHERS.fullmatch(word) for word in server)
-            return None if other else Column("output_tps", server=" ".join(server))
+            whose = found.name in ("output_tps", *_OF_SERVERS) and not other
+            return found._replace(server=" ".join(server)) if whose else None
     return None

@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -25,13 +26,14 @@ from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.formats._serving import of_table as serving_table
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, TWO_IN_ONE, Unread, check, counted
-from specsim.setting import NO_SPECULATION, parse_algorithm
+from specsim.setting import NO_SPECULATION, chain_settings, parse_algorithm
 
 _LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
 _SHARED = {*_LOADS, "input_len", "output_len", "tp"}
 """What a row says of all servers whose speeds are in it."""
 _SETTINGS = {"num_steps", "topk", "num_draft_tokens", "k", "tp"}
 PEOPLES, TURNED = "user_table", "turned"
+_TURNED = {"", "metric", "metrics"}
 WHOSE, FALLS = "speed of one request or all", 0.8
 _LOAD = re.compile(
     r"(?:c|conc(?:urrency)?|clients|users|bs|batch(?: size)?)\W{1,3}(\d{1,6})"
@@ -42,8 +44,18 @@ _METRICS = {"Metric": "aiperf", "Statistic": "aiperf", "Key": "evalscope"}
 """First head of a table with a metric in each row."""
 _METRIC = re.compile(r"([A-Za-z0-9 _./-]{1,64}?)(?: *\(([^()]{1,32})\))?")
 _CLIENTS = re.compile(rb"(?:--concurrency[ =]|[Cc]oncurrency: *)(\d{1,6})(?![\d.])")
-_PLAIN = {"baseline", "base", "vanilla", "no spec", "autoregressive"}
-_OFF = {"none", "no", "off", "without", "false"}
+_OF_DRAFTS = {"accept_length", "num_steps", "topk", "num_draft_tokens", "k"}
+_PLAIN = re.compile(
+    r"baseline|base|vanilla|autoregressive"
+    r"|(?:no|w/o|without)[ -](?:spec\w*|sd|mtp|eagle[ -]?\d?|draft\w*)"
+    r"|(?:spec\w*|sd|mtp|eagle[ -]?\d?) off"
+)
+_OFF, _ON = {"none", "no", "off", "without", "false"}, {"on", "yes", "with", "true", "✓", "✅"}
+_DRAFTING = re.compile(
+    r"(?:with |w/ ?|\+ ?)?(?P<name>[a-z][a-z_ -]{1,20}?(?:[ -]?\d)?)"
+    r"(?:[ ,(]+(?:k|num_speculative_tokens|(?:num_)?steps)[ =:]+(?P<k>\d{1,2})\)?)?"
+)
+"""A way of drafting, and its depth."""
 _DRAFTS = re.compile(r"spec|draft|mtp|eagle|algo|method|config|setup|mode\b|\A\Z", re.IGNORECASE)
 """Heads of columns whose "off" is said of speculation."""
 _UNIT = re.compile(r"\s*(?:tok(?:en)?s?/s(?:ec)?|t/s|tps)\Z", re.IGNORECASE)
@@ -109,14 +121,35 @@ def _upright(grid: Grid) -> Grid:
     turned = replace(grid, header=(grid.header[0], *(row[0] for row in grid.rows)))
     turned.rows = list(zip(grid.header[1:], *(row[1:] for row in grid.rows), strict=True))
     for one in (grid, turned):
-        loads = [_LOAD.fullmatch(row[0].strip("*`_ ")) for row in one.rows]
-        if all(loads) and not column_of(one.header[0]):
-            numbers = [load[1] or load[2] for load in loads if load]
-            cells = [(n, *row[1:]) for n, row in zip(numbers, one.rows, strict=True)]
+        loads = _loads([row[0] for row in one.rows])
+        if loads and not column_of(one.header[0]):
+            cells = [(n, *row[1:]) for n, row in zip(loads, one.rows, strict=True)]
             one = replace(one, header=("concurrency", *one.header[1:]), rows=cells)
         if _kind(one.header) not in ("", TURNED):
             return one
-    return grid
+    return _long(grid)
+
+
+def _loads(cells: Sequence[str]) -> list[str]:
+    """Return the numbers of clients that cells name; none if one of them names none."""
+    found = [_LOAD.fullmatch(cell.strip("*`_ ")) for cell in cells]
+    return [load[1] or load[2] for load in found if load] if all(found) else []
+
+
+def _long(grid: Grid) -> Grid:
+    """Return a table that has a server in each row and a load in each column, a load in each row.
+
+    What the cells are stands in its corner or above it.
+    """
+    loads = _loads(grid.header[1:])
+    texts = [grid.header[0], *grid.label.split(", ")]
+    figures = [t for t in texts if (c := column_of(t)) and c.name in (*_SPEEDS, "tpot_s")]
+    if not (loads and figures):
+        return grid
+    rows: list[tuple[str, ...]] = []
+    rows += [(n, row[0], v) for row in grid.rows for n, v in zip(loads, row[1:], strict=True)]
+    label = ", ".join(text for text in texts[1:] if text != figures[0])
+    return replace(grid, header=("concurrency", "server", figures[0]), rows=rows, label=label)
 
 
 def _one_header(lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -153,7 +186,9 @@ def _kind(header: tuple[str, ...]) -> str:
     if found & _LOADS and found & (_SPEEDS | {"tpot_s"}):
         return PEOPLES
     names_each = len(set(header)) == len(header) > 1 and all(header[1:])
-    return TURNED if names_each and header[0].lower() in ("", "metric", "metrics") else ""
+    turned = header[0].lower() in _TURNED if header else False
+    turned = turned or (len(header) > 2 and bool(_loads(header[1:])))
+    return TURNED if names_each and turned else ""
 
 
 def _rows(grid: Grid, program: str, unread: Counter[str]) -> Iterator[LogEntry]:
@@ -233,14 +268,12 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
     columns = [column_of(head) for head in grid.header]
     speeds = [c.server for c in columns if c and c.name in _SPEEDS]
     several = len(set(speeds)) > 1
+    drafting = [s for s in dict.fromkeys(speeds) if not _PLAIN.fullmatch(s)]
     texts = _text_columns(grid, columns)
     labels = [i for i, name in texts.items() if not name]
     for server in dict.fromkeys(speeds or [""]):
-        other = [
-            c and (c.server != server if c.name in _SPEEDS else several and c.name not in _SHARED)
-            for c in columns
-        ]
-        own = [None if of else column for column, of in zip(columns, other, strict=True)]
+        alone = not several or drafting == [server]  # what is said of drafts is said of it
+        own = [c if c and _is_of(c, server, several, alone) else None for c in columns]
         for row in grid.rows:
             with counted(unread):
                 said = figures_of(_said(row, own))
@@ -248,6 +281,15 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
                 stated = {name: row[i] for i, name in texts.items() if name not in ("", "none")}
                 named = {grid.header[i]: row[i] for i in labels}
                 yield _peoples_row(said, stated, grid.label, named | {"": server})
+
+
+def _is_of(column: Column, server: str, several: bool, alone: bool) -> bool:
+    """Whether a column is of a server; `alone`: it is the only one that may draft."""
+    if column.name in _OF_DRAFTS and (alone and not (several and column.server)):
+        return True
+    if column.name in _SPEEDS or column.server:
+        return column.server == server
+    return not several or column.name in _SHARED
 
 
 def _text_columns(grid: Grid, columns: Sequence[Column | None]) -> dict[int, str]:
@@ -307,9 +349,13 @@ def _peoples_row(
 def _algorithm(head: str, text: str) -> dict[str, object]:
     """Return the setting that a text states, if it is nothing but one."""
     word = text.strip(" *`").lower()
-    if word in _PLAIN or (word in _OFF and _DRAFTS.search(head)):
+    if _PLAIN.fullmatch(word) or (word in _OFF and _DRAFTS.search(head)):
         return dict(NO_SPECULATION)
-    try:
-        return {"algorithm": parse_algorithm(text.strip(" *`"))}
-    except UnknownNameError:
-        return {}
+    if word in _ON:
+        return _algorithm("", head)
+    found = _DRAFTING.fullmatch(word)
+    for name in (found["name"], re.sub(r"[ -]", "", found["name"])) if found else ():
+        with suppress(UnknownNameError):
+            depth = chain_settings(int(found["k"])) if found and found["k"] else {}
+            return {**depth, "algorithm": parse_algorithm(name)}
+    return {}
