@@ -325,3 +325,54 @@ def test_ways_of_writing(text: str, expected: dict[str, object]) -> None:
     launch = one(text)
     assert {key: launch.settings.get(key) for key in expected} == expected
     assert launch.unknown == ()
+
+
+CONFIG = '{"method": "eagle3", "model": "org/e", "num_speculative_tokens": 3}'
+CODE = {
+    "vllm": (
+        "from vllm import LLM\nllm = LLM(\n    model='org/m',  # (the target)\n"
+        f"    tensor_parallel_size=2, enforce_eager=True,\n    speculative_config={CONFIG},\n)\n",
+        "vllm",
+        chain("EAGLE3", 3) | {"tp": 2, "model": "org/m", "draft": "org/e"},
+    ),
+    "vllm's first argument": ("LLM('org/m', max_num_seqs=8)", "vllm", NONE | {"model": "org/m"}),
+    "sglang": (
+        "llm = sgl.Engine(model_path='org/m', tp_size=4, speculative_algorithm='EAGLE3',\n"
+        "  speculative_num_steps=3, speculative_eagle_topk=2, speculative_num_draft_tokens=6)",
+        "sglang",
+        tree("EAGLE3", 3, 2, 6) | {"tp": 4},
+    ),
+    "tensorrt-llm": (
+        "from tensorrt_llm import LLM\nfrom tensorrt_llm.llmapi import *\n"
+        "LLM(model='org/m', tensor_parallel_size=4, speculative_config=EagleDecodingConfig("
+        "max_draft_len=3, speculative_model_dir='org/e'))",
+        "tensorrt-llm",
+        chain("EAGLE3", 3) | {"tp": 4, "draft": "org/e"},
+    ),
+    "list of words": (
+        "subprocess.Popen([sys.executable, '-m', 'x'])\nsubprocess.Popen(['python', '-m',\n"
+        "  'sglang.launch_server', '--model-path', 'org/m', '--tp', '4', '--port', str(port)])",
+        "sglang",
+        NONE | {"tp": 4, "model": "org/m"},
+    ),
+    "Dockerfile": ('CMD ["vllm", "serve", "org/m", "-tp", "4"]', "vllm", NONE | {"tp": 4}),
+    "list within a command": (
+        'vllm serve org/m -tp 4 --compilation-config \'{"custom_ops": ["+rms_norm"]}\'',
+        "vllm",
+        NONE | {"tp": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_code_that_starts_an_engine(name: str) -> None:
+    text, engine, said = CODE[name]
+    (launch,) = launches_in(text)
+    assert launch.engine == engine
+    assert said.items() <= launch.settings.items()
+    assert not launch.unknown
+
+
+@pytest.mark.parametrize("text", ["LLM(", 'LLM("' * 9, "[" * 9999, "LLM(x.y, **z)", 'LLM(f"{1}")'])
+def test_code_that_is_none(text: str) -> None:
+    assert all(not launch.settings.get("num_steps") for launch in launches_in(text))

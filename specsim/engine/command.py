@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from specsim.engine import engine_named
 from specsim.engine.flags import NEUTRAL, UNMODELLED, flag_named, said_by
-from specsim.engine.manifest import container_words, heredocs, yaml_mapping
+from specsim.engine.manifest import container_words, heredocs, python_words, yaml_mapping
 from specsim.engine.rules import rows
 from specsim.errors import InputError
 from specsim.setting import NO_SPECULATION
@@ -87,7 +87,6 @@ _TYPESET = (
     (re.compile(r"[\u201c\u201d]"), '"'),
     (re.compile(r"(?<=\s)(?:\u2014|[\u2013-]?\u2013|\u2013-)(?=[A-Za-z])"), "--"),
 )
-_LISTED = re.compile(r"(?m)^\s*(?:CMD|ENTRYPOINT)?\s*(\[\s*\".*\"\s*\])\s*$")
 LIMIT = 2**18
 """Characters of a text that are looked at."""
 
@@ -148,7 +147,9 @@ def _commands(text: str) -> Iterator[list[str]]:
         for words in container_words(text):
             yield from _split(words, text)
         return
-    text = _LISTED.sub(_listed, text)
+    listed, text = python_words(text, _starts_server)
+    for words in listed:
+        yield from _split(words, text)
     text = re.sub(r"(?m)^\s*#(?![^\n]*\\$)(?!\s*(?:python|vllm|sglang|trtllm|llama)).*$", "", text)
     text = re.sub(r"[ \t]*[\\^`][ \t]*(?:#[^\n]*)?\r?\n\s*", " ", text)
     text = re.sub(r"(?<=[\w:.])\\(?=\w)", "/", text)  # a path of Windows
@@ -156,12 +157,6 @@ def _commands(text: str) -> Iterator[list[str]]:
     text = re.sub(r"(?<=\s)\d(?=[<>])", "", text)  # 2> file
     for start in _starts(text):
         yield from _split(_lexed(text[start:]), text)
-
-
-def _listed(found: re.Match[str]) -> str:
-    """Return a command that is written as a list in JSON, as a shell would have it."""
-    words = _json("command", found[1])
-    return shlex.join(map(str, words)) if isinstance(words, list) else found[0]
 
 
 def _starts(text: str) -> list[int]:
@@ -178,7 +173,7 @@ def _lexed(text: str) -> list[str]:
     words: list[str] = []
     try:
         for word in lexer:
-            if set(word) <= _ENDS and "\n" in word and any(map(PROGRAM.search, _joined(words))):
+            if set(word) <= _ENDS and "\n" in word and _starts_server(words):
                 break
             words.append(word)
     except ValueError:
@@ -188,10 +183,10 @@ def _lexed(text: str) -> list[str]:
     return words
 
 
-def _joined(words: Sequence[str]) -> Iterator[str]:
-    """Yield words, and up to three neighbours as one, so that ``vllm bench latency`` is found."""
-    for count in (1, 2, 3):
-        yield from map(" ".join, zip(*(words[at:] for at in range(count)), strict=False))
+def _starts_server(words: Sequence[str]) -> bool:
+    """Whether a word, or up to three neighbours as in ``vllm bench latency``, start a server."""
+    neighbours = (zip(*(words[at:] for at in range(n)), strict=False) for n in (1, 2, 3))
+    return any(PROGRAM.search(" ".join(of)) for some in neighbours for of in some)
 
 
 def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:

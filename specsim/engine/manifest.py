@@ -1,11 +1,14 @@
-"""The little of YAML in which servers are described: options of an engine, containers.
+"""The little of YAML and Python in which servers are described: options, containers, calls.
 
 No YAML parser: mappings, lists and flow values, as compose, kubectl and the engines take them.
 """
 
+import ast
+import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 _KEY = re.compile(r"(\s*)(?:- )?([\w.\"'-]+)\s*:(?:\s+(.*))?")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?([^\n]*)\n(.*?)\n\s*\1\s*(?:\n|\Z)", re.DOTALL)
@@ -103,6 +106,84 @@ def container_words(text: str) -> Iterator[list[str]]:
         parts[key] = _words(value, block)
     if parts:
         yield [word for name in _ORDER for word in parts.get(name, [])]
+
+
+_CALL = re.compile(
+    r"\b(?P<engine>LLM|(?:Async)?EngineArgs|(?:sgl|sglang)\.Engine)(?=\()"
+    r"|(?:(?:CMD|ENTRYPOINT)\s*)?(?=\[\s*[\"'])"
+)
+MOST_CALLS, MOST_CODE = 64, 2**14
+"""That are looked at, and their characters."""
+_TOKEN = re.compile(
+    r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|#[^\n]*|(?P<open>[(\[{])|(?P<close>[)\]}])"
+)
+
+
+def python_words(text: str, starts: Callable[[list[str]], bool]) -> tuple[list[list[str]], str]:
+    """Return the words of commands that code holds, and the text without them.
+
+    They are lists of words that start a server, as of Python and Dockerfiles, and calls of offline
+    engines.
+
+    >>> python_words("llm = LLM('org/m', tensor_parallel_size=2)", bool)
+    ([['vllm', 'serve', '--model=org/m', '--tensor-parallel-size=2']], 'llm = ')
+    """
+    found, rest, end = [], [], 0
+    for begin in islice(_CALL.finditer(text), MOST_CALLS):
+        close = _closing(text, begin.end()) if begin.start() >= end else None
+        try:
+            call = "f" if begin["engine"] else ""
+            node = ast.parse(call + text[begin.end() : close or 0], mode="eval").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            continue
+        if isinstance(node, ast.List):
+            words = [str(_said(word)) for word in node.elts]
+            if not starts(words):
+                continue
+        elif isinstance(node, ast.Call):
+            offline = ["trtllm-serve"] if "tensorrt_llm" in text else ["vllm", "serve"]
+            program = ["sglang.launch_server"] if begin["engine"][:2] == "sg" else offline
+            said = _arguments(node).items()
+            words = [*program, *(f"--{k.replace('_', '-')}={_written(v)}" for k, v in said)]
+        else:
+            continue
+        found.append(words)
+        rest.append(text[end : begin.start()])
+        end = close or end
+    return found, "".join([*rest, text[end:]])
+
+
+def _closing(text: str, begin: int) -> int | None:
+    """Return where the bracket closes that opens at `begin`; None if it does not."""
+    depth = 0
+    for token in _TOKEN.finditer(text, begin, begin + MOST_CODE):
+        depth += bool(token["open"]) - bool(token["close"])
+        if not depth:
+            return token.end()
+    return None
+
+
+def _arguments(node: ast.Call) -> dict[str, object]:
+    """Return the arguments of a call, the first as the model; a configuration names its kind."""
+    name = ast.unparse(node.func).rpartition(".")[2]
+    kind, config, _ = name.partition("DecodingConfig")
+    said: dict[str, object] = {"decoding_type": kind} if config else {}
+    said |= {"model": _said(node.args[0])} if node.args else {}
+    return said | {part.arg: _said(part.value) for part in node.keywords if part.arg}
+
+
+def _said(node: ast.expr) -> object:
+    """Return what an expression says; a name where it is no constant."""
+    if isinstance(node, ast.Call):
+        return _arguments(node)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return f"${ast.unparse(node)}"
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _inside(line: str, indent: int, value: str) -> bool:
