@@ -16,7 +16,7 @@ from specsim.logs.format import Format as Format
 from specsim.logs.format import detect as detect
 from specsim.logs.format import detect_text as detect_text
 from specsim.logs.format import known_formats as known_formats
-from specsim.logs.read import read_file as read_file
-from specsim.logs.read import require_usable as require_usable
+from specsim.logs.format import read_file as read_file
+from specsim.logs.format import require_usable as require_usable
 from specsim.logs.source import Source as Source
 from specsim.logs.source import open_source as open_source

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specsim.arrays import Flags, Floats, Ints
+from specsim.logs.columns import DUPLICATE, NO_RANK, ParseRank, RankTable, group_starts
 from specsim.logs.diagnose import finding, words
 from specsim.logs.entry import Diagnosis
-from specsim.logs.ranks import DUPLICATE, NO_RANK, ParseRank, RankTable, group_starts
 
 Columns = dict[str, Floats]
 """Successive lines or windows: an array for each name of `COLUMNS`."""

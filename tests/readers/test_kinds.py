@@ -11,7 +11,7 @@ import pytest
 from specsim.engine.command import parse_command
 from specsim.errors import FormatError
 from specsim.logs import LogEntry, read_file
-from specsim.logs.read import require_usable
+from specsim.logs.format import require_usable
 
 
 def read(tmp_path: Path, text: str) -> list[LogEntry]:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parsing import parse
 
+from specsim.logs.columns import group_starts
 from specsim.logs.durations import Durations
 from specsim.logs.formats.sglang.lines import parse_decode_line
 from specsim.logs.levels import level_rows
-from specsim.logs.ranks import group_starts
 from specsim.logs.windows import PREFILL, PREFILL_RAMP, Windows
 
 approx = pytest.approx

@@ -6,16 +6,17 @@ to those of :func:`row_of`; what they mean together, and when they contradict ea
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
 from specsim.logs.diagnose import finding, partial_drafting, truncated, words
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
-from specsim.logs.formats._benchmarks import SIZES, figures_of, names
+from specsim.logs.formats._benchmarks import SIZES, Said, figures_of, names, runs
 from specsim.logs.json_values import MAX_WHOLE
-from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check
+from specsim.logs.source import Source
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check, counted
 from specsim.setting import NO_SPECULATION, algorithm_name, chain_settings
 
 SLACK = 0.01
@@ -189,6 +190,22 @@ def run_entry(
         inferred = ["topk", "num_steps", "num_draft_tokens"]
         settings |= {**chain_settings(k), "inferred": inferred}
     return entry_of(program, row, settings, engine, version)
+
+
+def printed_entries(
+    source: Source,
+    program: str,
+    entry: Callable[[Said], LogEntry] | None = None,
+    otherwise: Callable[[str], Said] = lambda line: {},
+) -> list[LogEntry]:
+    """Read what a program printed, run by run; `entry` and `otherwise` as it needs them."""
+    unread: Counter[str] = Counter()
+    entries = []
+    for said in runs(source, program, unread, otherwise):
+        with counted(unread):
+            if figures_of(said):
+                entries.append(entry(said) if entry else run_entry(program, said))
+    return with_unread(joined(entries, source.path), +unread, source.path, program)
 
 
 def _settings(said: dict[str, float], texts: Mapping[str, str]) -> dict[str, object]:

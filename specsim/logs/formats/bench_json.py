@@ -16,7 +16,7 @@ from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_ent
 from specsim.logs.formats._serving import serving
 from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, MISSING, Unread, check, counted
+from specsim.logs.unread import CONTRADICTION, DAMAGED, MISSING, TRUNCATED, Unread, check, counted
 from specsim.setting import NO_SPECULATION
 
 _DETAILS = re.compile(
@@ -43,8 +43,7 @@ def parse(source: Source) -> list[LogEntry]:
     unread: Counter[str] = Counter()
     for record in _records(source):
         with counted(unread):
-            said = list(_histograms(record)) or list(_answers(record))
-            check(all(1 <= answer.rounds <= answer.tokens for answer in said), CONTRADICTION)
+            said = _told(record)
             for answer in said:
                 depth = len(answer.histogram) if answer.engine == "vllm" else 0
                 answers.setdefault((answer.engine or "", depth), []).append(answer)
@@ -55,6 +54,29 @@ def parse(source: Source) -> list[LogEntry]:
     for server in sorted(answers):
         entries.append(answer_entry(answers[server], source.path))
     return with_unread(entries, unread, source.path, "bench_json")
+
+
+_FINISHED = re.compile(
+    rb"'(completion_tokens|spec_verify_ct|spec_accept_length|spec_num_proposed_drafts)': "
+    rb"(\d{1,12}(?:\.\d{1,20})?)(?=[,}])"
+)
+
+
+def parse_finished(source: Source) -> list[LogEntry]:
+    """Read what SGLang logs of each request that it finished (``--log-requests``)."""
+    unread: Counter[str] = Counter()
+    answers: list[Answer] = []
+    for line in source.lines():
+        at = line.find(b"Finish: obj=")
+        if at >= 0 and b"'spec_verify_ct'" in line[at:]:
+            with counted(unread):
+                check(line.endswith((b"\n", b"\r")), TRUNCATED)
+                found = _FINISHED.findall(line, at)
+                said = {name.decode(): float(value) for name, value in found}
+                check(len(said) == len(found), DAMAGED)
+                answers += _told(said)
+    entries = [answer_entry(answers, source.path)] if answers else []
+    return with_unread(entries, unread, source.path, "sglang_finish")
 
 
 def _records(source: Source) -> Iterator[Any]:
@@ -179,6 +201,13 @@ class Answer(NamedTuple):
     seconds: float | None = None  # of decoding
     slot: object = None
     histogram: tuple[int, ...] = ()  # rounds by the drafts that they accepted
+
+
+def _told(record: Any) -> list[Answer]:
+    """Return the answers to requests that a record holds."""
+    said = list(_histograms(record)) or list(_answers(record))
+    check(all(1 <= answer.rounds <= answer.tokens for answer in said), CONTRADICTION)
+    return said
 
 
 def _histograms(value: Any) -> Iterator[Answer]:

@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from specsim.logs.diagnose import finding
-from specsim.logs.durations import Durations
+from specsim.logs.durations import ALLREDUCE, Durations, step_of, timing
 from specsim.logs.entry import LogEntry, Timing, WindowCount
-from specsim.logs.formats._profiles import ALLREDUCE, step_of, timing
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
 from specsim.logs.unread import MOST_KINDS, TOO_MANY, TRUNCATED, Unread, check

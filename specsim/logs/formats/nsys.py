@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from specsim.errors import FormatError
-from specsim.logs.durations import Durations
+from specsim.logs.durations import Durations, kernel_phase, step_of, timing
 from specsim.logs.entry import LogEntry, Timing, WindowCount
-from specsim.logs.formats._profiles import kernel_phase, step_of, timing
 from specsim.logs.source import SQLITE, Source
 from specsim.logs.unread import (
     CONTRADICTION,

@@ -3,7 +3,6 @@
 Iterations, however printed, make an entry by running batch.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +11,8 @@ from typing import Any, NamedTuple
 from specsim.logs.diagnose import finding, truncated
 from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
-from specsim.logs.formats._benchmarks import figures_of, runs
-from specsim.logs.formats._results import joined, run_entry, with_unread
+from specsim.logs.formats import listed, pattern
+from specsim.logs.formats._results import printed_entries
 from specsim.logs.json_values import json_values, number, table, whole
 from specsim.logs.source import Source
 from specsim.logs.unread import MISSING, Unread, check, counted
@@ -27,16 +26,6 @@ MIXED_SHARE = 0.1
 """From this share of iterations with prefill on it is worth a word."""
 
 
-class Statistics(NamedTuple):
-    """What only the iteration statistics say."""
-
-    queue: int
-    kv_tokens: float  # size of the KV cache; 0 if not stated
-    accepted: int  # tokens of drafts, of as many requests as `drafting`
-    drafting: int
-    speculates: bool | None  # None if not stated
-
-
 class Iteration(NamedTuple):
     """One forward pass of a batch."""
 
@@ -48,7 +37,12 @@ class Iteration(NamedTuple):
     prefills: float  # prompts in the batch
     prompt_tokens: float
     decodes: bool
-    stated: Statistics | None = None
+    # What only the iteration statistics say:
+    queue: int = 0
+    kv_tokens: float = 0.0  # size of the KV cache; 0 if not stated
+    accepted: int = 0  # tokens of drafts, of as many requests as `drafting`
+    drafting: int = 0
+    speculates: bool | None = None  # None if not stated
 
 
 @dataclass(slots=True)
@@ -85,35 +79,29 @@ class Server:
 
     def take(self, it: Iteration) -> None:
         """Count one iteration."""
-        number, rank, requests, usage, seconds, prefills, prompt_tokens, decodes, stated = it
-        self.latest[rank], self.states_requests = number, requests is not None
+        self.latest[it.rank], self.states_requests = it.number, it.requests is not None
         self.read += 1
-        if len(self.latest) > 1 and rank != min(self.latest):
+        if len(self.latest) > 1 and it.rank != min(self.latest):
             self.dropped["duplicate_rank"] += 1
-        elif prefills:
+        elif it.prefills:
             self.dropped["prefill"] += 1
-            if prefills == 1 and not decodes and prompt_tokens >= 1 and seconds > 0:
-                self.prompts.add(seconds)
-                self.prompt_tokens += prompt_tokens
-        elif not decodes or seconds <= 0:
+            if it.prefills == 1 and not it.decodes and it.prompt_tokens >= 1 and it.seconds > 0:
+                self.prompts.add(it.seconds)
+                self.prompt_tokens += it.prompt_tokens
+        elif not it.decodes or it.seconds <= 0:
             self.dropped["idle"] += 1
         else:
-            level = self.levels[requests or None]
-            level.rounds.add(seconds)
-            level.usage += usage or 0.0
-            if stated:
-                self._count(stated, level)
-
-    def _count(self, stated: Statistics, level: _Level) -> None:
-        level.queue += stated.queue
-        level.accepted += stated.accepted
-        level.drafting += stated.drafting
-        if stated.speculates is not None:
-            self.speculates = self.speculates or stated.speculates
-        tokens = stated.kv_tokens
-        known = tokens in self.pools or len(self.pools) < MOST_POOLS
-        if 1 <= tokens <= MOST_KV_TOKENS and tokens % 1 == 0 and known:
-            self.pools[int(tokens)] += 1
+            level = self.levels[it.requests or None]
+            level.rounds.add(it.seconds)
+            level.usage += it.usage or 0.0
+            level.queue += it.queue
+            level.accepted += it.accepted
+            level.drafting += it.drafting
+            if it.speculates is not None:
+                self.speculates = self.speculates or it.speculates
+            known = it.kv_tokens in self.pools or len(self.pools) < MOST_POOLS
+            if 1 <= it.kv_tokens <= MOST_KV_TOKENS and it.kv_tokens % 1 == 0 and known:
+                self.pools[int(it.kv_tokens)] += 1
 
     def entry(self, path: str) -> LogEntry:
         """Return the server as an entry."""
@@ -172,15 +160,7 @@ class Server:
 
 
 _MARK = b"iter = "
-_LINE = re.compile(
-    rb"iter = (?P<number>\d{1,12}), global_rank = \d{1,6}, rank = (?P<rank>\d{1,6}), "
-    rb"(?:num_scheduled_requests(?: =|:) (?P<requests>\d{1,7}), "
-    rb"|kv_cache_util = (?P<usage>[01]\.\d{1,9}), "
-    rb"|host_step_time = (?P<ms>\d{1,9}\.\d{1,9})ms, |elapsed_time = (?P<s>\d{1,6}\.\d{1,9})s, "
-    rb"|[a-z_]{2,40}(?: =|:) [\w./: -]{1,40}, ){0,12}"
-    rb"states = \{'num_ctx_requests': (?P<prefills>\d{1,9}), 'num_ctx_tokens': (?P<prompt>\d{1,9}),"
-    rb" 'num_generation_tokens': (?P<tokens>\d{1,9})\}\s*\Z"
-)
+_LINE = pattern(listed("lines", "trtllm"))
 
 
 def parse_log(source: Source) -> list[LogEntry]:
@@ -280,13 +260,6 @@ def _of_record(record: Mapping[str, Any]) -> Iteration:
     accepted = number(drafts, "numAcceptedTokens")
     drafting = number(drafts, "numRequestsWithDraftTokens")
     counted = accepted is not None and bool(drafting)
-    stated = Statistics(
-        queue=int(number(record, "numQueuedRequests") or 0),
-        kv_tokens=(blocks or 0.0) * (number(cache, "tokensPerBlock") or 0.0),
-        accepted=int(accepted or 0) if counted else 0,
-        drafting=int(drafting or 0) if counted else 0,
-        speculates=counted or (None if drafts or "specDecodingStats" not in record else False),
-    )
     return Iteration(
         number=0,
         rank=0,
@@ -296,16 +269,14 @@ def _of_record(record: Mapping[str, Any]) -> Iteration:
         prefills=prefills,
         prompt_tokens=number(flight, "numCtxTokens") or 0.0,
         decodes=batch >= 1,
-        stated=stated,
+        queue=int(number(record, "numQueuedRequests") or 0),
+        kv_tokens=(blocks or 0.0) * (number(cache, "tokensPerBlock") or 0.0),
+        accepted=int(accepted or 0) if counted else 0,
+        drafting=int(drafting or 0) if counted else 0,
+        speculates=counted or (None if drafts or "specDecodingStats" not in record else False),
     )
 
 
 def parse_bench(source: Source) -> list[LogEntry]:
     """Read printed reports."""
-    unread: Counter[str] = Counter()
-    entries = []
-    for said in runs(source, "trtllm_bench", unread):
-        with counted(unread):
-            if figures_of(said):
-                entries.append(run_entry("trtllm_bench", said))
-    return with_unread(joined(entries, source.path), +unread, source.path, "trtllm_bench")
+    return printed_entries(source, "trtllm_bench")

@@ -1,16 +1,15 @@
 """vLLM offline: its example of speculative decoding, and ``vllm bench throughput``."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.logs.diagnose import finding
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
-from specsim.logs.formats._benchmarks import Said, figures_of, runs
-from specsim.logs.formats._results import entry_of, joined, ratio, row_of, with_unread
+from specsim.logs.formats._benchmarks import Said, figures_of
+from specsim.logs.formats._results import entry_of, printed_entries, ratio, row_of
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, MISSING, check, counted
+from specsim.logs.unread import CONTRADICTION, MISSING, check
 from specsim.setting import algorithm_name, chain_settings
 
 _POSITION = re.compile(r"acceptance at token (\d{1,2}):\s*(\d\.\d{2,6})\s*")
@@ -34,13 +33,7 @@ FULL_SHARE = 0.95
 
 def parse(source: Source) -> list[LogEntry]:
     """Read runs of all their requests at once."""
-    unread: Counter[str] = Counter()
-    entries = []
-    for said in runs(source, "vllm_offline", unread, _otherwise):
-        with counted(unread):
-            if figures_of(said):
-                entries.append(_entry(said))
-    return with_unread(joined(entries, source.path), +unread, source.path, "vllm_offline")
+    return printed_entries(source, "vllm_offline", _entry, _otherwise)
 
 
 def _otherwise(line: str) -> Said:
