@@ -73,7 +73,7 @@ def parse_finished(source: Source) -> list[LogEntry]:
                 check(line.endswith((b"\n", b"\r")), TRUNCATED)
                 found = _FINISHED.findall(line, at)
                 said = {name.decode(): float(value) for name, value in found}
-                check(len(said) == len(found), DAMAGED)
+                check(len(said) == len(found) and "spec_verify_ct" in said, DAMAGED)
                 answers += _told(said)
     entries = [answer_entry(answers, source.path)] if answers else []
     return with_unread(entries, unread, source.path, "sglang_finish")
