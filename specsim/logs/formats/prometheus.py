@@ -16,7 +16,7 @@ from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
 from specsim.logs.formats._counters import columns_of, finished, no_windows
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.formats._scrape import INCOMPLETE, Dump, Replica, drafting, scraped
-from specsim.logs.json_values import json_values, table
+from specsim.logs.json_values import json_values, number, table
 from specsim.logs.levels import level_rows
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check, counted
@@ -77,8 +77,9 @@ def _samples(answer: Any) -> Iterator[tuple[float, bytes]]:
         text = ",".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
         for point in _listed(series.get("values", [series.get("value")])):
             check(isinstance(point, list) and len(point) == 2, DAMAGED)
-            check(type(point[0]) in (int, float) and type(point[1]) is str, DAMAGED)
-            yield float(point[0]), f"{name}{{{text}}} {point[1]}\n".encode()
+            at = number({"": point[0]}, "")
+            check(at is not None and type(point[1]) is str, DAMAGED)
+            yield at or 0.0, f"{name}{{{text}}} {point[1]}\n".encode()
 
 
 def _listed(value: Any) -> list[Any]:
