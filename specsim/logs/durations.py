@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 
 from specsim.logs.entry import Timing
+from specsim.logs.formats import listed
 
 _STEP = 0.01
 """Width of a bin, natural log: quantiles are within 0.5 %."""
@@ -58,21 +59,7 @@ class Durations:
         return max(self._bins)
 
 
-STEP = re.compile(r"step\[(\w{1,32}) bs=(\d{1,6})(?: toks=(\d{1,9}))?\]")
-ALLREDUCE = re.compile(
-    r"nccl(?:Dev)?Kernel_AllReduce|cross_device_reduce_[12]stage|allreduce_fusion_kernel"
-    r"|mnnvl_allreduce|multimem_all_reduce|one_shot_all_reduce|two_shot_all_reduce"
-)
-PHASES = {
-    "DECODE": "decode",
-    "TARGET_VERIFY": "verify",
-    "VERIFY": "verify",
-    "DRAFT": "draft",
-    "DRAFT_EXTEND": "extend",
-    "DRAFT_EXTEND_V2": "extend",
-    "EXTEND": "prefill",
-    "MIXED": "prefill",
-}
+STEP, ALLREDUCE = (re.compile(listed("profiles", name)) for name in ("step", "allreduce"))
 
 
 def step_of(name: str) -> tuple[str, int] | None:
@@ -82,7 +69,11 @@ def step_of(name: str) -> tuple[str, int] | None:
     ('verify', 16)
     """
     found = STEP.fullmatch(name)
-    return (PHASES.get(found[1], found[1].lower()), int(found[2])) if found else None
+    return (
+        (listed("profiles", "phases").get(found[1], found[1].lower()), int(found[2]))
+        if found
+        else None
+    )
 
 
 def kernel_phase(name: str) -> str:

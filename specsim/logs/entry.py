@@ -1,7 +1,7 @@
 """What a reader returns: one entry per server or block of a file, one row per load level."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -151,6 +151,24 @@ MEASUREMENTS = (
     *("accept_rate", "duration_s"),
 )
 """Fields of a row that are measured; the others describe a run."""
+
+
+def per_round(
+    rounds: float, accepted: float, drafted: float | None = None, positions: Sequence[float] = ()
+) -> dict[str, Any]:
+    """Return the fields of a row that counts of drafts make, each request-round counted once.
+
+    `positions` are the rounds that accepted at least 1, 2, ... drafts.
+
+    >>> per_round(10, 15, 30)["accept_length"]
+    2.5
+    """
+    return {
+        "accept_length": 1 + accepted / rounds if rounds else None,
+        "survival": tuple(n / rounds for n in positions) or None if rounds else None,
+        "drafted_per_round": drafted / rounds if drafted and rounds else None,
+        "accept_rate": accepted / drafted if drafted else None,
+    }
 
 
 def measures(row: LogRow) -> bool:

@@ -7,31 +7,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from specsim.errors import InputError
-from specsim.logs.formats import listed, pattern
+from specsim.logs.formats import listed, pattern, patterns
 from specsim.setting import NO_SPECULATION
 
-_LABEL = re.compile(
-    rb"[\s>#*_`-]{0,8}((?:with|without|baseline|before|after|no[ -]spec|eagle[-\d]{0,3}|mtp|nextn|"
-    rb"spec|n-?gram|dflash|dspark|suffix|lookahead|medusa|[kn] ?=|num[a-z_ ]{1,28}=|"
-    rb"top-?k|v[12]|run|config|server|setup|case|old|new|on|off|tp ?=|draft)\b[^\[\]{}|\"]{0,60}?)"
-    rb"[:*_`]{0,4}\s*",
-    re.IGNORECASE,
-)
-_HEADING = re.compile(
-    rb"\s{0,3}(?:(?P<level>#{1,6})[ \t]+(?P<text>[^#\n].{0,199}?)#{0,6}"
-    rb"|(?P<bold>\*\*|__)(?P<strong>[^*_\n][^*\n]{0,199}?)[:.]?(?P=bold)[:.]?"
-    rb"|={2,8} (?P<ruled>[^\n]{1,100}?) ={2,8}"
-    rb"|(?P<colon>[A-Za-z][^:|{}\[\]\"=\n]{2,80}):)\s*"
-)
-_LOAD = re.compile(
-    r"(?:concurrency|clients?|users|batch(?: size)?|bs|c|n|(?:request )?rate|qps|rps|run"
-    r"|pass|warm-?up \w+|trial|round|results?|output|log|summary|command|benchmark\w* \w+)"
-    r"\W{0,3}[\d.]{0,8}"
-    r"|[\d.]{1,8} (?:clients?|users?|concurrent.*|req.*)",
-    re.IGNORECASE,
-)
-"""Headings of one load of a server, which do not name it."""
-_TORN = re.compile(rb"#[a-z-]{3,20}: \d")
+_TEXT = patterns("paste")
+_LOAD = re.compile(listed("paste", "load"), re.IGNORECASE)
 _LINE_STARTS = frozenset(bytes([c]) for c in b"[0123456789")
 _LONGEST = 100
 
@@ -44,7 +24,7 @@ def label_of(line: bytes) -> str:
     """
     if line[:1] in _LINE_STARTS or len(line) > _LONGEST or line.lstrip()[:2] == b"--":
         return ""  # a flag of a command is none
-    found = _LABEL.fullmatch(line)
+    found = _TEXT["label"].fullmatch(line)
     return found[1].decode("utf-8", "replace").strip() if found else ""
 
 
@@ -68,7 +48,7 @@ class Headings:
         """Read a line; return whether it is a heading."""
         if line.lstrip()[:3] == b"```":
             self.fenced = not self.fenced
-        found = _HEADING.fullmatch(line) if len(line) < 2 * _LONGEST else None
+        found = _TEXT["heading"].fullmatch(line) if len(line) < 2 * _LONGEST else None
         if found is None or (found["level"] and self.fenced) or b"://" in line:
             return False  # a comment of a shell, a link
         if found["level"] == b"#" and b": " in line:  # a comment above a paste
@@ -91,14 +71,9 @@ class Headings:
 
 def separates(line: bytes) -> bool:
     """Whether a line may stand between two runs: a comment or a fence, not the rest of a line."""
-    return (line[:1] == b"#" and not _TORN.match(line)) or line.lstrip()[:3] == b"```"
+    return (line[:1] == b"#" and not _TEXT["torn"].match(line)) or line.lstrip()[:3] == b"```"
 
 
-_LOGGED = re.compile(
-    rb"[\[(0-9]|Traceback|(?:The|During handling of the) above exc|(?:INFO|WARN|ERROR|DEBUG|TRACE)"
-    rb"|(?:slot|srv|main|load|common|llama|print_info)[_ :]"
-)
-"""How lines of a log begin that are no text of a person's."""
 MAY_LAUNCH = pattern("|".join(listed("formats", "launch", "mark")))
 VERSION = "engine_version"
 """Among the settings of a launch: the release that an image or an installation names."""
@@ -145,10 +120,12 @@ class Above:
 
         Measurements that wait to be read are of the server before: then `drain` reads them first.
         """
-        if len(line) > MOST_TEXT or _LOGGED.match(line):
+        if len(line) > MOST_TEXT or _TEXT["logged"].match(line):
             return False
         label = label_of(line)
-        begins = bool(label) or separates(line) or bool(_HEADING.fullmatch(line[: 2 * _LONGEST]))
+        begins = (
+            bool(label) or separates(line) or bool(_TEXT["heading"].fullmatch(line[: 2 * _LONGEST]))
+        )
         begins = begins or bool(MAY_LAUNCH.search(line))
         if begins and drain is not None:
             drain()
@@ -210,10 +187,7 @@ def _without_none(settings: dict[str, object]) -> dict[str, object]:
     return {k: v for k, v in settings.items() if not (plain and k in NO_SPECULATION)}
 
 
-MARGIN = re.compile(
-    rb"(?:\x1b\[[\d;]*m)*(?:(?:> ?)+|([\w.-]{1,60}) +\| ?|\[pod/([^\]\s]{1,200})\] )"
-    rb"(?:\x1b\[[\d;]*m)*"
-)
+MARGIN = _TEXT["margin"]
 """What stands before each line of a quotation, or of the log of several services."""
 
 
@@ -228,22 +202,8 @@ def margins(head: bytes) -> set[bytes]:
     return whose if all(found) and len(whose) <= len(found) / 2 else set()
 
 
-_RECORDS = tuple(
-    re.compile(begin)
-    for begin in (
-        rb"\[?\d{4}-\d\d-\d\d[ T]",
-        rb"\(\w{1,32} pid=",
-        rb"(?:INFO|WARNING|ERROR|DEBUG)[ :]",
-        rb"(?:\[\d{1,9}\] )?\d{1,5}\.\d\d\.\d{3}\.\d{3} ",
-        rb"\[\d{1,9}\] ",
-        rb"(?:slot|srv) ",
-        rb"Decode batch|Prefill batch",
-        rb"Engine \d|SpecDecoding metrics",
-        rb"[\w.-]{1,40} +\| ",
-    )
-)
+_RECORDS = tuple(map(pattern, listed("paste", "records")))
 """How the lines of a log begin: one of these."""
-_COMPLETE = re.compile(rb"(?:#queue-req: \d+,?|%|generated\)|per second\)) *\Z")
 LEAST_WIDTH, MOST_WIDTH = 40, 400
 AT_ONCE = 4096
 STRIPPED = 12
@@ -261,7 +221,7 @@ def wrapping(head: bytes) -> tuple[re.Pattern[bytes], int] | None:
     goes_on = [
         len(line)
         for line, after in pairwise(lines)
-        if record.match(line) and _continues(after, record) and not _COMPLETE.search(line)
+        if record.match(line) and _continues(after, record) and not _TEXT["complete"].search(line)
     ]
     if not goes_on:
         return None

@@ -4,7 +4,6 @@ Of several scrapes, one after the other, a counter is the difference between the
 one, which leaves out what happened before.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from specsim.logs.formats import listed, pattern
+from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.formats._benchmarks import names
 from specsim.logs.unread import (
     CONTRADICTION,
@@ -25,18 +24,8 @@ from specsim.logs.unread import (
     counted,
 )
 
-_NAME = rb"(?P<engine>sglang|vllm|trtllm|llamacpp)[:_](?P<name>[a-zA-Z_]\w{0,120})"
-_PAIR = rb"\w{1,64}=\"(?:[^\"\\\n]|\\.)*\" *"
-"""A label; two lines that ran into each other do not make a list of them."""
-_SAMPLE = re.compile(
-    _NAME + rb"(?:\{(?P<labels>(?: *" + _PAIR + rb"(?:, *" + _PAIR + rb")*,? *)?)\})?"
-    rb"(?: \| | +|\t)(?P<value>[+-]?(?:\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?|Inf|NaN))"
-    rb"(?: \d{13,16})?\s*\Z"
-)
-"""Stamps are milliseconds since 1970: fewer digits are a value that a blank has cut in two."""
+_LINE = patterns("lines")
 START = pattern(listed("formats", "prometheus", "mark")[0])
-_LABEL = re.compile(rb"(\w{1,64})=\"((?:[^\"\\\n]|\\.)*)\"")
-_PLAIN_VALUE = re.compile(rb"\d{1,15}(?:\.\d{1,12})?\r?\n")
 _REPLICA_LABELS = (b"dp_rank", b"engine", b"instance", b"pod")
 _PARTS = (b"position", b"mode", b"is_streaming", b"category", b"forward_overlap")
 """Labels that part a series of one replica."""
@@ -183,7 +172,7 @@ def scraped(lines: Iterable[bytes]) -> Dump:
     for line in _whole(lines, dump):
         text, _, value = line.rpartition(b" ")
         series = dump.known.get(text, dump)
-        if isinstance(series, Dump) or not _PLAIN_VALUE.fullmatch(value):
+        if isinstance(series, Dump) or not _LINE["plain_value"].fullmatch(value):
             _new_sample(line, text, dump)
         elif series:
             series.count(float(value))
@@ -227,11 +216,11 @@ def _is_position(label: bytes) -> bool:
 
 def _sample(line: bytes, dump: Dump) -> _Series | None:
     """Count one sample; return its series, None if it says nothing here."""
-    found = _SAMPLE.match(line)
+    found = _LINE["sample"].match(line)
     if found is None:
         raise Unread("damaged sample")
     name, engine = found["name"].decode(), found["engine"].decode()
-    labels = dict(_LABEL.findall(found["labels"] or b""))
+    labels = dict(_LINE["label"].findall(found["labels"] or b""))
     if model := labels.get(b"model_name", b"").decode("utf-8", "replace"):
         check(len(dump.servers) < MOST_SERVERS or model in dump.servers, TOO_MANY)
         own = Dump(unread=dump.unread) if dump.servers else dump

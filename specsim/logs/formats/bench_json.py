@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
 from specsim.logs.facts import settings_of_args
 from specsim.logs.formats import _llama_bench as llama_bench
-from specsim.logs.formats import listed
+from specsim.logs.formats import listed, patterns
 from specsim.logs.formats._benchmarks import of_record, program_of
 from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_entry, with_unread
 from specsim.logs.formats._serving import serving
@@ -18,11 +18,6 @@ from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED, MISSING, TRUNCATED, Unread, check, counted
 from specsim.setting import NO_SPECULATION
-
-_DETAILS = re.compile(
-    rb', "(?:input_lens|output_lens|ttfts|itls|generated_texts|errors|start_times)": \['
-)
-"""Lists with an entry per request (``--output-details``); they stand last in a record."""
 
 HISTOGRAMS = ("spec_accept_histogram", "spec_correct_drafts_histogram", "acceptance_histogram")
 """SGLang 0.5.9 to 0.5.20, SGLang from 0.5.12, vLLM front ends; entry i counts the rounds that
@@ -56,12 +51,6 @@ def parse(source: Source) -> list[LogEntry]:
     return with_unread(entries, unread, source.path, "bench_json")
 
 
-_FINISHED = re.compile(
-    rb"'(completion_tokens|spec_verify_ct|spec_accept_length|spec_num_proposed_drafts)': "
-    rb"(\d{1,12}(?:\.\d{1,20})?)(?=[,}])"
-)
-
-
 def parse_finished(source: Source) -> list[LogEntry]:
     """Read what SGLang logs of each request that it finished (``--log-requests``)."""
     unread: Counter[str] = Counter()
@@ -71,7 +60,7 @@ def parse_finished(source: Source) -> list[LogEntry]:
         if at >= 0 and b"'spec_verify_ct'" in line[at:]:
             with counted(unread):
                 check(line.endswith((b"\n", b"\r")), TRUNCATED)
-                found = _FINISHED.findall(line, at)
+                found = patterns("lines")["finished"].findall(line, at)
                 said = {name.decode(): float(value) for name, value in found}
                 check(len(said) == len(found) and "spec_verify_ct" in said, DAMAGED)
                 answers += _told(said)
@@ -81,7 +70,7 @@ def parse_finished(source: Source) -> list[LogEntry]:
 
 def _records(source: Source) -> Iterator[Any]:
     """Yield the records of a file: its values, or what is in a list that one is or has."""
-    for value in json_values(source.lines(), _DETAILS):
+    for value in json_values(source.lines(), patterns("lines")["details"]):
         lists = [value]
         if isinstance(value, dict) and not _program(value):
             inner = [of for of in value.values() if isinstance(of, list)]

@@ -16,6 +16,7 @@ from typing import Any
 from specsim.logs.diagnose import finding
 from specsim.logs.durations import ALLREDUCE, Durations, step_of, timing
 from specsim.logs.entry import LogEntry, Timing, WindowCount
+from specsim.logs.formats import listed
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
 from specsim.logs.unread import MOST_KINDS, TOO_MANY, TRUNCATED, Unread, check
@@ -31,18 +32,10 @@ _MAX_EVENT_CHARS = 4 << 20
 """No event is longer; what does not close within it is damaged."""
 _DAMAGED = "damaged event"
 
-_VLLM_STEP = re.compile(
-    r"execute_(?:context_(\d{1,6})\(\d{1,9}\)_generation_(\d{1,6})\((\d{1,9})\)"
-    r"|new_(\d{1,6})_cached_(\d{1,6}))"
-)
-_VLLM_PART = re.compile(r"gpu_model_runner: (forward|draft|sample|preprocess|postprocess)")
-_SCHEDULER = re.compile(
-    r"scheduler\.(recv_requests|process_input_requests|get_next_batch_to_run|run_batch"
-    r"|process_batch_result)"
+_VLLM_STEP, _VLLM_PART, _SCHEDULER = (
+    re.compile(listed("profiles", name)) for name in ("vllm_step", "vllm_part", "scheduler")
 )
 _RANK = re.compile(r"-TP-(\d{1,5})")
-_UNSIZED = {"draft": "draft", "draft_extend": "extend"}
-"""Spans that name no batch."""
 _US = 1e-6
 SHORTEST_US, LONGEST_US = 1e-3, 1e9
 """No kernel is shorter, no step longer."""
@@ -210,8 +203,8 @@ def _allreduce_kind(name: str) -> str:
 @lru_cache(4096)
 def _phase(name: str) -> Phase | None:
     """Return phase and batch of an annotation, None if it is not one of ours."""
-    if name in _UNSIZED:
-        return _UNSIZED[name], None
+    if name in listed("profiles", "unsized"):
+        return listed("profiles", "unsized", name), None
     if step := step_of(name):
         return step
     if part := _VLLM_PART.fullmatch(name):

@@ -1,7 +1,6 @@
 """nccl-tests: rows of all_reduce_perf in the old and the new layout -> seconds by message size."""
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
@@ -9,25 +8,12 @@ from typing import NamedTuple
 
 from specsim.logs.diagnose import truncated
 from specsim.logs.entry import LogEntry, Timing, WindowCount
-from specsim.logs.formats import listed, pattern
+from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
 
-_CHECK = rb"(?:\d{1,15}|N/A|\d(?:\.\d+)?e[+-]\d\d)"
-_HALF = rb" +(\d{1,12}(?:\.\d{1,3})?) +(\d{1,6}\.\d{2}) +(\d{1,6}\.\d{2})(?: +" + _CHECK + rb")?"
-_ROW = re.compile(
-    rb"\s*(\d{1,15}) +\d{1,15} +[a-z]\w{1,15}(?: +[a-z]{2,8})?(?: +-?\d{1,5})?"
-    + (_HALF + rb"(?:" + _HALF + rb")?\s*(?:\Z|[\r\n]|\|)")
-)
-"""Size, count, type, then time (us), algorithm and bus bandwidth (GB/s) out of place, in place."""
 _LOOKS_LIKE = pattern(listed("formats", "nccl_tests", "mark")[0])
-_RANKS = re.compile(rb"# nThread (\d{1,4}) nGpus (\d{1,4})")
-_RANK_LINE = re.compile(rb"#\s+Rank +(\d{1,5}) +(?:Group|Pid) ")
-_AVERAGE = re.compile(rb"# Avg bus bandwidth +: +\d")
-_DEVICE = re.compile(rb"\] (NVIDIA [\w ()./-]{2,60}?)\s*\Z")
-_TEST = re.compile(
-    rb"\b(all_reduce|all_gather|reduce_scatter|sendrecv|alltoall|broadcast|reduce)_perf"
-)
+_LINE = patterns("lines")
 
 MAX_ROWS = 100_000
 MIN_ROWS = 3
@@ -75,22 +61,22 @@ def parse(source: Source) -> list[LogEntry]:
 
 
 def _comment(line: bytes, runs: list[_Run]) -> None:
-    if ranks := _RANKS.search(line):
+    if ranks := _LINE["nccl_ranks"].search(line):
         if runs[-1].rows:
             runs.append(_Run())
         runs[-1].ranks = int(ranks[1]) * int(ranks[2])
     run = runs[-1]
-    if rank := _RANK_LINE.match(line):
+    if rank := _LINE["nccl_rank"].match(line):
         run.ranks = max(run.ranks or 0, int(rank[1]) + 1)
-        device = _DEVICE.search(line)
+        device = _LINE["nccl_device"].search(line)
         run.device = device[1].decode() if device else run.device
-    if test := _TEST.search(line):
+    if test := _LINE["nccl_test"].search(line):
         run.test = test[1].decode()
-    run.ended |= _AVERAGE.search(line) is not None
+    run.ended |= _LINE["nccl_average"].search(line) is not None
 
 
 def _row(line: bytes, runs: list[_Run]) -> None:
-    found, whole = _ROW.match(line), line.endswith((b"\n", b"\r"))
+    found, whole = _LINE["nccl_row"].match(line), line.endswith((b"\n", b"\r"))
     if found is None or (found.end() == len(line) and not whole):
         raise Unread(DAMAGED_ROW if whole else TRUNCATED)
     size, time_us, algbw, busbw, in_place, *_ = found.groups()

@@ -10,7 +10,6 @@ not said, nor is the time that the GPU waits for the CPU.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from specsim.logs.columns import seconds
 from specsim.logs.diagnose import FULL_DRAFTS, finding
 from specsim.logs.durations import Durations
 from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.formats import patterns
 from specsim.logs.formats._results import with_unread
 from specsim.logs.formats.vllm.lines import parse_prefix
 from specsim.logs.json_values import json_values, number, table, whole
@@ -143,14 +143,7 @@ def _round(row: LogRow, sums: Floats, host_s: Callable[[float], float]) -> LogRo
 
 
 _MARK, _ELAPSED = b"Iteration(", b"iteration elapsed time: "
-_LINE = re.compile(
-    rb"Iteration\((\d{1,12})\): (\d{1,7}) context requests, \d{1,9} context tokens, "
-    rb"(\d{1,7}) generation requests, (\d{1,9}) generation tokens, "
-    rb"iteration elapsed time: (\d{1,6}\.\d\d) ms(?: \(dummy\))?"
-    rb"(?:, [A-Z]{2,8} KV cache usage: (\d{1,3}\.\d)%"
-    rb"(?:, encoder inputs: \d{1,9}, encoder output embeddings: \d{1,9})?)?\s*\Z"
-)
-_RANK = re.compile(rb"Engine(?:Core_DP| )(\d{1,4})")
+_LINE, _RANK = (patterns("lines")[name] for name in ("iteration", "iteration_rank"))
 _LEAST_MS, _WIDEST, _WHOLE_SECONDS, _MOST_LEFT = 0.01, 129, 5, 3.0
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from specsim.logs.diagnose import finding
-from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures
+from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures, per_round
 from specsim.logs.formats._counters import columns_of, finished, no_windows
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.formats._scrape import INCOMPLETE, Dump, Replica, drafting, scraped
@@ -180,14 +180,8 @@ def _with_counters(row: LogRow, dump: Dump) -> tuple[LogRow, dict[str, object]]:
     drafted = sum(p.drafted for p in parts if p.drafted is not None)
     depths = [len(p.by_position) for p in parts] or [0]
     k = max(*depths, round(drafted / drafts) if drafted else 0)
-    survival = (sum(p.by_position[i] for p in parts) / drafts for i in range(min(depths)))
-    row = replace(
-        row,
-        accept_length=1 + accepted / drafts if drafts else None,
-        survival=tuple(survival) or None,
-        drafted_per_round=drafted / drafts if drafted else None,
-        accept_rate=accepted / drafted if drafted else None,
-    )
+    survived = [sum(p.by_position[i] for p in parts) for i in range(min(depths))]
+    row = replace(row, **per_round(drafts, accepted, drafted, survived))
     return row, chain_settings(k) if k else {}
 
 

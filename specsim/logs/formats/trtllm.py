@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from specsim.logs.diagnose import finding, truncated
 from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
-from specsim.logs.formats import listed, pattern
+from specsim.logs.formats import patterns
 from specsim.logs.formats._results import printed_entries
 from specsim.logs.json_values import json_values, number, table, whole
 from specsim.logs.source import Source
@@ -160,7 +160,7 @@ class Server:
 
 
 _MARK = b"iter = "
-_LINE = pattern(listed("lines", "trtllm"))
+_LINE = patterns("lines")["trtllm"]
 
 
 def parse_log(source: Source) -> list[LogEntry]:

@@ -6,22 +6,13 @@ from dataclasses import replace
 
 from specsim.logs.diagnose import finding
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
-from specsim.logs.formats._benchmarks import Said, figures_of
+from specsim.logs.formats._benchmarks import Said, figures_of, names
 from specsim.logs.formats._results import entry_of, printed_entries, ratio, row_of
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, MISSING, check
 from specsim.setting import algorithm_name, chain_settings
 
 _POSITION = re.compile(r"acceptance at token (\d{1,2}):\s*(\d\.\d{2,6})\s*")
-_BAR = re.compile(
-    r"Processed prompts: +100%\|[^|]*\| *(?P<n>\d{1,7})/(?P=n) \[[\d:]{4,9}<[\d:]{4,9}, +"
-    r"[\d.]{1,9} ?(?:it/s|s/it), est\. speed input: (?P<into>\d{1,9}\.\d\d) toks/s, "
-    r"output: (?P<out>\d{1,9}\.\d\d) toks/s\]?\s*"
-)
-_THROUGHPUT = re.compile(
-    r"Throughput: (?P<requests>\d{1,6}\.\d\d) requests/s, (?P<all>\d{1,9}\.\d\d) total tokens/s, "
-    r"(?P<out>\d{1,9}\.\d\d) output tokens/s\s*"
-)
 _FLAG = re.compile(
     r"--(method|num[-_]spec(?:ulative)?[-_]tokens|model|model-dir)[ =]([\w./-]{1,99})"
 )
@@ -40,11 +31,9 @@ def _otherwise(line: str) -> Said:
     """Figures of a line without a label: a position, a progress bar, speeds, flags."""
     if found := _POSITION.fullmatch(line):
         return {f"position {int(found[1])}": float(found[2])}
-    if found := _BAR.search(line):
-        named = {"num_requests": "n", "input_tps": "into", "output_tps": "out"}
-        return {name: float(found[group]) for name, group in named.items()}
-    if found := _THROUGHPUT.search(line):
-        return {"request_throughput": float(found["requests"]), "output_tps": float(found["out"])}
+    for text in names("sentences", "vllm_offline"):
+        if found := re.search(text, line):
+            return {name: float(value) for name, value in found.groupdict().items()}
     flags = ((name.replace("-", "_"), value) for name, value in _FLAG.findall(line))
     return {name.removesuffix("_dir"): value for name, value in flags}
 

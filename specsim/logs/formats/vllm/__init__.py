@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from typing import Literal
 
 import numpy as np
 
@@ -292,8 +293,8 @@ def server_entry(server: Server, path: str) -> LogEntry:
         ),
         diagnoses=tuple(_diagnoses(server, rows, settings)),
         unread=dict(+server.unread),
-        accept_length=1.0 if plain else drafting.accept_length(),
-        survival=drafting.survival(),
+        accept_length=1.0 if plain else drafting.fields()["accept_length"],
+        survival=drafting.fields()["survival"],
         label=server.label,
     )
 
@@ -314,27 +315,16 @@ def _settings(server: Server) -> dict[str, object]:
 def _with_drafting(row: LogRow, server: Server, plain: bool, sums: Floats) -> LogRow:
     batch, tps = row.batch_size or 0.0, row.output_tps
     accept = 1.0 if plain else row.accept_length
-    return replace(
-        row,
-        accept_length=accept,
-        survival=server.drafting.survival(sums),
-        round_time_s=accept * batch / tps if accept and tps and not row.mixed else None,
-        drafted_per_round=server.drafting.drafted_per_round(sums),
-        accept_rate=server.drafting.accept_rate(sums),
-    )
+    round_s = accept * batch / tps if accept and tps and not row.mixed else None
+    found = server.drafting.fields(sums) | {"accept_length": accept, "round_time_s": round_s}
+    return replace(row, **found)
 
 
 def _drafting_alone(server: Server) -> tuple[LogRow, ...]:
     """Return a row of drafting alone, for a log without usable throughput lines."""
     drafting = server.drafting
-    row = LogRow(
-        windows=drafting.lines,
-        accept_length=drafting.accept_length(),
-        survival=drafting.survival(),
-        drafted_per_round=drafting.drafted_per_round(),
-        accept_rate=drafting.accept_rate(),
-        accept_length_scope="pooled" if server.v0 else "run",
-    )
+    scope: Literal["run", "pooled"] = "pooled" if server.v0 else "run"
+    row = LogRow(windows=drafting.lines, accept_length_scope=scope, **drafting.fields())
     return (row,) if drafting.lines else ()
 
 
@@ -356,22 +346,22 @@ def _diagnoses(
 
 def _of_drafting(server: Server, steps: object) -> Iterator[Diagnosis]:
     """Yield what is wrong with the drafting, and what the numbers mean."""
-    drafting = server.drafting
-    length, rate = drafting.accept_length(), drafting.accept_rate() or 0.0
+    drafting, told = server.drafting, server.drafting.fields()
+    length, rate = told["accept_length"], told["accept_rate"] or 0.0
     if drafting.corrected:
         yield finding("bonus_excluded", "vllm", lines=drafting.corrected)
     if server.v0:
         over = 1 + drafting.positions * rate
         length_of = {"length": length or 0.0}
         yield finding("accept_rate_definition", "vllm_v0", rate=rate, over=over, **length_of)
-    survival = drafting.survival() or ()
+    survival = told["survival"] or ()
     useful, last = sum(s > 0 for s in survival), len(survival)
-    if drafting.lines and drafting.accept_rate() == 0:
+    if drafting.lines and told["accept_rate"] == 0:
         yield finding("zero_acceptance", "never")
     elif length is not None and useful < last:
         first = useful + 1
         about = {"last": last, "useful": useful, "length": length}
         yield finding("zero_acceptance", "positions", first=first, **about)
-    yield from partial_drafting(drafting.drafted_per_round(), steps)
+    yield from partial_drafting(told["drafted_per_round"], steps)
     if drafting.lines and length is None and drafting.positions == 0:
         yield finding("accept_rate_definition", "no_length", percent=100 * rate)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from specsim.arrays import Flags, Floats, Ints
+from specsim.logs.entry import per_round
 from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
 
@@ -241,26 +242,14 @@ class Drafting:
         self.lines, self.alone, self.positions = 1, 1, line.num_steps
         self.total[: len(_SUMS)] = (line.rounds, line.drafted, line.accepted, line.emitted, 0.0)
 
-    def accept_length(self) -> float | None:
-        """Tokens per request and round over all lines, bonus included."""
-        return _ratio(self.total, "emitted", "rounds")
-
-    def survival(self, sums: Floats | None = None) -> tuple[float, ...] | None:
-        """P(at least d drafts accepted), by these sums or by all."""
+    def fields(self, sums: Floats | None = None) -> dict[str, Any]:
+        """Return what a row says of these sums, or of all: accept length, survival, drafts."""
         total = self.total if sums is None else sums
-        rounds = total[_SUMS.index("positioned")]
-        survived = total[len(_SUMS) : len(_SUMS) + self.positions]
-        return tuple((survived / rounds).tolist()) if rounds else None
-
-    def drafted_per_round(self, sums: Floats | None = None) -> float | None:
-        """Draft tokens per request and round, by these sums or by all."""
-        return _ratio(self.total if sums is None else sums, "drafted", "rounds")
-
-    def accept_rate(self, sums: Floats | None = None) -> float | None:
-        """Return accepted over drafted tokens, by these sums or by all."""
-        return _ratio(self.total if sums is None else sums, "accepted", "drafted")
-
-
-def _ratio(total: Floats, of: str, over: str) -> float | None:
-    part, whole = total[_SUMS.index(of)], total[_SUMS.index(over)]
-    return float(part / whole) if whole else None
+        of = dict(zip(_SUMS, total.tolist(), strict=False))
+        emitted, rounds = of["emitted"], of["rounds"]
+        survived = total[len(_SUMS) : len(_SUMS) + self.positions] / (of["positioned"] or 1.0)
+        return per_round(rounds, of["accepted"], of["drafted"]) | {
+            "accept_length": emitted / rounds if rounds else None,
+            "survival": tuple(survived.tolist()) if of["positioned"] else None,
+            "accept_rate": of["accepted"] / of["drafted"] if of["drafted"] else None,
+        }
