@@ -169,8 +169,8 @@ def _open(
     caps = np.maximum(np.floor(batch + 1e-9), 1.0)
     most = float(caps[rows].max())
     nodes = np.unique(np.append(np.round(2 ** np.arange(0.0, np.log2(most), 0.125)), most))
-    sizes = [np.minimum(node, caps) for node in nodes]
-    round_s = np.stack([_round(cost, points, size, decoding=size).round_s for size in sizes])
+    sizes = np.minimum(nodes[:, None], caps)
+    round_s = _round(cost, points, sizes, decoding=sizes).round_s
     together = np.arange(1.0, PROMPTS + 1.0)[:, None]
     steps = np.broadcast_to(_steps(points, together), (PROMPTS, batch.size))
     alone = _prompts_s(cost, points, together)
@@ -220,11 +220,16 @@ def _finite(
     slots = np.maximum(np.floor(batch + 1e-9), 1.0)
     sizes, rounds = np.ones((NODES, batch.size)), np.zeros((NODES, batch.size))
     scale, in_step = np.ones(batch.size), np.zeros(batch.size, dtype=np.bool_)
-    for i in rows.tolist():
-        run = finite_run(points.lives[i], int(slots[i]), int(points.requests[i]))
-        sizes[:, i], rounds[:, i], in_step[i] = run.batch, run.rounds, run.in_step
-        scale[i] = run.drawn / points.rounds[i] if points.rounds[i] > 0 else 1.0
-    times = np.stack([_round(cost, points, size, decoding=size).round_s for size in sizes])
+    alike: dict[tuple[int, float, float], list[int]] = {}
+    for i, of_slots, count in zip(rows.tolist(), slots[rows], points.requests[rows], strict=True):
+        alike.setdefault((id(points.lives[i]), of_slots, count), []).append(i)
+    for (_, of_slots, count), own in alike.items():
+        run = finite_run(points.lives[own[0]], int(of_slots), int(count))
+        sizes[:, own] = np.array(run.batch)[:, None]
+        rounds[:, own] = np.array(run.rounds)[:, None]
+        in_step[own], scale[own] = run.in_step, run.drawn
+    scale = np.where(points.rounds > 0, scale / np.maximum(points.rounds, 1e-12), 1.0)
+    times = _round(cost, points, sizes, decoding=sizes).round_s
     requests = np.where(np.isfinite(points.requests), points.requests, 1.0)
     start = np.minimum(slots, requests)
     burst = _prefill_step_s(cost, points, batch, start)
@@ -255,16 +260,17 @@ def _round(
 
     `decoding` are the requests in it, if not the share of the batch that is past its prompt.
     """
-    # a round that runs has at least one request, however rarely it does
+    # any number of sizes per point; a round that runs has at least one request, however rarely
     share = _decoding_share(points, batch) if decoding is None else 1.0
     batch = np.maximum(batch * share, 1.0)
     whole = np.floor(batch + 1e-9)
     padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
     for plan, rows in points.plans:
-        padded[rows], eager[rows] = padded_batch(plan, whole[rows])
+        own = (..., rows)
+        padded[own], eager[own] = padded_batch(plan, whole[own])
         if plan.prefill == "mixed":  # prompts are in it or not: between two sizes
-            more = padded_batch(plan, whole[rows] + 1.0)[0]
-            padded[rows] += (batch[rows] - whole[rows]) * (more - padded[rows])
+            more = padded_batch(plan, whole[own] + 1.0)[0]
+            padded[own] += (batch[own] - whole[own]) * (more - padded[own])
     context = points.context
     for _ in range(3 if points.window_s.any() else 1):
         time = round_time(

@@ -67,25 +67,32 @@ def finite_run(rounds: tuple[float, ...], slots: int, requests: int) -> FiniteRu
     played = min(requests, GENERATIONS * slots)
     likely = np.asarray(rounds)
     batch = np.geomspace(1.0, slots, NODES) if slots > 1 else np.ones(NODES)
-    counted = np.zeros(NODES)
-    drawn = 0.0
-    for draw in range(DRAWS):
-        place = ((draw + 0.5) / DRAWS + np.arange(played) * _GOLDEN) % 1.0
-        lives = likely[(place * len(likely)).astype(np.int64)]
-        drawn += float(lives.mean()) / DRAWS
-        ends = lives[:slots].tolist()
-        heapq.heapify(ends)
-        last = 0.0  # when the last request is taken
-        for life in lives[slots:].tolist():
-            last = ends[0]
-            heapq.heapreplace(ends, last + life)
-        times = np.concatenate(([last], np.maximum(np.sort(ends), last)))
-        counted[-1] += last / DRAWS
-        counted += _at_nodes(slots - np.arange(slots), np.diff(times) / DRAWS, batch)
+    lives = likely[_places(played, len(likely))]
+    drawn = float(lives.mean())
+    ends, last = lives[:, :slots].copy(), np.zeros((DRAWS, 1))  # when the last request is taken
+    if played > slots:
+        for draw, row in enumerate(lives.tolist()):
+            running = row[:slots]
+            heapq.heapify(running)
+            for life in row[slots:]:
+                taken = running[0]
+                heapq.heapreplace(running, taken + life)
+            last[draw], ends[draw] = taken, running
+    times = np.concatenate([last, np.maximum(np.sort(ends, axis=1), last)], axis=1)
+    drained = np.diff(times, axis=1).mean(axis=0)
+    counted = _at_nodes(slots - np.arange(slots), drained, batch)
+    counted[-1] += last.mean()
     if requests > played:
         counted[-1] += (requests - played) / slots * drawn
     in_step = float(likely.std()) < IN_STEP
     return FiniteRun(tuple(batch.tolist()), tuple(counted.tolist()), drawn, in_step)
+
+
+@lru_cache(maxsize=256)
+def _places(played: int, count: int) -> Ints:
+    """Which of `count` equally likely lives each request has, (plays, requests)."""
+    first = (np.arange(DRAWS)[:, None] + 0.5) / DRAWS
+    return ((first + np.arange(played) * _GOLDEN) % 1.0 * count).astype(np.int64)
 
 
 _GOLDEN = 0.6180339887498949  # steps of the golden section fill 0..1 evenly
