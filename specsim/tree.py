@@ -7,7 +7,7 @@ selects, `p` the true probability that a child is accepted, given that its paren
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,15 +84,19 @@ class Beam:
 
     def selected(self, num_draft_tokens: int) -> Flags:
         """Return (pool, M): the candidates that are verified with the root."""
-        return self._selected(np.sort(self.q, axis=0), num_draft_tokens)
+        return next(self._selected([num_draft_tokens]))
 
-    def _selected(self, rising: Floats, num_draft_tokens: int) -> Flags:
-        """Do so with the confidences already sorted."""
-        _check_size(num_draft_tokens, 1 + len(rising))
-        count = num_draft_tokens - 1
-        if count == 0:
-            return np.zeros(self.q.shape, dtype=np.bool_)
-        least = rising[-count]
+    def _selected(self, sizes: Sequence[int]) -> Iterator[Flags]:
+        """Do so for trees of these sizes."""
+        for size in sizes:
+            _check_size(size, 1 + len(self.q))
+        places = sorted({len(self.q) + 1 - max(size, 2) for size in sizes})
+        rising = np.partition(self.q, places, axis=0)
+        for size in sizes:
+            yield self._at_least(rising[1 - size], size - 1) if size > 1 else self.q > np.inf
+
+    def _at_least(self, least: Floats, count: int) -> Flags:
+        """Return the `count` best of each context, of which the last has a known confidence."""
         chosen: Flags = self.q >= least
         spare = chosen.sum(axis=0, dtype=np.int16) - count
         some = np.flatnonzero(spare)  # contexts where as many too many are as good as the last
@@ -103,10 +107,10 @@ class Beam:
 
     def survival(self, num_draft_tokens: Sequence[int]) -> Floats:
         """Return P(at least d drafts accepted), d = 1..S, of trees of such sizes, (trees, S, M)."""
-        rising, k = np.sort(self.q, axis=0), self.topk
+        k = self.topk
         stops = [k + k * k * step for step in range(len(self.frontier) + 1)]
         steps = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
-        kept = [self._selected(rising, size) * self.p for size in num_draft_tokens]
+        kept = (chosen * self.p for chosen in self._selected(num_draft_tokens))
         return np.array([[truth[step].sum(axis=0) for step in steps] for truth in kept])
 
 
@@ -121,8 +125,8 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
     ----------
     q_steps
         Drafter's confidence, per step an array (w, k, M): [j, r, m] is that of the rank-r child
-        of frontier slot j, the j-th best of the last step's candidates. w is 1 at the first step,
-        k after. Clipped to 0..1.
+        of frontier slot j, the j-th best of the last step's candidates; it falls with the rank. w
+        is 1 at the first step, k after. Clipped to 0..1.
     p_steps
         True probability that this child is accepted given its parent; same shapes.
     """
@@ -139,18 +143,27 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
             q_new *= np.take_along_axis(q, frontier[step - 1], axis=0)[:, None]
             p_new *= np.take_along_axis(p, frontier[step - 1], axis=0)[:, None]
         if stop < len(q):
-            frontier[step] = start + _best(q[start:stop], k)
+            frontier[step] = start + _best(q_new)
         start = stop
     return Beam(frontier, q, p)
 
 
-def _best(score: Floats, count: int) -> Ints:
-    """Return the rows of each column's `count` best, best first, equal ones by row."""
-    rest, columns = score.copy(), np.arange(score.shape[1])
-    best = np.empty((count, len(columns)), dtype=np.int64)
-    for place in range(count):
-        rest.argmax(axis=0, out=best[place])
-        rest[best[place], columns] = -1.0
+def _best(score: Floats) -> Ints:
+    """Return the k best of each context, best first, equal ones by number, of (slots, k, M).
+
+    Scores of a slot fall, so the next best one is the best that is left of some slot.
+    """
+    slots, k, contexts = score.shape
+    each, heads = np.arange(contexts), score[:, 0].copy()
+    taken = np.zeros((slots, contexts), dtype=np.int64)
+    best = np.empty((k, contexts), dtype=np.int64)
+    for place in range(k):
+        slot = heads.argmax(axis=0)
+        rank = taken[slot, each]
+        best[place] = slot * k + rank
+        taken[slot, each] = rank + 1
+        left = rank + 1 < k
+        heads[slot, each] = np.where(left, score[slot, np.where(left, rank + 1, 0), each], -1.0)
     return best
 
 

@@ -40,12 +40,17 @@ def beam_steps(
     return draws if levels is None else [np.rint(d * levels) / levels for d in draws]
 
 
+def falling(steps: Steps) -> Steps:
+    """Put children in the order of their rank, as a drafter's choices come."""
+    return [-np.sort(-step, axis=1) for step in steps]
+
+
 @st.composite
 def beams(draw: st.DrawFn) -> tuple[Steps, Steps, int]:
     """Draw (q_steps, p_steps, num_draft_tokens) of a valid beam."""
     topk, steps = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    q = beam_steps(rng, 3, topk, steps, draw(st.sampled_from([None, 1, 2, 4])))
+    q = falling(beam_steps(rng, 3, topk, steps, draw(st.sampled_from([None, 1, 2, 4]))))
     p = beam_steps(rng, 3, topk, steps)
     return q, p, draw(st.integers(1, tree_capacity(topk, steps)))
 
@@ -261,7 +266,7 @@ def test_chain_beam_is_a_chain() -> None:
 
 def test_confidence_above_one_is_clipped() -> None:
     rng = np.random.default_rng(2)
-    q = [1.5 * step for step in beam_steps(rng, 16, 3, 4)]
+    q = [1.5 * step for step in falling(beam_steps(rng, 16, 3, 4))]
     assert closed_under_ancestors(beam_tree(q, beam_steps(rng, 16, 3, 4)), 9)
 
 

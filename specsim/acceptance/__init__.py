@@ -408,13 +408,15 @@ def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) ->
         sure = np.abs(odds) >= LARGE  # no doubt moves what is certain
         doubt = np.where(sure, 0.0, acceptance.confidence_shift * depth)
         odds = np.clip(odds, -LARGE, LARGE)
-        truth, believed = _logistic(odds)[:, None], _logistic(odds - doubt)[:, None]
-        mass = ranks[:, None, None] * sibling_share(truth.mean(axis=(0, 1, 3)))[:, None]
+        q, p = np.empty((2, len(odds), topk, *odds.shape[1:]))
+        q[:, 0], p[:, 0] = _logistic(odds - doubt), _logistic(odds)
+        mass = ranks[:, None, None] * sibling_share(p[:, 0].mean(axis=(0, 2)))[:, None]
+        for store in (q, p):
+            np.multiply(1.0 - store[:, :1], mass, out=store[:, 1:])
         # ranks are by the drafter's own confidence: no sibling is above the first
-        siblings = np.minimum((1.0 - believed) * mass, believed)
-        shape = (len(odds), topk, -1)
-        q_steps.append(np.concatenate([believed, siblings], axis=1).reshape(shape))
-        p_steps.append(np.concatenate([truth, (1.0 - truth) * mass], axis=1).reshape(shape))
+        np.minimum(q[:, 1:], q[:, :1], out=q[:, 1:])
+        q_steps.append(q.reshape(len(odds), topk, -1))
+        p_steps.append(p.reshape(len(odds), topk, -1))
     return beam_tree(q_steps, p_steps)
 
 
