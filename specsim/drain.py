@@ -10,9 +10,9 @@ Requests end at different times because their lengths and their acceptance diffe
 not, all of a generation end together and the next one's prompts come in one burst.
 """
 
-import heapq
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import heapify, heapreplace
 
 import numpy as np
 
@@ -73,11 +73,12 @@ def finite_run(rounds: tuple[float, ...], slots: int, requests: int) -> FiniteRu
     if played > slots:
         for draw, row in enumerate(lives.tolist()):
             running = row[:slots]
-            heapq.heapify(running)
-            for life in row[slots:]:
-                taken = running[0]
-                heapq.heapreplace(running, taken + life)
-            last[draw], ends[draw] = taken, running
+            heapify(running)
+            for life in row[slots:-1]:
+                heapreplace(running, running[0] + life)
+            last[draw] = running[0]
+            heapreplace(running, running[0] + row[-1])
+            ends[draw] = running
     times = np.concatenate([last, np.maximum(np.sort(ends, axis=1), last)], axis=1)
     drained = np.diff(times, axis=1).mean(axis=0)
     counted = _at_nodes(slots - np.arange(slots), drained, batch)

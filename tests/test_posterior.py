@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from specsim.calibrate.posterior import laplace, widened
-from specsim.calibrate.problem import Problem, differences
+from specsim.calibrate.problem import STEP, Place, Problem
 from specsim.uncertainty import Z90
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,10 @@ class Linear:
         return (coordinates @ self.slope.T - self.offset) / noise
 
     def jacobian(self, coordinates: Floats, noise: float) -> Floats:
-        return differences(lambda z: self.residuals(z, noise), coordinates, 0.02)
+        offsets = STEP * np.eye(len(coordinates))
+        around = [coordinates[None], coordinates + offsets, coordinates - offsets]
+        errors = self.residuals(np.concatenate(around), noise)
+        return Place(coordinates, errors).slopes(lambda errors: errors)
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class Sum:
         return np.asarray(np.log(both / self.total)[..., None] / noise)
 
     def jacobian(self, coordinates: Floats, noise: float) -> Floats:
-        return differences(lambda z: self.residuals(z, noise), coordinates, 0.02)
+        offsets = STEP * np.eye(len(coordinates))
+        around = [coordinates[None], coordinates + offsets, coordinates - offsets]
+        errors = self.residuals(np.concatenate(around), noise)
+        return Place(coordinates, errors).slopes(lambda errors: errors)
 
 
 def test_a_linear_posterior_is_found_exactly() -> None:

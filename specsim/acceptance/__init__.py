@@ -144,15 +144,24 @@ def accept_prob_at(acceptance: Acceptance, num_steps: int) -> Floats:
 
 
 def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
-    """mu_d: the median log-odds whose mean over contexts is alpha_d (Newton, then exact ends).
+    """mu_d: the median log-odds whose mean over contexts is alpha_d (then exact ends).
 
     Less `asked_loss` ln(S / `asked_depth`), where asking for more costs (ASKED).
     """
     alpha = accept_prob_at(acceptance, num_steps)
-    inside = np.clip(alpha, 1e-9, 1 - 1e-9)
-    scale = math.sqrt(1 + math.pi * acceptance.context_spread**2 / 8)
-    mu = np.log(inside / (1 - inside)) * scale
-    spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
+    mu = _medians(tuple(alpha.tolist()), acceptance.context_spread).copy()
+    if acceptance.asked_depth and num_steps:
+        mu -= acceptance.asked_loss * math.log(num_steps / acceptance.asked_depth)
+    mu[alpha <= 1e-9], mu[alpha >= 1 - 1e-9] = -LARGE, LARGE
+    return mu
+
+
+@lru_cache(maxsize=1024)
+def _medians(alpha: tuple[float, ...], context_spread: float) -> Floats:
+    """Find the median log-odds by Newton's method."""
+    inside = np.clip(np.array(alpha), 1e-9, 1 - 1e-9)
+    mu: Floats = np.log(inside / (1 - inside)) * math.sqrt(1 + math.pi * context_spread**2 / 8)
+    spread = context_spread * _normal_quantiles(CONTEXTS)
     for _ in range(50):
         c = _logistic(mu[:, None] + spread)
         slope = (c * (1 - c)).mean(axis=1)
@@ -160,9 +169,6 @@ def _centres(acceptance: Acceptance, num_steps: int) -> Floats:
         mu = mu - step
         if np.abs(step).max(initial=0.0) < 1e-13:
             break
-    if acceptance.asked_depth and num_steps:
-        mu -= acceptance.asked_loss * math.log(num_steps / acceptance.asked_depth)
-    mu[alpha <= 1e-9], mu[alpha >= 1 - 1e-9] = -LARGE, LARGE
     return mu
 
 

@@ -156,7 +156,7 @@ def refit(profile: Profile, observations: Sequence[Observation]) -> Floats | Non
     except CalibrationError:
         return None
     problem = Problem.of(rows, data, profile.parameters)
-    return find_mode(problem, profile.coordinates, profile.fit.noise)
+    return find_mode(problem, problem.place(profile.coordinates), profile.fit.noise).at
 
 
 def fingerprint(observations: Sequence[Observation]) -> str:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 STUDENT_NU = 4.0
 
+STEP = 0.02
+"""Of slopes, in coordinates: the contexts' lattice is rough."""
+
 ACCEPT_SIGMA = {"cell": 0.05, "run": 0.02, "pooled": 0.015, None: 0.03}
 """Error of ln(accept length) by what it was averaged over; a short cell is mostly noise."""
 
@@ -61,20 +64,19 @@ class Problem:
         """Of the server."""
         return assembled(self.rows.setup).facts
 
+    def errors(self, coordinates: Floats) -> Floats:
+        """ln(model / measured) of every number at each row of coordinates."""
+        return self.data.errors(self.rows.predict(self.parameters, coordinates))
+
     def residuals(self, coordinates: Floats, noise: float) -> Floats:
-        """Residuals at each row of coordinates, or at one vector."""
-        many = np.atleast_2d(coordinates)
-        solutions = self.rows.predict(self.parameters, many)
-        result = self.data.residuals(solutions, noise)
+        """Errors over what they are expected to be, at each row of coordinates, or at one."""
+        result = self.errors(np.atleast_2d(coordinates)) / self.data.sigmas(noise)
         return result if coordinates.ndim == 2 else result[0]
 
-    def objective(self, coordinates: Floats, noise: float, robust: bool = True) -> Floats:
-        """Vector whose squared length is (MAP), or its Gaussian limit; rows as in `residuals`."""
-        r = self.residuals(coordinates, noise)
-        if robust:
-            r = np.sign(r) * np.sqrt((STUDENT_NU + 1) * np.log1p(r**2 / STUDENT_NU))
-        whitened = np.linalg.solve(self.root, coordinates.T).T
-        return np.concatenate([r, whitened], axis=-1)
+    def place(self, at: Floats) -> Place:
+        """Look around at some coordinates."""
+        offsets = STEP * np.eye(len(at))
+        return Place(at, self.errors(np.concatenate([at[None], at + offsets, at - offsets])))
 
     @property
     def root(self) -> Floats:
@@ -82,15 +84,26 @@ class Problem:
         return np.asarray(np.linalg.cholesky(self.prior + 1e-9 * np.eye(len(self.prior))))
 
     def jacobian(self, coordinates: Floats, noise: float) -> Floats:
-        """Differentiate the plain residuals by central differences."""
-        return differences(lambda z: self.residuals(z, noise), coordinates, 0.02)
+        """Differentiate the residuals by central differences."""
+        return self.place(coordinates).slopes(lambda errors: errors / self.data.sigmas(noise))
 
 
-def differences(function: Callable[[Floats], Floats], at: Floats, step: float) -> Floats:
-    """Jacobian (values, coordinates) of a function that takes rows of coordinates."""
-    offsets = step * np.eye(len(at))
-    values = function(np.concatenate([at + offsets, at - offsets]))
-    return np.asarray(((values[: len(at)] - values[len(at) :]) / (2 * step)).T)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Coordinates, and the errors there and a step to either side of each of them."""
+
+    at: Floats
+    errors: Floats  # (1 + 2 coordinates, values): there, above, below
+
+    def slopes(self, of: Callable[[Floats], Floats]) -> Floats:
+        """Jacobian (values, coordinates) of a function of the errors, by central differences."""
+        values, size = of(self.errors), len(self.at)
+        return np.asarray(((values[1 : size + 1] - values[size + 1 :]) / (2 * STEP)).T)
+
+    def scaled(self, scale: Floats) -> Place:
+        """Return the same place where coordinates are in other units."""
+        nearer = np.concatenate([[1.0], scale, scale])[:, None]
+        return Place(self.at * scale, self.errors[0] + (self.errors - self.errors[0]) / nearer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +119,14 @@ class Measured:
     sigma: Floats
     noise: Flags
 
-    def residuals(self, solutions: dict[str, Floats], noise: float) -> Floats:
-        """(ln model - ln measured) / error of every number, one row per coordinate vector."""
-        model = np.stack(
-            [solutions[f][:, r] for f, r in zip(self.field, self.row, strict=True)], axis=1
-        )
-        sigma = np.where(self.noise, noise * self.sigma, self.sigma)
-        return np.asarray((np.log(model) - self.log_value) / sigma, dtype=np.float64)
+    def errors(self, solutions: dict[str, Floats]) -> Floats:
+        """ln(model / measured) of every number, one row per coordinate vector."""
+        model = [solutions[f][:, r] for f, r in zip(self.field, self.row, strict=True)]
+        return np.asarray(np.log(np.stack(model, axis=1)) - self.log_value)
+
+    def sigmas(self, noise: float) -> Floats:
+        """Return the errors that are expected."""
+        return np.where(self.noise, noise * self.sigma, self.sigma)
 
 
 def _is_product(row: Observation) -> bool:

@@ -17,17 +17,19 @@ References
 ----------
 .. [1] M. Kennedy, A. O'Hagan, "Bayesian calibration of computer models", J. R. Stat. Soc. B 63
    (2001).
+.. [2] J. More, "The Levenberg-Marquardt algorithm: implementation and theory", Lecture Notes in
+   Mathematics 630 (1977).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.calibrate.problem import STUDENT_NU, Measured, Problem, differences
+from specsim.calibrate.problem import STUDENT_NU, Measured, Place, Problem
 from specsim.calibrate.rows import Rows
 from specsim.parameters import CORRECTIONS, Facts, correction_priors, knot_of
 from specsim.profile import assembled
@@ -44,6 +46,8 @@ NEAR = 1e-3
 """Tolerance of a mode that only the evidence is taken at."""
 ROUNDS = 4
 """Of mode and evidence in turn: the spreads then move by less than a twentieth."""
+TRIES = 60
+"""Most steps that are tried on the way to a mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,15 @@ class Found:
     """Where a search ended."""
 
     problem: Problem
-    mode: Floats
+    place: Place
     noise: float
     spread: Mapping[str, float]  # of each correction
     objective: float  # -ln of the posterior of spreads and noise, by Laplace
+
+    @property
+    def mode(self) -> Floats:
+        """Coordinates of the mode."""
+        return self.place.at
 
 
 def find(
@@ -76,7 +85,8 @@ def find(
         spreads = dict.fromkeys(corrections, spread)
         priors = correction_priors(assembled(rows.setup).facts, spreads)
         problem = Problem.of(rows, data, (*physics, *priors))
-        return Found(problem, np.zeros(len(problem.parameters)), NOISE, spreads, np.inf)
+        place = problem.place(np.zeros(len(problem.parameters)))
+        return Found(problem, place, NOISE, spreads, np.inf)
 
     gaussian = _climb(start(0.1), robust=False)
     return min(
@@ -86,37 +96,94 @@ def find(
 
 
 def find_mode(
-    problem: Problem, first: Floats, noise: float, robust: bool = True, tolerance: float = 1e-8
-) -> Floats:
-    """Minimise (MAP) from a start, until a step gains less than `tolerance` of it."""
-    from scipy.optimize import least_squares
+    problem: Problem, place: Place, noise: float, robust: bool = True, tolerance: float = 1e-8
+) -> Place:
+    """Minimise (MAP), or its Gaussian limit, until a step gains less than `tolerance` of it.
 
-    def distance(z: Floats) -> Floats:
-        return problem.objective(z, noise, robust)
+    A trust region, whose radius follows how well the slopes foretell a step's gain [2]_.
+    """
+    sigma, whiten = problem.data.sigmas(noise), np.linalg.inv(problem.root)
 
-    def slope(z: Floats) -> Floats:
-        return differences(distance, z, 0.02)  # the contexts' lattice is rough
+    def misfit(errors: Floats) -> Floats:
+        r = errors / sigma
+        if robust:
+            r = np.sign(r) * np.sqrt((STUDENT_NU + 1) * np.log1p(r**2 / STUDENT_NU))
+        return r
 
-    found = least_squares(
-        distance, first, jac=slope, x_scale=1.0, xtol=1e-6, ftol=tolerance, max_nfev=60
-    )
-    mode: Floats = found.x
-    return mode
+    def values(errors: Floats, at: Floats) -> Floats:
+        return np.concatenate([misfit(errors), whiten @ at])
+
+    radius, damping, tries = float(np.linalg.norm(place.at)) or 1.0, 0.0, 1
+    while tries < TRIES:
+        at, here = place.at, values(place.errors[0], place.at)
+        left, size, right = np.linalg.svd(
+            np.concatenate([place.slopes(misfit), whiten]), full_matrices=False
+        )
+        turned, cost = left.T @ here, float(here @ here) / 2
+        gain, settled = 0.0, False
+        while gain <= 0.0 and not settled and tries < TRIES:
+            turned_step, damping = _step(size, turned, radius, damping)
+            step, tries = turned_step @ right, tries + 1
+            length = float(np.linalg.norm(step))
+            there = values(problem.errors((at + step)[None])[0], at + step)
+            if not np.isfinite(there).all():
+                radius = length / 4
+                continue
+            gain = cost - float(there @ there) / 2
+            foretold = -float(size * turned_step @ (turned + size * turned_step / 2))
+            ratio = gain / foretold if foretold > 0 else 0.0
+            small = length < 1e-6 * (1e-6 + float(np.linalg.norm(at)))
+            settled = small or (gain < tolerance * cost and ratio > 0.25)
+            wider = 2 * radius if ratio > 0.75 and length > 0.95 * radius else radius
+            wider = length / 4 if ratio < 0.25 else wider
+            damping, radius = damping * radius / wider, wider
+        if gain > 0.0:
+            place = problem.place(at + step)
+        if settled:
+            break
+    return place
+
+
+def _step(size: Floats, turned: Floats, radius: float, damping: float) -> tuple[Floats, float]:
+    """Return the best step within a radius, along the singular vectors, and its damping."""
+    step = -turned / size
+    if np.linalg.norm(step) <= radius:
+        return step, 0.0
+    pull = size * turned
+
+    def excess(damping: float) -> tuple[float, float]:
+        """By how much a damped step is too long, and the slope of that."""
+        bent = size**2 + damping
+        length = float(np.linalg.norm(pull / bent))
+        return length - radius, -float((pull**2 / bent**3).sum()) / length
+
+    over, slope = excess(0.0)
+    low, high = -over / slope, float(np.linalg.norm(pull)) / radius
+    for _ in range(10):
+        if not low <= damping <= high:
+            damping = max(0.001 * high, (low * high) ** 0.5)
+        over, slope = excess(damping)
+        high = damping if over < 0 else high
+        low = max(low, damping - over / slope)
+        damping -= (over + radius) * over / slope / radius
+        if abs(over) < 0.01 * radius:
+            break
+    step = -pull / (size**2 + damping)
+    return step * radius / float(np.linalg.norm(step)), damping
 
 
 def _climb(at: Found, robust: bool) -> Found:
     """Take mode and evidence in turn until they agree."""
     for _ in range(ROUNDS):
-        mode = find_mode(at.problem, at.mode, at.noise, robust, NEAR)
-        at = replace(at, mode=mode)
+        at = replace(at, place=find_mode(at.problem, at.place, at.noise, robust, NEAR))
         spread, noise = _evidence(at, robust)
         change = [abs(np.log(spread[k] / at.spread[k])) for k in spread]
         settled = max([abs(np.log(noise / at.noise)), *change]) < 0.05
         at = _with_spread(at, spread, noise)
         if settled:
             break
-    mode = find_mode(at.problem, at.mode, at.noise, robust)
-    return replace(at, mode=mode, objective=_objective(replace(at, mode=mode)))
+    at = replace(at, place=find_mode(at.problem, at.place, at.noise, robust))
+    return replace(at, objective=_objective(at))
 
 
 def _with_spread(at: Found, spread: Mapping[str, float], noise: float) -> Found:
@@ -128,51 +195,66 @@ def _with_spread(at: Found, spread: Mapping[str, float], noise: float) -> Found:
         for old, new in zip(at.problem.parameters, parameters, strict=True)
     ]
     problem = Problem.of(at.problem.rows, at.problem.data, parameters)
-    return Found(problem, at.mode * np.array(scale), noise, spread, np.inf)
+    return Found(problem, at.place.scaled(np.array(scale)), noise, spread, np.inf)
 
 
 def _evidence(at: Found, robust: bool) -> tuple[dict[str, float], float]:
-    """Spreads and noise of the greatest (EVIDENCE)."""
-    from scipy.optimize import minimize
+    """Spreads and noise of the greatest (EVIDENCE).
 
-    problem, data = at.problem, at.problem.data
+    With S = N + A A', where A holds the slopes, ln det S = ln det N + ln det (1 + A' N^-1 A): so
+    its size is that of the coordinates, however many cells there are.
+    """
+    problem, data, facts = at.problem, at.problem.data, at.problem.facts
     families = list(at.spread)
-    r = problem.residuals(at.mode, at.noise)
-    sigma = np.where(data.noise, at.noise * data.sigma, data.sigma)
-    slopes = problem.jacobian(at.mode, at.noise) * sigma[:, None]
-    off = r * sigma - slopes @ at.mode
-    weight = (STUDENT_NU + 1) / (STUDENT_NU + r**2) if robust else np.ones_like(r)
+    error = at.place.errors[0]
+    slopes = at.place.slopes(lambda errors: errors)
+    sigma = data.sigmas(at.noise)
+    weight = np.ones_like(error)
+    if robust:
+        weight = (STUDENT_NU + 1) / (STUDENT_NU + (error / sigma) ** 2)
+    off, along = error - slopes @ at.mode, slopes @ problem.root
     of = [knot[0] if (knot := knot_of(p.name)) else "" for p in problem.parameters]
-
-    def shared(family: str) -> Floats:
-        index = [i for i, name in enumerate(of) if name == family]
-        part = slopes[:, index]
-        unit = at.spread[family] if family else 1.0
-        product: Floats = part @ problem.prior[np.ix_(index, index)] @ part.T / unit**2
-        return product
-
-    physics, parts = shared(""), [shared(family) for family in families]
-
-    def cost(logs: Floats) -> float:
-        *spread, noise = np.exp(logs)
-        covariance = physics + np.diag(
-            np.where(data.noise, noise * data.sigma, sigma) ** 2 / weight
+    member = np.array([[name == family for name in of] for family in families])
+    # of the cells whose error is the fitted noise, at a noise of 1; and of the others
+    known = data.sigma**2 / weight
+    parts = [
+        (along[of_kind].T / known[of_kind], along[of_kind], off[of_kind], known[of_kind])
+        for of_kind in (data.noise, ~data.noise)
+    ]
+    bend, pull, square = (
+        [np.array(f(*part)) for part in parts]
+        for f in (
+            lambda w, a, _, __: w @ a,
+            lambda w, _, o, __: w @ o,
+            lambda _, __, o, k: o @ (o / k),
         )
-        for s, part in zip(spread, parts, strict=True):
-            covariance = covariance + s**2 * part
-        root = np.linalg.cholesky(covariance)
-        misfit = np.linalg.solve(root, off)
-        likelihood = 0.5 * float(misfit @ misfit) + float(np.log(np.diag(root)).sum())
-        by_family = dict(zip(families, spread, strict=True))
-        return likelihood + _hyperprior(problem.facts, by_family, noise)
+    )
+    count = int(data.noise.sum())
+
+    def cost(logs: Floats) -> Floats:
+        """-ln of (EVIDENCE) and priors, of each row of ln(spreads) and ln(noise)."""
+        noise = np.exp(logs[:, -1])
+        ratio = np.exp(logs[:, :-1]) / np.array([at.spread[f] for f in families])
+        scale = np.where(member, ratio[:, :, None], 1.0).prod(axis=1)
+        precision = noise[:, None] ** -2
+        inner = bend[0] * precision[:, :, None] + bend[1]
+        inner = np.eye(len(of)) + scale[:, :, None] * inner * scale[:, None, :]
+        drawn = scale * (pull[0] * precision + pull[1])
+        root = np.linalg.cholesky(inner)
+        solved = np.linalg.solve(root, drawn[:, :, None])[:, :, 0]
+        misfit = square[0] * precision[:, 0] + square[1] - (solved**2).sum(axis=1)
+        volume = count * logs[:, -1] + np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+        prior = [
+            _hyperprior(facts, dict(zip(families, np.exp(row[:-1]), strict=True)), float(n))
+            for row, n in zip(logs, noise, strict=True)
+        ]
+        total: Floats = 0.5 * misfit + volume + np.array(prior)
+        return total
 
     here = np.log([*at.spread.values(), at.noise])
     starts = [here, *(np.log([*[s] * len(families), NOISE]) for s in (0.03, 0.3))]
-    best = min(
-        (minimize(cost, s, method="Nelder-Mead", options={"maxiter": 400}) for s in starts),
-        key=lambda found: float(found.fun),
-    )
-    *spread, noise = np.exp(best.x)
+    found = [_lowest(cost, start) for start in starts]
+    *spread, noise = np.exp(min(found, key=lambda logs: float(cost(logs[None])[0])))
     return (
         {
             f: float(np.clip(s, LEAST["spread"], MOST["spread"]))
@@ -180,6 +262,32 @@ def _evidence(at: Found, robust: bool) -> tuple[dict[str, float], float]:
         },
         float(np.clip(noise, LEAST["noise"], MOST["noise"])),
     )
+
+
+def _lowest(cost: Callable[[Floats], Floats], at: Floats) -> Floats:
+    """Minimise a smooth function of few numbers, that takes rows of them, by Newton's method."""
+    size, h = len(at), 1e-3
+    pairs = [(i, j) for i in range(size) for j in range(i + 1)]
+    unit = h * np.eye(size)
+    offsets = np.array([np.zeros(size), *unit, *-unit, *(unit[i] + unit[j] for i, j in pairs)])
+    shorter = 0.5 ** np.arange(8.0)[:, None]
+    for _ in range(30):
+        values = cost(at + offsets)
+        up = values[1 : size + 1]
+        slope = (up - values[size + 1 : 2 * size + 1]) / (2 * h)
+        bend = np.empty((size, size))
+        for (i, j), both in zip(pairs, values[2 * size + 1 :], strict=True):
+            bend[i, j] = bend[j, i] = (both - up[i] - up[j] + values[0]) / h**2
+        curve, along = np.linalg.eigh(bend)
+        step = -along @ (along.T @ slope / np.maximum(np.abs(curve), 1e-3))
+        step *= min(1.0, 1.0 / float(np.abs(step).max(initial=1e-12)))
+        tried = at + shorter * step
+        costs = cost(tried)
+        best = int(np.argmin(costs))
+        if not costs[best] < values[0] - 1e-10:
+            break
+        at = tried[best]
+    return at
 
 
 def _hyperprior(facts: Facts, spread: Mapping[str, float], noise: float) -> float:
@@ -191,9 +299,8 @@ def _hyperprior(facts: Facts, spread: Mapping[str, float], noise: float) -> floa
 
 def _objective(at: Found) -> float:
     """-ln posterior of spreads and noise with the coordinates integrated out (Laplace)."""
-    problem = at.problem
-    r = problem.residuals(at.mode, at.noise)
-    slopes = problem.jacobian(at.mode, at.noise)
+    problem, sigma = at.problem, at.problem.data.sigmas(at.noise)
+    r, slopes = at.place.errors[0] / sigma, at.place.slopes(lambda errors: errors / sigma)
     inverse = np.linalg.inv(problem.prior + 1e-9 * np.eye(len(at.mode)))
     weight = (STUDENT_NU + 1) / (STUDENT_NU + r**2)
     bend = slopes.T @ (weight[:, None] * slopes) + inverse

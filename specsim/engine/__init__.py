@@ -3,6 +3,7 @@
 One file per engine holds all that is known of it, as one record; `ENGINES` lists the files.
 """
 
+from functools import lru_cache
 from importlib import import_module
 
 from specsim.engine.plan import RunPlan as RunPlan
@@ -59,6 +60,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None = No
     return engine_named(plan.engine).launch_flags(plan, engine, draft_model)
 
 
+@lru_cache(maxsize=1024)
 def kv_capacity(
     engine: EngineSpec,
     gpu_mem_bytes: float,

@@ -26,6 +26,9 @@ from specsim.uncertainty import LARGEST_ERROR, Evidence, Parameter, Spread, spre
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
+SHAPES = {"accept_decay": "decay"} | {s: s for s in ("rank_scale", "confidence_shift")}
+"""Parameters that acceptances share, and what they are of one."""
+
 ROUNDING = 1e-6  # a correlation of floats may exceed 1 by this
 
 
@@ -306,16 +309,15 @@ def moved_acceptance(
     acceptance: Acceptance, parameters: Sequence[Parameter], coordinates: Floats
 ) -> Acceptance:
     """Move an acceptance to given coordinates."""
-    values = {p.name: p.at(z) for p, z in zip(parameters, coordinates.tolist(), strict=True)}
-    moved = replace(acceptance, level=acceptance.level + values.get(level_name(acceptance), 0.0))
-    if acceptance.algorithm:  # the shapes are those of the server's own drafter
-        return moved
-    return replace(
-        moved,
-        decay=values.get("accept_decay", acceptance.decay),
-        rank_scale=values.get("rank_scale", acceptance.rank_scale),
-        confidence_shift=values.get("confidence_shift", acceptance.confidence_shift),
-    )
+    own = {level_name(acceptance): "level"}
+    if not acceptance.algorithm:  # the shapes are those of the server's own drafter
+        own |= SHAPES
+    values: dict[str, Any] = {
+        own[p.name]: p.at(z)
+        for p, z in zip(parameters, coordinates.tolist(), strict=True)
+        if p.name in own
+    }
+    return replace(acceptance, **values | {"level": acceptance.level + values.get("level", 0.0)})
 
 
 def assembled(setup: Setup, parameters: CostParameters | None = None) -> System:

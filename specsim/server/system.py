@@ -122,8 +122,9 @@ class System:
             change = self._draft_weight_bytes(logged) - self._draft_weight_bytes(speculates)
             return max(1.0, (size + change) / self._kv_bytes(speculates)) * scale
         weights = self.cost.target.weight_bytes_per_gpu + self._draft_weight_bytes(speculates)
+        same = plan.version == self.engine.version
         return scale * kv_capacity(
-            replace(self.engine, version=plan.version),
+            self.engine if same else replace(self.engine, version=plan.version),
             self.gpu.mem_bytes,
             weights,
             self._kv_bytes(speculates),
