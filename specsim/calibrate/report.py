@@ -122,7 +122,7 @@ def corrections_described(profile: Profile) -> list[tuple[str, str, str, str]]:
                     row.source,
                     f"{least:.3g} to {most:.3g}",
                     f"1 ({low:.3g} to {high:.3g})",
-                    f"data at {data} of {len(knots)} knots",
+                    f"{data}/{len(knots)} data",
                 )
             )
     return rows

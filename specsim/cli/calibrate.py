@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "specsim.fit/1"
 
+WIDTH = 110
+
 EXACT = 17
 """Significant digits that give back every float."""
 
@@ -100,9 +102,8 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
     from specsim.calibrate.report import corrections_described, described, warnings
     from specsim.observations import cell_name
 
-    out = output.console()
-    for line in warnings(result):
-        out.print(f"note: {line}")
+    out = output.console(WIDTH)
+    output.print_sentences(out, (f"note: {line}" for line in warnings(result)))
     fitted = [
         described(parameter)[:4]
         for parameter in result.profile.parameters
@@ -117,8 +118,7 @@ def _show(result: FitResult, notes: tuple[str, ...]) -> None:
         if not math.isnan(error)  # rows with an accept length only have no error of their own
     ]
     out.print(output.table(output.headed("cell", "model / measured - 1"), cells))
-    for line in notes:
-        out.print(f"note: {line}")
+    output.print_sentences(out, (f"note: {line}" for line in notes))
 
 
 def _bootstrap(result: FitResult, draws: int) -> Bootstrap:

@@ -160,8 +160,6 @@ def _gain(gain: float, error: float) -> str:
 
 def _sentences(answer: LoadAnswer) -> list[str]:
     """Say what to launch, and what the engine's table and the loaded drafter would do."""
-    from specsim.decide.adaptive import paired_gain
-
     table, static, default = answer.of("table"), answer.best_fixed, answer.of("default")
     assert table is not None
     gain = _gain(table.gain, table.gain_se)
@@ -187,8 +185,8 @@ def _sentences(answer: LoadAnswer) -> list[str]:
     if len(table.steps) > 1:
         parts = (f"{100 * s.time_share:.0f} % with {s.num_steps}" for s in table.steps)
         lines.append(f"Under this load the table decodes {', '.join(parts)} steps.")
-    idle, plain = answer.of("idle"), answer.of("none")
-    if idle is not None and plain is not None:
-        brings = _gain(*paired_gain(idle.runs, plain.runs))
+    idle, error = answer.idle_drafter_gain, answer.idle_drafter_gain_se
+    if idle is not None and error is not None:
+        brings = _gain(idle, error)
         lines.append(f"A drafter that is loaded and drafts nothing: {brings} against none loaded.")
     return lines

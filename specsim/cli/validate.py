@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from specsim.cli.output import Columns
     from specsim.profile import Profile
 
+WIDTH = 110
+
 UNITS = {"output_tps": 1.0, "tpot_s": 1e3, "round_time_s": 1e3}
 """What a quantity is multiplied with to be shown: tokens/s, and milliseconds."""
 
@@ -77,7 +79,7 @@ def _number(row: ValidatedRow, value: float) -> str:
 def _show(result: Validation) -> None:
     from specsim.observations import cell_name
 
-    out = output.console()
+    out = output.console(WIDTH)
     columns: Columns[ValidatedRow] = (
         ("cell", lambda row: cell_name(row.observation)),
         ("measured", lambda row: _number(row, row.measured)),
@@ -89,11 +91,10 @@ def _show(result: Validation) -> None:
     out.print(output.table(columns, result.rows))
     worst = result.rows[result.worst]
     sign = result.sign_accuracy
-    out.print(
+    summary = (
         f"mean absolute error {result.mape:.1%}, median {result.median_ape:.1%}, worst "
         f"{worst.error:+.1%} ({cell_name(worst.observation)}); {result.coverage:.0%} of "
         f"{len(result.rows)} cells inside their 90 % interval; sign of speculation's gain right "
         + ("in no cell to judge by" if sign is None else f"in {sign:.0%}")
     )
-    for note in result.notes:
-        out.print(f"note: {note}")
+    output.print_sentences(out, (summary, *(f"note: {note}" for note in result.notes)))

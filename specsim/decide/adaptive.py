@@ -138,10 +138,7 @@ class Outcome(Planned):
 
 @dataclass(frozen=True, slots=True)
 class LoadAnswer(Schedule):
-    """The best table, and what ways to run a server under a changing load gave.
-
-    Fields as in ``specsim.schedule/1``.
-    """
+    """The best table, and what ways to run a server under a changing load gave."""
 
     profile: str
     seed: int
@@ -151,6 +148,8 @@ class LoadAnswer(Schedule):
     targets: tuple[Target, ...]  # latency targets of the goodput
     worth_it: bool  # the table beats every setting without one, by more than noise and a percent
     best_static: str  # the best of no speculation and the fixed settings
+    idle_drafter_gain: float | None  # loaded and drafting nothing, over none loaded
+    idle_drafter_gain_se: float | None
     outcomes: tuple[Outcome, ...]  # by role, in the order that Role has; the best fixed one first
 
     def of(self, role: Role) -> Outcome | None:
@@ -328,6 +327,9 @@ class _Lab:
         static = max((c for c in ways if c.role in ("none", "fixed")), key=mean.__getitem__)
         outcomes = [outcome_of(c, runs[c], runs[static]) for c in ways]
         table = next(o for o in outcomes if o.role == "table")
+        by_role = {c.role: of_c for c, of_c in runs.items()}
+        of_idle = [by_role[role] for role in ("idle", "none") if role in by_role]
+        idle = paired_gain(*of_idle) if len(of_idle) == 2 else (None, None)
         noise = 0.0 if math.isnan(table.gain_se) else 2.0 * table.gain_se
         of_table = {f.name: getattr(schedule, f.name) for f in fields(schedule) if f.init}
         return LoadAnswer(
@@ -340,6 +342,8 @@ class _Lab:
             targets=self.question.targets,
             worth_it=table.gain > max(noise, SWITCH_GAIN),
             best_static=static.name,
+            idle_drafter_gain=idle[0],
+            idle_drafter_gain_se=idle[1],
             outcomes=tuple(outcomes),
         )
 
