@@ -70,6 +70,24 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def carried(path: str | Path) -> str:
+    """Return what stands for a file where the file may be missing: its name, then its text.
+
+    :func:`read_text` takes it for the file, :func:`name_of` for its name.
+    """
+    file = Path(path)
+    return f"{file.resolve().parent.name}/{file.name}\n{read_text(file, 'a file')}"
+
+
+def name_of(path: str | Path) -> str:
+    r"""Return the name of a file, or of one that is :func:`carried`.
+
+    >>> name_of("my/config.json"), name_of("my/config.json\n{}")
+    ('my/config.json', 'my/config.json')
+    """
+    return str(path).partition("\n")[0].strip()
+
+
 def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> str:
     """Return the UTF-8 text of an input file, without its byte-order mark.
 
@@ -77,6 +95,8 @@ def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> st
     if it cannot be opened, :class:`FormatError` if it is a directory, empty, longer than
     `limit_bytes`, binary or not UTF-8.
     """
+    if "\n" in str(path):
+        return str(path).partition("\n")[2]
     try:
         with Path(path).open("rb") as file:
             data = file.read(limit_bytes + 1)
@@ -106,7 +126,7 @@ def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> st
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """Return the content of a TOML file; refuses what :func:`read_text`, :func:`parse_toml` do."""
-    return parse_toml(read_text(path, what), path)
+    return parse_toml(read_text(path, what), name_of(path))
 
 
 def parse_toml(text: str, origin: str | Path) -> dict[str, Any]:

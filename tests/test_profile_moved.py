@@ -30,7 +30,9 @@ from specsim.profile import (
     assembled,
     load_profile,
     moved_acceptance,
+    save_profile,
 )
+from specsim.server import setup_from_mapping
 from specsim.server.system import assemble
 
 # --- what parameters move
@@ -137,3 +139,39 @@ def test_an_edited_own_link_is_read_again(tmp_path: Path) -> None:
         setup = setup_of("llama-3.1-8b", "h100-sxm", tp=2, link=str(link))
         rates.append(assembled(setup).link.bytes_per_s)
     assert rates == [1.0e10, 3.0e10]
+
+
+def test_a_profile_moves_without_the_files_that_it_was_made_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Model, GPU, link and drafter of the user's own, by relative paths; and once more."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here / "model", there):
+        folder.mkdir(parents=True)
+    config = Path(__file__).parent / "configs" / "llama-3.1-8b.json"
+    (here / "model" / "config.json").write_text(config.read_text())
+    sizes = "mem_bytes = 8e10\nmem_bandwidth = 3e12\nflops_bf16 = 9e14\n"
+    (here / "gpu.toml").write_text(f'name = "Mine"\nlink = "nvlink4"\n{sizes}')
+    (here / "link.toml").write_text('kind = "pcie"\nbytes_per_s = 3e10\n')
+    drafter = 'kind = "eagle3"\nlayers = 1\nhidden = 4096\nheads = 32\nkv_heads = 8\n'
+    (here / "drafter.toml").write_text(f"{drafter}head_dim = 128\nffn_inter = 14336\n")
+    engine = {"name": "sglang", "version": "0.5.9", "tp": 2}
+    for name in ("model/config.json", "model"):
+        monkeypatch.chdir(here)
+        key = "config" if name.endswith(".json") else "id"
+        given = {"id": f"./{name}"} if key == "id" else {"config": name}
+        hardware = {"gpu": "gpu.toml", "gpu_count": 2, "link": "link.toml"}
+        mapping = {"schema": "specsim.setup/1", "hardware": hardware, "model": given}
+        mapping |= {"draft": {"id": "drafter.toml"}, "engine": engine}
+        profile = prior_profile(assemble(setup_from_mapping(mapping)))
+        before = profile.predict(topk=1, num_steps=3, concurrency=(1, 8), solver="analytic")
+        save_profile(profile, there / "mine.toml")
+        monkeypatch.chdir(there)
+        here.rename(tmp_path / "gone")
+        save_profile(load_profile("mine.toml"), "again.toml")
+        assert Path("again.toml").read_bytes() == Path("mine.toml").read_bytes()
+        after = load_profile("again.toml").predict(
+            topk=1, num_steps=3, concurrency=(1, 8), solver="analytic"
+        )
+        assert after.rows == before.rows
+        (tmp_path / "gone").rename(here)

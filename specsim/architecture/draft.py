@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from specsim.architecture.loading import load_model, model_from_table, model_names
+from specsim.architecture.loading import is_config, load_model, model_from_table, model_names
 from specsim.architecture.model import MLA, ModelArchitecture
 from specsim.errors import InputError, UnknownNameError
 from specsim.library import Kind, Table, look_up, positive, read_library, read_table
+from specsim.textfile import name_of
 from specsim.uncertainty import ORDER
 
 # fmt: off
@@ -234,11 +235,6 @@ def _on_features(
     )
 
 
-def is_config(name: str) -> bool:
-    """Whether a name is the path of a config.json, or of the folder that holds one."""
-    return name.endswith(".json") or ("/" in name and Path(name, "config.json").is_file())
-
-
 _MARKS = {
     mark: mark for mark in ("dspark", "dflash", "p_eagle", "eagle3", "eagle", "medusa", "hydra")
 }
@@ -261,7 +257,8 @@ def _of_config(name: str, target: ModelArchitecture) -> DraftArchitecture | None
         return None
     inner = next((v for k, v in config.items() if k.endswith(f"{kind}_config")), None)
     said = {**config, **(inner if isinstance(inner, Mapping) else {})}
-    id = Path(name).parent.name if name.endswith(".json") else Path(name).name
+    path = Path(name_of(name))
+    id = path.parent.name if path.suffix == ".json" else path.name
     listed = said.get("target_layer_ids") or said.get("eagle_aux_hidden_state_layer_ids")
     found = {
         "features": len(listed) if isinstance(listed, list) else None,

@@ -16,7 +16,7 @@ from specsim.architecture.hf_layers import layer_kinds, linear_layer, moe_layers
 from specsim.errors import FormatError, InputError, UnknownNameError
 from specsim.library import positive, read_library
 from specsim.quantisation import scheme_of_config
-from specsim.textfile import check_tree, read_text, shown
+from specsim.textfile import check_tree, name_of, read_text, shown
 
 LARGEST_SIZE = 2**30
 _MAY_BE_ZERO = ("q_lora_rank", "experts", "experts_per_token", "shared_experts", "mtp_layers")
@@ -47,9 +47,9 @@ def table_of_config(
         If it is not JSON, lacks a key, is of another family, or has a key that may change the cost
         and is not understood.
     """
-    path = Path(path)
-    file = path / "config.json" if path.is_dir() else path
-    config = Config(str(file), read_config(file))
+    file = Path(name_of(path))
+    file = file / "config.json" if file.is_dir() else file
+    config = Config(str(file), read_config(path))
     stated = quantisation not in (None, "native")
     scheme, kv_dtype = (quantisation, "") if stated else config.quantisation()
     table = config.shape()
@@ -65,7 +65,8 @@ def read_config(path: str | Path) -> Mapping[str, Any]:
 
     Raises :class:`InputError` or :class:`FormatError` if it cannot be read, or is no JSON object.
     """
-    file = Path(path, "config.json") if Path(path).is_dir() else Path(path)
+    name = name_of(path)
+    file = Path(name, "config.json") if Path(name).is_dir() else path
     try:
         document = json.loads(read_text(file, "a config.json"))
     except FormatError:

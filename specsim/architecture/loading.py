@@ -13,6 +13,7 @@ from typing import Any
 from specsim.architecture.model import ModelArchitecture
 from specsim.errors import InputError, UnknownNameError
 from specsim.library import Kind, Table, checked, kinds_of, look_up, read_library, read_table
+from specsim.textfile import name_of
 
 _REQUIRED = ("layers", "hidden", "vocab", "heads")
 
@@ -53,7 +54,7 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     >>> load_model("meta-llama/Llama-3.1-8B-Instruct").id
     'llama-3.1-8b'
     """
-    if name.endswith(".json") or ("/" in name and Path(name, "config.json").is_file()):
+    if is_config(name):
         from specsim.architecture.hf_config import table_of_config  # the library needs none
 
         id, config = table_of_config(name, quantisation)
@@ -76,6 +77,12 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     if name.lower().startswith("nvidia/"):  # ModelOpt's checkpoints state an fp8 cache
         stated["kv_dtype"] = "fp8"
     return model_from_table({**table, **stated}, id)
+
+
+def is_config(name: str) -> bool:
+    """Whether a name is the path of a config.json, or of the folder that holds one."""
+    known = name_of(name)
+    return known.endswith(".json") or ("/" in known and Path(known, "config.json").is_file())
 
 
 def _from_hub(name: str) -> Path | None:

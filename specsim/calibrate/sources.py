@@ -12,6 +12,7 @@ from specsim.live import is_url
 from specsim.observations import Observation, contradictions, read_observations
 from specsim.probe import FILE as PROBE_FILE
 from specsim.server import Setup, read_setup
+from specsim.textfile import name_of
 
 HEAD_CHARS = 1 << 20
 """Of a CSV, in which its header stands."""
@@ -93,7 +94,7 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
 
 def _server_name(setup: Setup) -> str:
     """Name a profile after its model, GPUs and engine."""
-    model, hardware = Path(setup.model.id or setup.model.config or "model"), setup.hardware
+    model, hardware = Path(name_of(setup.model.id or setup.model.config or "model")), setup.hardware
     named = model.resolve().parent if model.name == "config.json" else model
     gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.name
     return f"{named.name} {hardware.gpu_count}x {gpu} {setup.engine.name}".replace(" ", "-")

@@ -133,7 +133,8 @@ def _show(answer: Recommendation, full: bool) -> Console:
 
 def _write(script: str, answer: Recommendation) -> None:
     """Write the launch of the mix, else of the setting that is chosen at most loads."""
-    chosen = [load.choice.plan for load in answer.loads]
+    known = [launch.plan for launch in answer.launch]
+    chosen = [load.choice.plan for load in answer.loads if load.choice.plan in known]
     plan = max(dict.fromkeys(chosen), key=chosen.count) if answer.mix is None else answer.mix.plan
     (launch,) = [one for one in answer.launch if one.plan == plan]
     lines = ["#!/bin/sh", f"# {answer.profile}: {launch.label}"]
@@ -187,10 +188,11 @@ def _sentences(answer: Recommendation) -> list[str]:
     told = [a for a in answer.advice if a.kind not in ("measure-first", "target-missed")]
     told += [a for a in answer.advice if a.kind == "measure-first"][:1]
     lines += [sentence(advice.text) for advice in told]
-    last, option = answer.loads[-1].concurrency, answer.loads[-1].choice
+    option = answer.loads[-1].choice
+    last = client_axis([answer.loads[-1].concurrency]).at(0)
     money = option.money_per_million
     price = "" if money is None else f", {money:.3g} of your money per million output tokens"
-    return [*lines, f"At {last} clients {option.output_tps_per_gpu:.1f} tok/s per GPU{price}."]
+    return [*lines, f"A{last[1:]} {option.output_tps_per_gpu:.1f} tok/s per GPU{price}."]
 
 
 def _ties(answer: Recommendation) -> list[str]:

@@ -101,7 +101,8 @@ def recommend(profile: Profile, question: Question | None = None) -> Recommendat
         choices, most = _under_targets(contest, choices)
     free = free_flags(contest, choices)
     mix = contest.mixed(shares) if shares else None
-    chosen = [c.choice.plan for c in choices] + ([] if mix is None else [mix.plan])
+    good = [c for c in choices if c.meets_targets is not False] or choices
+    chosen = [c.choice.plan for c in good] + ([] if mix is None else [mix.plan])
     return Recommendation(
         profile=profile.name,
         seed=question.seed,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from specsim.errors import FormatError, InputError, UnknownNameError
-from specsim.textfile import read_toml, shown
+from specsim.textfile import name_of, read_toml, shown
 from specsim.uncertainty import ORDER, Evidence
 
 Table = Mapping[str, object]
@@ -65,7 +65,7 @@ def is_file(name: str) -> bool:
     >>> is_file("my-gpu.toml"), is_file("h100-sxm")
     (True, False)
     """
-    return name.strip().lower().endswith(".toml")
+    return name_of(name).lower().endswith(".toml")
 
 
 def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
@@ -90,8 +90,8 @@ def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
     """
     kind = library.removesuffix("s")
     if is_file(name):
-        path = Path(name.strip()).expanduser()
-        return path.stem, read_toml(path, f"a {kind}'s TOML table")
+        path = name if "\n" in name else Path(name.strip()).expanduser()
+        return Path(name_of(path)).stem, read_toml(path, f"a {kind}'s TOML table")
     tables = read_library(library)
     wanted = name.strip().lower().rsplit("/", 1)[-1]
     id = named(library, wanted)

@@ -21,6 +21,7 @@ from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
+from specsim.textfile import name_of
 from specsim.uncertainty import LARGEST_ERROR, Evidence, Parameter, Spread, spread, weakest
 
 if TYPE_CHECKING:
@@ -344,10 +345,10 @@ def server_line(setup: Setup) -> str:
     hardware, engine, draft = setup.hardware, setup.engine, setup.draft
     gpu = hardware.gpu if isinstance(hardware.gpu, str) else hardware.gpu.name
     parts = [f"{hardware.gpu_count} x {gpu}"]
-    parts += [f"link {hardware.link}"] if hardware.gpu_count > 1 else []
-    model = setup.model.id or setup.model.config or "model"
+    parts += [f"link {name_of(hardware.link)}"] if hardware.gpu_count > 1 else []
+    model = name_of(setup.model.id or setup.model.config or "model")
     parts.append(f"{model} {setup.model.quantisation or ''}".strip())
     if draft is not None:
-        parts.append(f"drafter {draft.id or 'own'}")
+        parts.append(f"drafter {name_of(draft.id or 'own')}")
     parts.append(f"{engine.name} {engine.version}, tp {engine.tp}")
     return ", ".join(parts)

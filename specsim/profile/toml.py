@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from specsim.acceptance import Acceptance
+from specsim.architecture.loading import is_config
 from specsim.curve import Misfit
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
+from specsim.library import is_file
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_to_mapping
-from specsim.textfile import parse_toml, read_text, write_text
+from specsim.server.reading import PATHS
+from specsim.textfile import carried, parse_toml, read_text, write_text
 from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
@@ -149,7 +152,7 @@ def profile_to_toml(profile: Profile) -> str:
         triangle.append([round(x, 4) for x in line[: i + 1]])
     document.add("correlation", triangle)  # plain keys stand before the first table
     document.add("fit", tomlkit.item(_plain(asdict(profile.fit))))
-    document.add("setup", tomlkit.item(_plain(setup_to_mapping(profile.setup))))
+    document.add("setup", tomlkit.item(_plain(_whole(setup_to_mapping(profile.setup)))))
     tables: dict[str, Sequence[Acceptance | Parameter | Misfit]] = {}
     tables |= {"acceptance": profile.acceptances, "parameters": profile.parameters}
     if profile.misfits:
@@ -164,6 +167,18 @@ def profile_to_toml(profile: Profile) -> str:
             array.append(tomlkit.item(table))
         document.add(key, array)
     return tomlkit.dumps(document)
+
+
+def _whole(setup: dict[str, Any]) -> dict[str, Any]:
+    """Return a setup with the files that it names in it: a profile may move where they are not."""
+    for section, keys in PATHS.items():
+        table = setup.get(section, {})
+        for key in keys:
+            name = table.get(key)
+            if isinstance(name, str) and "\n" not in name and (is_file(name) or is_config(name)):
+                file = Path(name, "config.json") if Path(name).is_dir() else Path(name).expanduser()
+                table |= {key: carried(file)} if file.is_file() else {}
+    return setup
 
 
 def _plain(value: Any) -> Any:

@@ -57,7 +57,8 @@ def answer(view: View, free: Sequence[FreeFlag] = ()) -> tuple[str, ...]:
     sentences = [_overload(view)] if any(s.points[0].saturated for s in view.series) else []
     sentences += [_verdict(view, i) for i in view.subjects]
     sentences += [sentence(flag.text) for flag in free[:SHOWN_FLAGS]]
-    something_runs = any(not series.points[0].what_if for series in view.series[1:])
+    others = view.series[1:]
+    something_runs = not others or any(not series.points[0].what_if for series in others)
     if something_runs or any(load.choice.plan.setting.speculates for load in view.loads):
         sentences.append(best_by_load(view.loads, view.axis, view.name_of))
     if len(view.subjects) <= FULL_ANSWERS:
