@@ -54,7 +54,8 @@ def read_command(how: Options) -> None:
     JSON and tables, torch and Nsight traces, nccl-tests; plain, .gz or .zst; - is standard input.
     A URL is a running server, which is asked with GET; a key comes from SPECSIM_API_KEY.
     """
-    from specsim.logs import csv_text, log_json, read_file, require_usable
+    from specsim.logs import read_file, require_usable
+    from specsim.logs.document import csv_text, log_json
     from specsim.textfile import write_text
 
     if how.as_json and how.as_csv:

@@ -4,8 +4,6 @@
 streams: memory does not grow with the file.
 """
 
-from specsim.logs.document import csv_text as csv_text
-from specsim.logs.document import log_json as log_json
 from specsim.logs.entry import CODES as CODES
 from specsim.logs.entry import Diagnosis as Diagnosis
 from specsim.logs.entry import LogEntry as LogEntry

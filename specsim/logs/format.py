@@ -58,27 +58,20 @@ def known_formats() -> list[Format]:
 
     The modules of the former are imported when a file is of theirs.
     """
-    found = pkgutil.iter_modules(formats.__path__)
-    modules = sorted({m.name for m in found if m.name[0] != "_"} - _modules())
-    own = [import_module(f"{formats.__name__}.{name}").FORMAT for name in modules]
-    return [*_shipped(), *own]
+    found = {module.name for module in pkgutil.iter_modules(formats.__path__)}
+    named = {row["parse"].partition(":")[0] for row in listed("formats").values()}
+    own = sorted(name for name in found - named if name[0] != "_")
+    modules = (import_module(f"{formats.__name__}.{name}") for name in own)
+    return [*_shipped(), *(module.FORMAT for module in modules)]
 
 
 @cache
 def _shipped() -> tuple[Format, ...]:
-    return tuple(_of_row(name, **row) for name, row in listed("formats").items())
+    def of_row(name: str, parse: str, mark: list[str], words: Any = (), **more: Any) -> Format:
+        known = tuple(word.encode() for word in words)
+        return Format(name, pattern("|".join(mark)), partial(_parse, parse), words=known, **more)
 
-
-@cache
-def _modules() -> set[str]:
-    return {row["parse"].partition(":")[0] for row in listed("formats").values()}
-
-
-def _of_row(
-    name: str, parse: str, mark: list[str], words: Sequence[str] = (), **more: Any
-) -> Format:
-    found = tuple(word.encode() for word in words)
-    return Format(name, pattern("|".join(mark)), partial(_parse, parse), words=found, **more)
+    return tuple(of_row(name, **row) for name, row in listed("formats").items())
 
 
 def _parse(by: str, source: Source) -> list[LogEntry]:

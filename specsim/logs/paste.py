@@ -164,7 +164,7 @@ class Above:
         found = [said for s in self.sections if not s.used for said in self._launches(s)]
         return found[0] if len(found) == 1 else {}
 
-    def _launches(self, section: Section) -> list[Mapping[str, object]]:
+    def _launches(self, section: Section) -> list[dict[str, object]]:
         if not MAY_LAUNCH.search(section.text):
             return []
         from specsim.engine.command import launches_in
@@ -173,18 +173,12 @@ class Above:
             found = list(launches_in(section.text.decode("utf-8", "replace")))
         except InputError:
             return []
-        said = [
-            {**f.settings, **({VERSION: f.version} if f.version else {})}
-            for f in found
-            if f.engine == self.engine
-        ]
-        return [_without_none(settings) for settings in said]
-
-
-def _without_none(settings: dict[str, object]) -> dict[str, object]:
-    """Leave out that nothing is drafted."""
-    plain = settings.get("algorithm") == "none"
-    return {k: v for k, v in settings.items() if not (plain and k in NO_SPECULATION)}
+        said = []
+        for launch in (of for of in found if of.engine == self.engine):
+            settings = {**launch.settings, **({VERSION: launch.version} if launch.version else {})}
+            none = NO_SPECULATION if settings.get("algorithm") == "none" else {}
+            said.append({k: v for k, v in settings.items() if k not in none})  # the log says it
+        return said
 
 
 MARGIN = _TEXT["margin"]

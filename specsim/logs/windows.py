@@ -94,7 +94,10 @@ class Blocks:
         sums = self.sums[:, self.sums[2] > 0]
         length = sums[3] / sums[2]
         n = len(length)
-        if n < 2 or abs(_disorder(length)) < SURE:
+        if n < 2:
+            return
+        pairs = np.sign(length[None, :] - length[:, None])[np.triu_indices(n, 1)].sum()
+        if abs(pairs) < SURE * np.sqrt(n * (n - 1) * (2 * n + 5) / 18):  # of a random order
             return
         ends = [
             part.sum(axis=1) for part in (sums[:, : max(n // 4, 1)], sums[:, -max(n // 4, 1) :])
@@ -108,13 +111,6 @@ class Blocks:
             took = words("acceptance_drift", how, ms=1e3 * round_s)
             more = {"now": now, "took": took, "ms": 1e3 * round_then_s}
             yield finding("acceptance_drift", "windows", before=before, **more)
-
-
-def _disorder(series: Floats) -> float:
-    """Kendall's count of ordered pairs, in its standard deviations under a random order."""
-    n = len(series)
-    pairs = np.sign(series[None, :] - series[:, None])[np.triu_indices(n, 1)].sum()
-    return float(pairs / np.sqrt(n * (n - 1) * (2 * n + 5) / 18))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from specsim.logs import LogEntry, Source, log_json
+from specsim.logs import LogEntry, Source
+from specsim.logs.document import log_json
 from specsim.logs.format import Format, known_formats
 
 

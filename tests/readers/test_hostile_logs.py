@@ -20,7 +20,8 @@ from test_fuzz import SEEDS, checked
 
 from specsim.cli.main import run
 from specsim.errors import SpecsimError
-from specsim.logs import log_json, read_file
+from specsim.logs import read_file
+from specsim.logs.document import log_json
 
 
 def told_by(tmp_path: Path, text: str) -> dict[str, Any]:

@@ -103,7 +103,9 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
     row, settings = (_with_gauges if engine == "sglang" else _with_counters)(row, dump)
     if engine == "llamacpp":
         row = _with_slots(row, dump)
-    settings |= _scheduler(dump)
+    full, partial = (dump.increase("stages", of) or 0.0 for of in (b"/full", b"/partial"))
+    if full > OVERLAPS * (full + partial):  # one that waits for each forward has no stage all so
+        settings["scheduler"] = "overlap"
     if dump.model:
         settings["model"] = dump.model
     several = [finding("ranks_summed", "prometheus", n=dump.count)] if dump.count > 1 else []
@@ -150,12 +152,6 @@ def _of_ended(dump: Dump) -> LogRow:
             check(rounds <= tokens - requests, CONTRADICTION)
             row = replace(row, accept_length=(tokens - requests) / rounds)
     return row
-
-
-def _scheduler(dump: Dump) -> dict[str, object]:
-    """Return SGLang's scheduler: one that waits for each forward has no stage all under one."""
-    full, partial = (dump.increase("stages", of) or 0.0 for of in (b"/full", b"/partial"))
-    return {"scheduler": "overlap"} if full > OVERLAPS * (full + partial) else {}
 
 
 def _accept_length(dump: Dump) -> float | None:

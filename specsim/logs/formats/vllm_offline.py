@@ -54,7 +54,9 @@ def _entry(stated: Said) -> LogEntry:
     survival = [rates[name] for i in range(len(rates)) if (name := f"position {i}") in rates]
     row = row_of(said, survival if len(survival) == len(rates) else None, accept_length_scope="run")
     settings: dict[str, object] = {}
-    k = _whole(stated.get("num_spec_tokens")) or len(rates)
+    said_k = str(stated.get("num_spec_tokens", ""))
+    k = int(said_k) if re.fullmatch(r"\d{1,3}", said_k) else 0
+    k = k or len(rates)
     row, rare = _over_all_rounds(row, said, k, stated.get("method"))
     if k and said.get("drafts"):
         check(len(rates) <= k, CONTRADICTION)
@@ -66,10 +68,6 @@ def _entry(stated: Said) -> LogEntry:
         settings["model"] = model
     entry = entry_of("vllm_offline", row, settings, "vllm")
     return replace(entry, diagnoses=(rare,)) if rare else entry
-
-
-def _whole(text: float | str | None) -> int:
-    return int(text) if isinstance(text, str) and re.fullmatch(r"\d{1,3}", text) else 0
 
 
 def _over_all_rounds(

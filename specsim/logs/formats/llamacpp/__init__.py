@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.formats import patterns
-from specsim.logs.formats.llamacpp.facts import Facts
 from specsim.logs.formats.llamacpp.requests import INDENT, Slots
-from specsim.logs.formats.llamacpp.server import server_entry
+from specsim.logs.formats.llamacpp.server import Facts, server_entry
 from specsim.logs.paste import VERSION, Above
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check, counted

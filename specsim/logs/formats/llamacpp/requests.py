@@ -185,7 +185,8 @@ class Slots:
         by_steps = not prompt and n > 0 and _agrees(found, n - 1)
         check(by_n or by_steps, CONTRADICTION)
         request = self._last
-        if request is None or not _takes(request, prompt):
+        again = request is not None and prompt and request.prompt_s is not None
+        if request is None or not request.listed or request.known or again:
             request = self._last = self._new(Request(who[1], who[2]) if who else Request())
         if prompt:
             request.prompt_tokens, request.prompt_s = n, seconds
@@ -210,11 +211,6 @@ def line_time(line: bytes) -> float | None:
         return None
     minutes, seconds, milli, micro = map(int, found.groups())
     return minutes * 60 + seconds + (milli * 1000 + micro) / 1e6
-
-
-def _takes(request: Request, prompt: bool) -> bool:
-    """Whether a timing can be of a request that a line named last."""
-    return request.listed and not request.known and not (prompt and request.prompt_s is not None)
 
 
 def _agrees(found: re.Match[bytes], tokens: int) -> bool:

@@ -158,14 +158,11 @@ def _keys(text: bytes) -> tuple[bytes, ...]:
             cut = part is parts[-1] and b"#queue-req" not in keys
             raise Unread(TRUNCATED if cut else DAMAGED)
         check(key not in keys, TWO_IN_ONE)
-        check(key in FIELDS or (_PARTS["key"].fullmatch(key) and not _misspelt(key, text)), DAMAGED)
+        if key not in FIELDS:  # nor a damaged known one that the line lacks
+            lacked = any(known + b": " not in text for known in _resembled(key))
+            check(_PARTS["key"].fullmatch(key) and not lacked, DAMAGED)
         keys.append(key)
     return tuple(keys)
-
-
-def _misspelt(key: bytes, text: bytes) -> bool:
-    """Whether an unknown key looks like a damaged known one that the line lacks."""
-    return any(known + b": " not in text for known in _resembled(key))
 
 
 @lru_cache(1024)
@@ -295,12 +292,10 @@ class AcceptRate:
             return "with_bonus"
         if versions and versions != GENERATIONS[-1].versions:
             return "drafts_only"
-        possible = [d for d in _BONUS if self._agrees(d, num_draft_tokens)]
+        found = {d: self.candidates(d) for d in _BONUS}
+        n = num_draft_tokens
+        possible = [d for d, these in found.items() if (n in these if n is not None else these)]
         return possible[0] if len(possible) == 1 else None
-
-    def _agrees(self, definition: Definition, num_draft_tokens: object) -> bool:
-        found = self.candidates(definition)
-        return bool(found) if num_draft_tokens is None else num_draft_tokens in found
 
     def num_draft_tokens(self, definition: Definition | None) -> int | None:
         """Return n if just one value agrees with all lines."""

@@ -225,17 +225,13 @@ class Reader:
         self.server.mentions_drafting = True
         spec = parse_spec_line(line)
         stamp = self._place(*parse_prefix(prefix))
-        if isinstance(spec, V0Line):
-            self._cumulative(spec)
-        else:
+        if not isinstance(spec, V0Line):
             self.server.add_spec(spec, stamp)
-
-    def _cumulative(self, line: V0Line) -> None:
-        """Counters since the start: the last line says all; smaller ones are another server's."""
-        last = self.server.v0
-        if last and (line.emitted < last.emitted or line.num_steps != last.num_steps):
+            return
+        last = self.server.v0  # counters since the start: smaller ones are another server's
+        if last and (spec.emitted < last.emitted or spec.num_steps != last.num_steps):
             self._start()
-        self.server.v0 = line
+        self.server.v0 = spec
 
     def _place(self, stamp: bytes, pid: bytes) -> bytes:
         """Find the server of a line by its process, and by what stands above it; return its time.
@@ -280,7 +276,10 @@ def server_entry(server: Server, path: str) -> LogEntry:
     rows, windows = level_rows(
         server.windows, lambda row, sums: _with_drafting(row, server, plain, sums)
     )
-    rows = rows or _drafting_alone(server)
+    if not rows and drafting.lines:  # a log without usable throughput lines
+        scope: Literal["run", "pooled"] = "pooled" if server.v0 else "run"
+        alone = LogRow(windows=drafting.lines, accept_length_scope=scope, **drafting.fields())
+        rows = (alone,)
     return LogEntry(
         path=path,
         format="vllm_log",
@@ -318,14 +317,6 @@ def _with_drafting(row: LogRow, server: Server, plain: bool, sums: Floats) -> Lo
     round_s = accept * batch / tps if accept and tps and not row.mixed else None
     found = server.drafting.fields(sums) | {"accept_length": accept, "round_time_s": round_s}
     return replace(row, **found)
-
-
-def _drafting_alone(server: Server) -> tuple[LogRow, ...]:
-    """Return a row of drafting alone, for a log without usable throughput lines."""
-    drafting = server.drafting
-    scope: Literal["run", "pooled"] = "pooled" if server.v0 else "run"
-    row = LogRow(windows=drafting.lines, accept_length_scope=scope, **drafting.fields())
-    return (row,) if drafting.lines else ()
 
 
 def _diagnoses(
