@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import subprocess
 import sys
 from pathlib import Path
 
@@ -121,6 +122,21 @@ def test_detection_by_content(name: str, text: str) -> None:
         found = detect_text((above + text).encode())
         assert found is not None
         assert found.name == name
+
+
+READERS = """
+import sys
+from specsim.logs import read_file
+read_file(sys.argv[1])
+print(*sorted(m for m in sys.modules if m.startswith("specsim.logs.formats.")))
+"""
+
+
+def test_a_log_imports_the_reader_of_its_format_only(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", READERS, write(tmp_path, LOG.encode())]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    ours = "specsim.logs.formats.sglang"
+    assert done.stdout.split() == [ours, f"{ours}.lines"]
 
 
 def test_every_format_is_tested() -> None:
