@@ -29,7 +29,7 @@ COMMANDS = (
     f"recommend -p P --full {LOADS} {FEW}",
     f"recommend -p P {LOADS} {FEW} --slo tpot=20ms --gpu-hour-price 2.5",
     f"recommend -p P {FEW} --mix 1:0.5,16:0.5",
-    "schedule -p P",
+    "schedule -p P --load burst:0.2..2/s,10s/20s@60s --repeats 2",
     f"breakeven -p P --topk 2 --steps 2 {LOADS}",
     "plan -p P --concurrency 1,16",
     f"compare P --set accept_length=2.6 {LOADS}",
