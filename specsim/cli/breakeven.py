@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, option, refuse_given
-from specsim.cli.readers import number
+from specsim.cli.options import AnyServer, command, refuse_given
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,11 +33,11 @@ COLUMNS: Columns[BreakEven] = (
 class Options(opt.Requests):
     """At which loads, or from two times alone."""
 
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    round_ms: float | None = option("MS", "Without a profile: time of one round.", number())
-    step_ms: float | None = option("MS", "And of one step without speculation.", number())
-    plot: str | None = opt.plot()
-    as_json: bool = opt.as_json("specsim.breakeven/1")
+    concurrency: tuple[int, ...] | None
+    round_ms: float | None
+    step_ms: float | None
+    plot: str | None
+    as_json: bool
 
 
 @command("breakeven", AnyServer, opt.Asking, Options)

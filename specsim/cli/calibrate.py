@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Described, argument, command, filled, option
-from specsim.cli.readers import whole
+from specsim.cli.options import Described, command, filled
 
 if TYPE_CHECKING:
     from specsim.calibrate.bootstrap import Bootstrap
@@ -34,19 +33,14 @@ PARAMETER_KEYS = {
 class Options(opt.Lengths):
     """What is measured, and what to write."""
 
-    sources: tuple[str, ...] = argument("SOURCE...", nargs=-1, required=True)
-    target: str = opt.written("profile.toml to write.", required=True, names="--output -o")
-    name: str | None = option("NAME", "Of the profile.")
-    observations: str | None = opt.written("Write what was read as observations.csv too.")
-    report: str | None = opt.written("Write the report as Markdown too.")
-    plot: str | None = opt.plot()
-    draws: int | None = option(
-        "N",
-        "Check the stated errors against fits to this many draws of the runs, e.g. 50.",
-        whole(2),
-        names="--bootstrap",
-    )
-    as_json: bool = opt.as_json(SCHEMA)
+    sources: tuple[str, ...]
+    target: str
+    name: str | None
+    observations: str | None
+    report: str | None
+    plot: str | None
+    draws: int | None
+    as_json: bool
 
 
 @command("calibrate", Described, opt.Drafting, Options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, argument, command, filled
+from specsim.cli.options import AnyServer, Server, command, filled
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ MOST_SERVERS = 12
 class Options:
     """Which servers besides, at which loads."""
 
-    first: str | None = argument("[A]", required=False, shell_complete=opt.profiles)
-    second: str | None = argument("[B]", required=False, shell_complete=opt.profiles)
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    full: bool = opt.full()
-    as_json: bool = opt.as_json("specsim.comparison/1")
+    first: str | None
+    second: str | None
+    concurrency: tuple[int, ...] | None
+    full: bool
+    as_json: bool
 
 
 @command("compare", AnyServer, opt.Asked, Options)

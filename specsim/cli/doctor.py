@@ -6,7 +6,6 @@ from importlib import metadata
 
 import click
 
-from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import command
 
@@ -40,7 +39,7 @@ WARNING = (
 class Options:
     """In which form to say it."""
 
-    as_json: bool = opt.as_json("specsim.doctor/1")
+    as_json: bool
 
 
 @command("doctor", Options)

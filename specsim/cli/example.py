@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from specsim.cli.options import argument, command
+from specsim.cli.options import command
 from specsim.errors import InputError
 
 
@@ -12,8 +12,8 @@ from specsim.errors import InputError
 class Options:
     """What to do, and where."""
 
-    action: str = argument("copy")
-    folder: str = argument("DIR")
+    action: str
+    folder: str
 
 
 @command("example", Options)

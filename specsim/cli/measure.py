@@ -5,8 +5,7 @@ from typing import Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command, file, filled, option
-from specsim.cli.readers import number, whole
+from specsim.cli.options import command, filled
 from specsim.errors import InputError
 
 SCHEMA = "specsim.loads/1"
@@ -16,14 +15,14 @@ SCHEMA = "specsim.loads/1"
 class Options(opt.Lengths):
     """Which loads, and how much of them."""
 
-    url: str = argument("URL", required=True)
-    plan: str | None = file("Loads that specsim plan -o wrote.")
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    temperature: float | None = option("T", "Of sampling. Default: the plan's, or 0.", number(0))
-    prompts: str | None = file("Prompts, one a line: acceptance is theirs. Default: random words.")
-    most_requests: int = option("N", "In all.", whole(1), names="--max-requests", default="2000")
-    most_tokens: int = option("N", "In all.", whole(1), names="--max-tokens", default="2000000")
-    target: str = opt.written("observations.csv to write.", names="--output -o", required=True)
+    url: str
+    plan: str | None
+    concurrency: tuple[int, ...] | None
+    temperature: float | None
+    prompts: str | None
+    most_requests: int
+    most_tokens: int
+    target: str
 
 
 @command("measure", opt.Drafting, Options)

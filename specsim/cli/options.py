@@ -1,7 +1,7 @@
 """Options of the command line as data: each declared once, in groups that arrive as one object.
 
-A group is a frozen dataclass whose fields are made by `option`, `file`, `flag` and `argument`. A
-command names its groups and is called with one object of each:
+A group is a frozen dataclass whose fields are rows of ``options.toml``. A command names its groups
+and is called with one object of each:
 
     @command("plan", AnyServer, Options)
     def plan_command(server: AnyServer, how: Options) -> None:
@@ -10,17 +10,18 @@ command names its groups and is called with one object of each:
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import Field, dataclass, field, fields
-from functools import partial
+from dataclasses import Field, dataclass, fields
+from functools import cache
 from inspect import getdoc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from specsim.cli import output, readers
-from specsim.cli.readers import library, number, one_of, whole
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,26 +49,27 @@ def command(name: str, *groups: type) -> Callable[[Callable[..., None]], click.C
 
     def decorated(run: Callable[..., None]) -> click.Command:
         def called(**said: Any) -> None:
-            _keep_what_is_read([part for group in groups for part in fields(group)], said)
+            _keep_what_is_read(groups, said)
             own = ({part.name: said[part.name] for part in fields(group)} for group in groups)
             run(*(group(**values) for group, values in zip(groups, own, strict=True)))
 
-        parameters = [_parameter(part) for group in groups for part in fields(group)]
+        parameters = [_parameter(group, part) for group in groups for part in fields(group)]
         return click.Command(name, params=parameters, callback=called, help=getdoc(run))
 
     return decorated
 
 
-def _keep_what_is_read(parts: Sequence[Field[Any]], said: Mapping[str, Any]) -> None:
+def _keep_what_is_read(groups: Sequence[type], said: Mapping[str, Any]) -> None:
     """Refuse to write over a file that another option or argument names."""
-    for part in parts:
-        attributes, name = part.metadata["attributes"], said[part.name]
-        if attributes.get("type") is not FILE or "callback" not in attributes or not name:
+    for group, part in ((of, part) for of in groups for part in fields(of)):
+        name = said[part.name]
+        if "writes" not in row_of(group, part.name) or not name:
             continue
         others = (value for other, value in said.items() if other != part.name)
         words = (w for value in others for w in (value if isinstance(value, tuple) else (value,)))
         if any(isinstance(word, str) and _same_file(name, word) for word in words):
-            raise InputError(f"{names_of(part)[0]} {name}", "is read", "name another file")
+            what = f"{names_of(group, part.name)[0]} {name}"
+            raise InputError(what, "is read", "name another file")
 
 
 def _same_file(one: str, other: str) -> bool:
@@ -76,32 +78,36 @@ def _same_file(one: str, other: str) -> bool:
     return False
 
 
-def names_of(part: Field[Any]) -> list[str]:
+def row_of(group: type, name: str) -> Mapping[str, Any]:
+    """Return what stands on the command line for a field: a row of ``options.toml``."""
+    table = _table()
+    own: Mapping[str, Any] = table.get(group.__module__.rpartition(".")[2], {})
+    row: Mapping[str, Any] = own.get(name) or table["shared"][name]
+    return row
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+
+
+def names_of(group: type, name: str) -> list[str]:
     """Return how an option is called on the command line: by default as its field."""
-    said: str = part.metadata["names"]
-    return said.split() or [f"--{part.name.replace('_', '-')}"]
+    said: str = row_of(group, name).get("names", "")
+    return said.split() or [f"--{name.replace('_', '-')}"]
 
 
-def _parameter(part: Field[Any]) -> click.Parameter:
-    attributes = part.metadata["attributes"]
-    if part.metadata["names"] is None:
+def _parameter(group: type, part: Field[Any]) -> click.Parameter:
+    row, kind = row_of(group, part.name), str(getattr(part.type, "__name__", part.type))
+    attributes = {k: row[k] for k in ("default", "required", "nargs", "multiple") if k in row}
+    attributes |= {"metavar": row["value"]} if "value" in row else {"is_flag": True}
+    if {"file", "writes", "argument"} & row.keys():
+        attributes["type"] = FILE
+    if place := row.get("complete") or row.get("choices"):
+        attributes["shell_complete"] = named(place)
+    if row.get("argument"):
         return click.Argument([part.name], **attributes)
-    return click.Option([*names_of(part), part.name], **attributes)
-
-
-def option(
-    metavar: str,
-    about: str,
-    read: readers.Read | None = None,
-    complete: Complete | None = None,
-    names: str = "",
-    **attributes: Any,
-) -> Any:
-    """Return a field that an option with a value fills.
-
-    `metavar` is the value in the help and `about` its meaning; `complete` tells the shell; `names`,
-    between blanks, stand instead of the field's; `attributes` are further ones of ``click.option``.
-    """
+    names, read = names_of(group, part.name), _reader(row, kind, part.name.replace("_", "-"))
 
     def called(_: click.Context, parameter: click.Parameter, text: str | None) -> Any:
         try:
@@ -110,27 +116,23 @@ def option(
             raise
         except ValueError as error:
             reason, remedy = error.args
-            raise InputError(f"{parameter.opts[0]} {text}", reason, remedy) from None
+            raise InputError(f"{names[0]} {text}", reason, remedy) from None
 
-    attributes |= {"metavar": metavar, "help": about, "shell_complete": complete}
     attributes |= {"callback": called} if read is not None else {}
-    return field(metadata={"names": names, "attributes": attributes})
+    return click.Option([*names, part.name], help=row["about"], **attributes)
 
 
-def file(about: str, metavar: str = "FILE", names: str = "", **attributes: Any) -> Any:
-    """Return a field that the name of a file fills, which the shell completes."""
-    return option(metavar, about, names=names, type=FILE, **attributes)
-
-
-def flag(about: str, names: str = "") -> Any:
-    """Return a field that is true if the option is given."""
-    return field(metadata={"names": names, "attributes": {"is_flag": True, "help": about}})
-
-
-def argument(metavar: str, **attributes: Any) -> Any:
-    """Return a field that words without an option fill."""
-    attributes |= {"metavar": metavar, "type": FILE}
-    return field(metadata={"names": None, "attributes": attributes})
+def _reader(row: Mapping[str, Any], kind: str, name: str) -> readers.Read | None:
+    """Return what makes a value of a text: as the row says, else by the type of its field."""
+    if "read" in row:
+        return readers.library(*row["read"].split(":"))
+    if "choices" in row:
+        return readers.one_of(name, *row["choices"].rsplit(".", 1))
+    if "writes" in row:
+        return output.writable(*row["writes"])
+    if kind.startswith("int"):
+        return readers.whole(row.get("least"), row.get("most"))
+    return readers.number(row.get("least")) if kind.startswith("float") else None
 
 
 def filled(kind: type[Filled], *groups: Any, **more: Any) -> Filled:
@@ -150,10 +152,11 @@ def refuse_given(why: str, remedy: str, *groups: Any, but: tuple[str, ...] = ())
 
     An option with a default cannot be told from one that was not given.
     """
-    for part, value in ((p, getattr(group, p.name)) for group in groups for p in fields(group)):
-        unused = part.name not in but and "default" not in part.metadata["attributes"]
+    for group, part in ((of, part) for of in groups for part in fields(of)):
+        row, value = row_of(type(group), part.name), getattr(group, part.name)
+        unused = part.name not in but and "default" not in row
         if unused and not any(value is none for none in (None, False, ())):  # 0 is given
-            flag = "" if part.metadata["names"] is None else names_of(part)[0]
+            flag = "" if row.get("argument") else names_of(type(group), part.name)[0]
             said = "" if value is True else " ".join(value) if part.name == "words" else str(value)
             raise InputError(f"{flag} {said}".strip(), why, remedy)
 
@@ -169,44 +172,6 @@ def named(place: str) -> Complete:
     return complete
 
 
-profiles = named("specsim.profile.profile_names")
-
-
-# --- options of several commands: called in a group, each makes its field
-
-concurrency = partial(
-    option, "1,2,5,...", "Clients in flight. Default: 1 to 250.", readers.parse_concurrency
-)
-max_running_requests = partial(option, "N", "Cap of requests that run at once.", whole())
-max_draft_tokens = partial(option, "N", "Most tokens verified per round.", whole(), default="64")
-max_steps = partial(option, "S", "Deepest draft.", whole(), default="8")
-slo = partial(option, read=library("specsim.decide.slo", "parse_slo"), names="--slo")
-mix = partial(option, "1:0.5,30:0.5", "Share of the time by load.", readers.parse_mix)
-measured = partial(
-    file,
-    "observations.csv that the profile was fitted to: which settings were measured.",
-    read=readers.measured_settings,
-    names="--observations",
-)
-solver = partial(
-    option,
-    "simulate|analytic",
-    "analytic is instant, and close by.",
-    one_of("solver", "specsim.curve", "Solver"),
-    named("specsim.curve.Solver"),
-)
-what_if = partial(flag, "Model what the engine's version refuses.")
-seed = partial(option, "N", "Of the random numbers.", readers.parse_seed, default="0")
-full = partial(flag, "Every setting, times, notes: not the short answer alone.")
-written = partial(file, read=output.writable())
-plot = partial(written, "Draw to .png, .svg or .pdf.", read=output.writable(*output.PICTURES))
-
-
-def as_json(schema: str) -> Any:
-    """Return ``--json``, which prints a document of that schema."""
-    return flag(f"Print {schema} only.", names="--json")
-
-
 # --- groups of several commands
 
 
@@ -214,45 +179,19 @@ def as_json(schema: str) -> Any:
 class Drafting:
     """One setting by its numbers, under SGLang's names too."""
 
-    topk: int | None = option(
-        "K", "Branches per step; 1 is a chain.", whole(), names="--topk --speculative-eagle-topk"
-    )
-    num_steps: int | None = option(
-        "S",
-        "Depth of the draft.",
-        whole(),
-        names="--steps --speculative-num-steps --num-speculative-tokens",
-    )
-    num_draft_tokens: int | None = option(
-        "N",
-        "Tokens verified per round, root included. Default: all that the tree can offer.",
-        whole(),
-        names="--draft-tokens --speculative-num-draft-tokens",
-    )
-    algorithm: Algorithm | None = option(
-        "A",
-        "EAGLE3, MTP, DFLASH, STANDALONE, NGRAM, .. or none. Default: the profile's.",
-        readers.read_algorithm,
-        named("specsim.setting.Algorithm"),
-        names="--algorithm --speculative-algorithm",
-    )
+    topk: int | None
+    num_steps: int | None
+    num_draft_tokens: int | None
+    algorithm: Algorithm | None
 
 
 @dataclass(frozen=True)
 class Asked(Drafting):
     """The settings that are asked about, by options."""
 
-    config_list: tuple[str, ...] = option(
-        "S,K,N ...", "Several settings: steps, topk, draft tokens.", multiple=True
-    )
-    files: tuple[str, ...] = file("JSON file of settings.", multiple=True, names="--settings")
-    scheduler: Scheduler = option(
-        "auto|sequential|overlap",
-        "auto is what the engine's version does by itself.",
-        readers.read_scheduler,
-        named("specsim.setting.Scheduler"),
-        default="auto",
-    )
+    config_list: tuple[str, ...]
+    files: tuple[str, ...]
+    scheduler: Scheduler
 
     def settings(self, default: Algorithm) -> readers.Settings:
         """Collect the settings; `default` drafts those that do not say how."""
@@ -270,27 +209,23 @@ class Asked(Drafting):
 class Asking(Asked):
     """The settings that are asked about, by options or by words."""
 
-    words: tuple[str, ...] = argument("[S,K,N|FILE]...", nargs=-1)
+    words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Lengths:
     """Lengths of the requests."""
 
-    input_len: float | None = option(
-        "N", "Prompt tokens. Default: profile's.", number(), names="--input-len --isl"
-    )
-    output_len: float | None = option(
-        "N", "Answer tokens. Default: profile's.", number(), names="--output-len --osl"
-    )
+    input_len: float | None
+    output_len: float | None
 
 
 @dataclass(frozen=True)
 class Requests(Lengths):
     """Lengths of the requests, and whose acceptance they have."""
 
-    dataset: str | None = option("D", "Whose acceptance. Default: first.")
-    temperature: float | None = option("T", "Whose acceptance.", number())
+    dataset: str | None
+    temperature: float | None
 
 
 # --- the server that a command is about
@@ -300,24 +235,14 @@ class Requests(Lengths):
 class Measured:
     """A server with a profile."""
 
-    profile: str | None = file(
-        "Shipped profile, profile.toml or scenario.toml.",
-        "NAME|FILE",
-        complete=profiles,
-        names="--profile -p",
-    )
+    profile: str | None
 
 
 @dataclass(frozen=True)
 class Changes:
     """What is supposed to be different about a server."""
 
-    overrides: tuple[str, ...] = option(
-        "KEY=VALUE",
-        "What if: allreduce.latency=*0.5, gpu=h200-sxm, accept_length=2.4, ... Repeatable.",
-        multiple=True,
-        names="--set",
-    )
+    overrides: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -340,40 +265,25 @@ class Server(Changes, Measured):
 class Described:
     """A server without a profile, in the user's words."""
 
-    model: str | None = file("Without a profile: library id, config.json or TOML file.", "ID|FILE")
-    gpu: str | None = file("Its GPUs: library id or TOML file.", "ID|FILE")
-    gpu_count: int | None = option("N", "GPUs. Default: --tp.", whole(1))
-    tp: int | None = option("N", "Tensor-parallel GPUs. Default: the fewest that fit.", whole(1))
-    link: str | None = file("Link between the GPUs: library id or TOML file.", "ID|FILE")
-    allreduce: str | None = option("A", "nccl, custom, fused or symmetric.")
-    quantisation: str | None = option(
-        "Q", "Weight format, e.g. fp8.", names="--quantisation --quantization"
-    )
-    draft: str | None = file("Drafter: library id or TOML file.", "ID|FILE")
-    setup: str | None = file("Instead of all these: a setup.toml.")
-    engine: str | None = option(
-        "E",
-        "sglang, vllm, tensorrt-llm or llama.cpp; a profile of another is carried over.",
-        complete=named("specsim.engine.engine_names"),
-    )
-    engine_version: str | None = option("V", "Default: the profile's.")
-    launch: str | None = file(
-        "Its launch command, or a file that holds one; also at the end after --.",
-        "TEXT|FILE",
-        names="--command",
-    )
+    model: str | None
+    gpu: str | None
+    gpu_count: int | None
+    tp: int | None
+    link: str | None
+    allreduce: str | None
+    quantisation: str | None
+    draft: str | None
+    setup: str | None
+    engine: str | None
+    engine_version: str | None
+    launch: str | None
 
 
 @dataclass(frozen=True)
 class AnyServer(Described, Server):
     """A server with or without a profile."""
 
-    accept_length: float | None = option(
-        "TAU",
-        "Without a profile: tokens per round of the asked setting, bonus included.",
-        number(),
-        names="--assume-accept-length",
-    )
+    accept_length: float | None
 
     def ask(self, asked: Asked, how: Any) -> tuple[Profile, Question, tuple[str, ...]]:
         """Return the profile, what is asked of it, and what is to be said of both."""

@@ -36,8 +36,6 @@ PIPED_WIDTH = 160
 LEAST_WIDTH = 60
 """A narrower terminal breaks lines itself."""
 
-PICTURES = (".png", ".svg", ".pdf")
-
 PATIENCE_S = 1.0
 """What is done sooner shows no progress bar."""
 

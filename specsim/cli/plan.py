@@ -32,12 +32,12 @@ COLUMNS: Columns[Measurement] = (
 class Options(opt.Requests):
     """For which loads, and what was measured."""
 
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    mix: tuple[tuple[int, float], ...] | None = opt.mix()
-    measured: tuple[SpecSetting, ...] | None = opt.measured()
-    seed: int = opt.seed()
-    as_json: bool = opt.as_json("specsim.plan/1")
-    target: str | None = opt.written("Loads for specsim measure, as TOML.", names="--output -o")
+    concurrency: tuple[int, ...] | None
+    mix: tuple[tuple[int, float], ...] | None
+    measured: tuple[SpecSetting, ...] | None
+    seed: int
+    as_json: bool
+    target: str | None
 
 
 @command("plan", AnyServer, Options)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, file, option
-from specsim.cli.readers import number
+from specsim.cli.options import AnyServer, command
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,22 +37,18 @@ KINDS = "are two kinds of load"
 class Options(opt.Requests):
     """Under which loads, and what to write."""
 
-    max_running_requests: int | None = opt.max_running_requests()
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    request_rate: float | None = option(
-        "R", "Poisson arrivals per second instead of clients.", number()
-    )
-    context_len: float | None = option(
-        "N", "Steady decode at this many KV tokens per request.", number()
-    )
-    solver: Solver = opt.solver(default="simulate")
-    what_if: bool = opt.what_if()
-    seed: int = opt.seed()
-    full: bool = opt.full()
-    as_json: bool = opt.as_json("specsim.curve/2")
-    csv: str | None = opt.written("Write the rows; - is stdout.")
-    plot: str | None = opt.plot()
-    observations: str | None = file("Measured cells to draw with --plot.")
+    max_running_requests: int | None
+    concurrency: tuple[int, ...] | None
+    request_rate: float | None
+    context_len: float | None
+    solver: Solver
+    what_if: bool
+    seed: int
+    full: bool
+    as_json: bool
+    csv: str | None
+    plot: str | None
+    observations: str | None
 
     def check(self) -> None:
         """Refuse what contradicts itself, of which one part would silently win."""

@@ -7,10 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, file, filled, flag, option
-from specsim.cli.readers import number, one_of, parse_concurrency, whole
+from specsim.cli.options import command, filled
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from specsim.probe.document import AllReducePoint, Dtype, ProbeDocument, StepPoint
     from specsim.probe.run import Request
 
-read_dtype = one_of("dtype", "specsim.probe.document", "Dtype")
 
 STEPS: Columns[tuple[str, StepPoint]] = (
     ("step", lambda row: row[0]),
@@ -41,25 +38,21 @@ ALLREDUCE: Columns[AllReducePoint] = (
 class Options:
     """Whose shapes are measured, on what, and how far."""
 
-    folder: str = file("Folder to write; a new one.", "FOLDER", required=True, names="--output -o")
-    model: str = file(
-        "Whose shapes: library id, config.json or TOML file.", "ID|FILE", required=True
-    )
-    draft: str | None = file("Drafter: e.g. eagle3, a library id or TOML file.", "ID")
-    gpu: str | None = file("GPU to check the device's name against.", "ID")
-    tp: int = option("N", "Measure one GPU's share of so many.", whole(1), default="1")
-    device: str = option("auto|cpu|cuda|cuda:N", "What to measure.", default="auto")
-    dtype: Dtype = option("bf16|fp16|fp32", "Of weights and cache.", read_dtype, default="bf16")
-    max_seconds: float = option("S", "Stop after so long.", number(1), default="300")
-    max_memory_gb: float | None = option("GB", "Default: most of what is free.", number(0.001))
-    layers: int = option("N", "Layers to build and scale up from.", whole(1, 256), default="4")
-    tokens: tuple[int, ...] | None = option("1,2,4,...", "Default: 1 to 1024.", parse_concurrency)
-    context_len: int = option("N", "KV tokens per request.", whole(1, 1 << 20), default="1024")
-    contexts: tuple[int, ...] | None = option(
-        "N,...", "KV lengths. Default: 1024,4096,16384.", parse_concurrency
-    )
-    seed: int = opt.seed()
-    as_json: bool = flag("Print specsim.probe/1 too.", names="--json")
+    folder: str
+    model: str
+    draft: str | None
+    gpu: str | None
+    tp: int
+    device: str
+    dtype: Dtype
+    max_seconds: float
+    max_memory_gb: float | None
+    layers: int
+    tokens: tuple[int, ...] | None
+    context_len: int
+    contexts: tuple[int, ...] | None
+    seed: int
+    as_json: bool
 
 
 @command("probe", Options)

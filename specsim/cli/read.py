@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import argument, command, flag, option
-from specsim.cli.readers import seconds
+from specsim.cli.options import command
 from specsim.errors import InputError
 from specsim.live import is_url
 
@@ -34,16 +32,12 @@ WIDTH, FILE_WIDTH = 80, 100
 class Options:
     """What to read, and in which form to say it."""
 
-    files: tuple[str, ...] = argument("FILE|URL...", nargs=-1, required=True)
-    watch: float | None = option(
-        "60s", "Of a URL: windows of so long until ctrl-C, then what they say.", seconds
-    )
-    profile: str | None = option(
-        "NAME|FILE", "With --watch: what it predicts.", complete=opt.profiles, names="--profile -p"
-    )
-    as_json: bool = opt.as_json("specsim.log/1")
-    as_csv: bool = flag("Print rows in the columns of observations.csv.", names="--csv")
-    target: str | None = opt.written("Write to this file instead.", names="--output -o")
+    files: tuple[str, ...]
+    watch: float | None
+    profile: str | None
+    as_json: bool
+    as_csv: bool
+    target: str | None
 
 
 @command("read", Options)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, argument, command, filled, flag, option
-from specsim.cli.readers import number, whole
+from specsim.cli.options import AnyServer, command, filled
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,26 +36,24 @@ PATHS = "--model-path and --draft-model"
 class Options(opt.Requests):
     """Among which settings, at which loads, and by which measure."""
 
-    url: str | None = argument("[URL]", required=False)
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    max_draft_tokens: int = opt.max_draft_tokens()
-    max_steps: int = opt.max_steps()
-    max_topk: int = option("K", "Widest tree.", whole(), default="8")
-    targets: tuple[Target, ...] | None = opt.slo(
-        "tpot=20ms,ttft=2s@p99", "Latency targets: mean, @p50 or @p99."
-    )
-    any_engine: bool = flag("Later releases of the engine count too.")
-    max_running_requests: int | None = opt.max_running_requests()
-    mix: tuple[tuple[int, float], ...] | None = opt.mix()
-    schedule: bool = flag("Also the best number of steps by running batch.")
-    gpu_hour_price: float | None = option("M", "Money per GPU and hour.", number())
-    model_path: str | None = option("PATH", "Of the model, for the launch line.")
-    draft_model: str | None = option("PATH", "Of the drafter, for the launch line.")
-    script: str | None = opt.written("Write the launch as a shell script.", names="--launch")
-    measured: tuple[SpecSetting, ...] | None = opt.measured()
-    seed: int = opt.seed()
-    full: bool = opt.full()
-    as_json: bool = opt.as_json("specsim.recommendation/1")
+    url: str | None
+    concurrency: tuple[int, ...] | None
+    max_draft_tokens: int
+    max_steps: int
+    max_topk: int
+    targets: tuple[Target, ...] | None
+    any_engine: bool
+    max_running_requests: int | None
+    mix: tuple[tuple[int, float], ...] | None
+    schedule: bool
+    gpu_hour_price: float | None
+    model_path: str | None
+    draft_model: str | None
+    script: str | None
+    measured: tuple[SpecSetting, ...] | None
+    seed: int
+    full: bool
+    as_json: bool
 
 
 @command("recommend", AnyServer, Options)

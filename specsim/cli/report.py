@@ -11,8 +11,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
-from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, command, file, names_of
+from specsim.cli.options import AnyServer, Server, command, names_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -23,23 +22,18 @@ if TYPE_CHECKING:
 class Shown(opt.Lengths):
     """At which loads, and how it is computed."""
 
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    observations: str | None = file("Measured cells, to show the errors.")
-    solver: Solver = opt.solver(default="simulate")
-    what_if: bool = opt.what_if()
-    seed: int = opt.seed()
+    concurrency: tuple[int, ...] | None
+    observations: str | None
+    solver: Solver
+    what_if: bool
+    seed: int
 
 
 @dataclass(frozen=True)
 class Options(Shown):
     """What is shown, and where it goes."""
 
-    page: str = file(
-        "HTML file to write.",
-        read=output.writable(".html", ".htm"),
-        default="report.html",
-        names="--output -o",
-    )
+    page: str
 
 
 @command("report", AnyServer, opt.Asking, Options)
@@ -112,5 +106,5 @@ def _words(group: Any) -> Iterator[str]:
         said = getattr(group, part.name)
         for value in said if isinstance(said, tuple) else (said,):
             if value is not None:
-                yield names_of(part)[0]
+                yield names_of(type(group), part.name)[0]
                 yield f"{value:g}" if isinstance(value, float) else str(value)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, option, refuse_given
-from specsim.cli.readers import library, whole
+from specsim.cli.options import AnyServer, command, filled, refuse_given
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,29 +37,17 @@ SCORES = {
 class Options(opt.Requests):
     """Under which load, among which depths, by which measure."""
 
-    load: VaryingLoad | Trace = option(
-        "ramp:A..B@T|burst:A..B,D/P@T|trace:FILE",
-        "Clients (or arrivals/s, with /s) over time; a CSV of arrival_s, input_len, output_len.",
-        library("specsim.simulate", "parse_load"),
-        default="ramp:1..64@600s",
-    )
-    given: Policy | None = option(
-        "TABLE",
-        "A table that runs already, or one to try: 1:3,17:2,65:0 (from batch: steps), or the "
-        "engine's JSON.",
-        library("specsim.simulate", "parse_table"),
-    )
-    max_draft_tokens: int = opt.max_draft_tokens()
-    max_steps: int = opt.max_steps()
-    targets: tuple[Target, ...] | None = opt.slo(
-        "tpot=40ms,ttft=2s", "Latency targets of a request: goodput."
-    )
-    max_running_requests: int | None = opt.max_running_requests()
-    repeats: int = option("R", "Runs with other random numbers.", whole(), default="4")
-    seed: int = opt.seed()
-    plot: str | None = opt.plot()
-    sps_table: str | None = opt.written("Write SGLang's table of round times (DSPARK).")
-    as_json: bool = opt.as_json("specsim.schedule/1")
+    load: VaryingLoad | Trace
+    given: Policy | None
+    max_draft_tokens: int
+    max_steps: int
+    targets: tuple[Target, ...] | None
+    max_running_requests: int | None
+    repeats: int
+    seed: int
+    plot: str | None
+    sps_table: str | None
+    as_json: bool
 
 
 @command("schedule", AnyServer, Options)

@@ -7,8 +7,7 @@ from importlib import import_module
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, option
-from specsim.cli.readers import whole
+from specsim.cli.options import AnyServer, command
 from specsim.cli.report import Shown, page_of
 from specsim.errors import InputError
 
@@ -19,9 +18,9 @@ LOCAL = ("127.0.0.1", "localhost")
 class Options(Shown):
     """What is shown, and where."""
 
-    name: str | None = opt.argument("[NAME|FILE]", required=False, shell_complete=opt.profiles)
-    host: str = option("ADDRESS", "Where it listens.", default="127.0.0.1")
-    port: int = option("N", "Its port; 0 takes a free one.", whole(0, 65535), default="8000")
+    name: str | None
+    host: str
+    port: int
 
 
 @command("serve", AnyServer, opt.Asked, Options)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Server, command, file, filled, option
-from specsim.cli.readers import whole
+from specsim.cli.options import Server, command, filled
 from specsim.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -27,28 +26,15 @@ AXES = ("topk", "steps", "tokens")
 class Options:
     """The grid, how it is computed, and where it goes."""
 
-    target: str = file(
-        ".csv or .parquet; resumed.",
-        read=output.writable(".csv", ".parquet"),
-        default="sweep.csv",
-        names="--output -o",
-    )
-    grid: tuple[str, ...] = option(
-        "AXIS=V,...",
-        "topk=1,2,4 steps=1-8 tokens=8,16,all: every combination. Repeatable.",
-        multiple=True,
-    )
-    vary: tuple[str, ...] = option(
-        "KEY=V,...",
-        "What-ifs: allreduce.latency=*0.5,*1,*2; several: every combination.",
-        multiple=True,
-    )
-    concurrency: tuple[int, ...] | None = opt.concurrency()
-    solver: Solver = opt.solver(default="analytic")
-    what_if: bool = opt.what_if()
-    jobs: int | None = option("N", "Processes. Default: as it pays.", whole(1))
-    dask: str | None = option("ADDRESS", "A Dask scheduler; needs specsim-llm[dask].")
-    seed: int = opt.seed()
+    target: str
+    grid: tuple[str, ...]
+    vary: tuple[str, ...]
+    concurrency: tuple[int, ...] | None
+    solver: Solver
+    what_if: bool
+    jobs: int | None
+    dask: str | None
+    seed: int
 
 
 @command("sweep", Server, opt.Asking, Options)

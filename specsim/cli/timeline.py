@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, option
-from specsim.cli.readers import whole
+from specsim.cli.options import AnyServer, command
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,13 +30,11 @@ AVERAGED = 400
 class Options(opt.Lengths):
     """How many rounds of how many clients, and what to write."""
 
-    clients: int = option(
-        "C", "Clients in flight.", whole(1, 20000), default="30", names="--concurrency"
-    )
-    rounds: int = option("N", "Rounds in the files; 4 are sketched.", whole(), default="4")
-    seed: int = opt.seed()
-    plot: str | None = opt.plot(names="--plot --png")
-    trace: str | None = opt.written("Write a Chrome trace for Perfetto.")
+    clients: int
+    rounds: int
+    seed: int
+    plot: str | None
+    trace: str | None
 
 
 @command("timeline", AnyServer, opt.Asking, Options)

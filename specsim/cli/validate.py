@@ -6,10 +6,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Measured, argument, command, option
-from specsim.cli.readers import one_of
+from specsim.cli.options import Measured, command
 
 if TYPE_CHECKING:
     from specsim.calibrate.validate import LeaveOut, ValidatedRow, Validation
@@ -26,14 +24,10 @@ UNITS = {"output_tps": 1.0, "tpot_s": 1e3, "round_time_s": 1e3}
 class Options:
     """The measured cells, and how they are compared."""
 
-    observations: str = argument("OBSERVATIONS.CSV")
-    leave_out: LeaveOut | None = option(
-        "setting|concurrency",
-        "Refit without each in turn.",
-        one_of("--leave-out", "specsim.calibrate.validate", "LeaveOut"),
-    )
-    plot: str | None = opt.plot()
-    as_json: bool = opt.as_json("specsim.validation/1")
+    observations: str
+    leave_out: LeaveOut | None
+    plot: str | None
+    as_json: bool
 
 
 @command("validate", Measured, Options)
