@@ -10,26 +10,12 @@ from itertools import compress
 
 import numpy as np
 
-from specsim.arrays import Flags, Floats
 from specsim.logs.columns import floats, in_order, runs_back, seconds
 from specsim.logs.diagnose import finding, of_load, truncated, words
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.facts import Facts
 from specsim.logs.formats import patterns
-from specsim.logs.formats.sglang.lines import (
-    COLUMNS,
-    GENERATIONS,
-    MARK,
-    AcceptRate,
-    Layout,
-    Printed,
-    generation,
-    parse_decode_line,
-    parse_prefill_line,
-    parse_prefix,
-    parse_ranks,
-    prefill_versions,
-)
+from specsim.logs.formats.sglang import lines as grammar
 from specsim.logs.levels import level_rows
 from specsim.logs.paste import Above
 from specsim.logs.source import Source
@@ -61,10 +47,10 @@ class Server:
     """The lines of one server."""
 
     def __init__(self) -> None:
-        self.layout: Layout | None = None  # of the first decode line
+        self.layout: grammar.Layout | None = None  # of the first decode line
         self.facts = Facts("sglang")
-        self.windows = Windows(parse_ranks)
-        self.rate = AcceptRate()
+        self.windows = Windows(grammar.parse_ranks)
+        self.rate = grammar.AcceptRate()
         self.unread: Counter[str] = Counter()
         self.label = ""
         self.stamp = b""  # time of the last decode line
@@ -72,7 +58,8 @@ class Server:
         self.prefills = 0  # prefill lines
         self.prompt = np.zeros(3)  # their sums of sequences, new and cached tokens
         self.version_hint = ""  # versions that print them
-        self._lines: dict[str, list[bytes]] = {name: [] for name in ("rank", "stamp", *COLUMNS)}
+        names = ("rank", "stamp", *grammar.COLUMNS)
+        self._lines: dict[str, list[bytes]] = {name: [] for name in names}
         self._prefilled: list[bool] = []
         self._last_tokens = b""
 
@@ -86,7 +73,7 @@ class Server:
         """Whether no fact tells of speculation."""
         return self.facts.settings.get("algorithm") in (None, "none")
 
-    def add(self, lines: Printed, prefilled: Sequence[bool]) -> None:
+    def add(self, lines: grammar.Printed, prefilled: Sequence[bool]) -> None:
         """Add decode lines, with `stamp` and `rank`; before some of them a prefill ran."""
         for name, texts in self._lines.items():
             texts.extend(lines[name])
@@ -98,12 +85,12 @@ class Server:
 
     def prefill(self, line: bytes) -> None:
         """Count a prefill line."""
-        found = parse_prefill_line(line)
+        found = grammar.parse_prefill_line(line)
         if found is None:
             self.unread["damaged prefill line"] += 1
         else:
             self.prompt += found
-            self.version_hint = self.version_hint or prefill_versions(line)
+            self.version_hint = self.version_hint or grammar.prefill_versions(line)
         self.prefills += 1
 
     def not_read(self, line: bytes, reason: str) -> None:
@@ -118,9 +105,9 @@ class Server:
             self._take_lines()
             self.unread[UNLIKE] += 1
 
-    def jumps_back(self, printed: Printed) -> bool:
+    def jumps_back(self, printed: grammar.Printed) -> bool:
         """Whether a line after a label in a paste is of another run."""
-        stamp, _ = parse_prefix(printed["prefix"][0])
+        stamp, _ = grammar.parse_prefix(printed["prefix"][0])
         now, before = seconds([stamp, self.stamp])
         tokens, last_tokens = floats([printed["tokens"][0], self._last_tokens])
         return bool(now - before > PASTE_GAP_S or now < before or tokens < last_tokens)
@@ -128,11 +115,16 @@ class Server:
     def flush(self, final: bool) -> None:
         """Turn the collected lines into windows."""
         lines, prefilled = self._take_lines()
-        printed = {name: floats(lines[name]) for name in COLUMNS}
+        printed = {name: floats(lines[name]) for name in grammar.COLUMNS}
         if self.layout and not self.layout.prints("accept") and self.drafts_nothing:
             printed["accept"][:] = 1.0
             self.windows.accept_quantum = 0.0
-        good = self._plausible(printed)
+        steps = self.facts.settings.get("num_steps")
+        most = steps + 1.005 if isinstance(steps, int) and not self.drafts_nothing else np.inf
+        good = np.ones(len(prefilled), dtype=bool)
+        for reason, where in grammar.implausible(printed, most).items():
+            self.unread[reason] += int((where & good).sum())
+            good &= ~where
         self.rate.see(printed["accept"][good], printed["rate"][good])
         drafted = np.isfinite(printed["accept"])
         columns = {
@@ -155,22 +147,6 @@ class Server:
         self._lines, self._prefilled = {name: [] for name in self._lines}, []
         return taken
 
-    def _plausible(self, printed: dict[str, Floats]) -> Flags:
-        """Numbers that no server prints make the line unread."""
-        steps = self.facts.settings.get("num_steps")
-        most = steps + 1.005 if isinstance(steps, int) and not self.drafts_nothing else np.inf
-        faults = {
-            "accept length below 1": printed["accept"] < 1,
-            "accept length above num_steps + 1": printed["accept"] > most,
-            "accept rate above 1": printed["rate"] > 1,
-            "token usage above 1": printed["usage"] > 1.01,
-        }
-        good = np.ones(len(printed["accept"]), dtype=bool)
-        for reason, where in faults.items():
-            self.unread[reason] += int((where & good).sum())
-            good &= ~where
-        return good
-
 
 class Reader:
     """Hands lines to servers, and decides where another server begins.
@@ -182,9 +158,9 @@ class Reader:
     def __init__(self) -> None:
         self.server = Server()
         self.done: list[Server] = []
-        self.layout: Layout | None = None  # of the last line that was read
+        self.layout: grammar.Layout | None = None  # of the last line that was read
         # A line unlike those before it, its layout, and whether a prefill ran before it.
-        self.odd: tuple[Printed, Layout, bool] | None = None
+        self.odd: tuple[grammar.Printed, grammar.Layout, bool] | None = None
         self.above = Above("sglang")  # what the text of a paste says
         self.lines: list[bytes] = []  # decode lines that wait to be read
         self.prefilled: list[bool] = []  # whether a prefill ran before each of them
@@ -194,7 +170,7 @@ class Reader:
     def read(self, source: Source) -> list[Server]:
         """Return the servers of a log."""
         for line in source.lines():
-            if MARK in line:
+            if grammar.MARK in line:
                 self.lines.append(line)
                 self.prefilled.append(self.prefill_ran)
                 self.prefill_ran = False
@@ -249,7 +225,7 @@ class Reader:
 
     def _read_strictly(self, line: bytes, prefilled: bool) -> None:
         try:
-            printed, layout = parse_decode_line(line)
+            printed, layout = grammar.parse_decode_line(line)
         except Unread as unread:
             self.server.not_read(line, unread.reason)
             return
@@ -276,17 +252,17 @@ class Reader:
         self._take(printed, layout, prefilled)
         self.layout = layout
 
-    def _take(self, printed: Printed, layout: Layout, prefilled: bool) -> None:
+    def _take(self, printed: grammar.Printed, layout: grammar.Layout, prefilled: bool) -> None:
         server = self.server
         server.layout = server.layout or layout
         if server.layout.trailing_comma != layout.trailing_comma:
             printed = {**printed, "queue": (b"",)}  # the last number of the line may be cut
         self._add(printed, [prefilled])
 
-    def _add(self, printed: Printed, prefilled: list[bool]) -> None:
+    def _add(self, printed: grammar.Printed, prefilled: list[bool]) -> None:
         """Give lines to the server; where time runs backwards, another one like it begins."""
         self.server.layout = self.server.layout or self.layout
-        stamps, ranks = zip(*map(parse_prefix, printed["prefix"]), strict=True)
+        stamps, ranks = zip(*map(grammar.parse_prefix, printed["prefix"]), strict=True)
         lines = {**printed, "stamp": stamps, "rank": ranks}
         for part in in_order(stamps, BACKWARDS_S):
             if runs_back(stamps[part.start], self.server.stamp, BACKWARDS_S):
@@ -302,7 +278,7 @@ class Reader:
             self._not_read(*self.odd)
             self.odd = None
 
-    def _not_read(self, printed: Printed, layout: Layout, _: bool) -> None:
+    def _not_read(self, printed: grammar.Printed, layout: grammar.Layout, _: bool) -> None:
         """Count a line that is unlike those around it, perhaps because its end is missing."""
         reason = UNLIKE if layout.prints("queue") else TRUNCATED
         self.server.not_read(printed["prefix"][0], reason)
@@ -338,8 +314,8 @@ def _settings(server: Server) -> dict[str, object]:
     settings, layout = dict(server.facts.settings), server.layout
     versions = server.version_hint
     if layout is not None:
-        found = generation(layout)
-        versions = (versions or found) if found in ("", GENERATIONS[-1].versions) else found
+        found = grammar.generation(layout)
+        versions = (versions or found) if found in ("", grammar.GENERATIONS[-1].versions) else found
         if not layout.prints("accept") and server.drafts_nothing:
             settings.update(NO_SPECULATION)
     if versions:

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from specsim.arrays import Floats
+from specsim.arrays import Flags, Floats
 from specsim.logs.diagnose import finding, words
 from specsim.logs.entry import Diagnosis
 from specsim.logs.formats import listed, patterns
@@ -240,6 +240,19 @@ def prefill_versions(line: bytes) -> str:
     if graph < 0 or throughput < 0:
         return ""
     return "0.5.10" if graph < throughput else "0.5.9"
+
+
+def implausible(printed: Mapping[str, Floats], most: float) -> dict[str, Flags]:
+    """Return where columns hold numbers that no server prints, which make the line unread.
+
+    `most` is the longest accept length that the setting can emit.
+    """
+    return {
+        "accept length below 1": printed["accept"] < 1,
+        "accept length above num_steps + 1": printed["accept"] > most,
+        "accept rate above 1": printed["rate"] > 1,
+        "token usage above 1": printed["usage"] > 1.01,
+    }
 
 
 Definition = Literal["with_bonus", "drafts_only"]
