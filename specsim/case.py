@@ -241,7 +241,8 @@ def _single_token(case: Case) -> float:
     lengths, plan = case.workload.output_len, case.plan
     if lengths.spread == 0 or plan.finish_lag_rounds > 0 or plan.prefill == "mixed":
         return 0.0
-    return float(np.mean((2.0 - lengths.equally_likely(LENGTHS)).clip(0.0)))
+    values = lengths.equally_likely(LENGTHS)
+    return float(np.mean((2.0 - values).clip(0.0))) if values[0] < 2.0 else 0.0
 
 
 def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[float, ...], ...]:

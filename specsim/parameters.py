@@ -9,8 +9,8 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from specsim.uncertainty import Evidence, Parameter, Scale
@@ -129,7 +129,7 @@ def _tuples(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_TABLE = _tuples(tomllib.loads(files("specsim").joinpath("parameters.toml").read_text("utf-8")))
+_TABLE = _tuples(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")))
 
 COST, ACCEPTANCE, CORRECTIONS = (
     {name: Row(**{"prior": COMPUTED.get(name), **row}) for name, row in _TABLE[part].items()}

@@ -256,8 +256,8 @@ class AcceptTable:
         (E[A^2]/E[A] - 1) / 2; exact for large `tokens`. Few are counted as they come, by the
         renewal equation N(t) = 1 + sum_j P(j) N(t - j), linear between whole ones.
         """
-        per_round = self.per_round
         if tokens <= FEW_TOKENS:
+            per_round = self.per_round
             counted = [np.zeros(len(per_round))]
             for _ in range(math.ceil(tokens)):
                 before = counted[: -per_round.shape[1] - 1 : -1]  # the latest first
@@ -265,10 +265,9 @@ class AcceptTable:
                 counted.append(1.0 + np.sum(list(steps), axis=0))
             part = math.ceil(tokens) - tokens
             return np.asarray(counted[-1] * (1.0 - part) + part * counted[max(-2, -len(counted))])
-        emitted = np.arange(1, self.survival.shape[1] + 1, dtype=np.float64)
-        mean, square = per_round @ emitted, per_round @ emitted**2
-        surplus = (square / mean - 1.0) / 2.0
-        rounds: Floats = (tokens + surplus) / mean
+        mean = self.per_request
+        square = self.survival @ np.arange(1.0, 2.0 * self.survival.shape[1], 2.0)
+        rounds: Floats = (tokens + (square / mean - 1.0) / 2.0) / mean
         return rounds
 
     def emitted(self, requests: Ints, uniform: Floats) -> NDArray[np.int16]:
@@ -323,13 +322,21 @@ def accept_tables(
     asked: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for s in settings:
         asked.setdefault(beam(s), set()).add((s.num_steps, s.num_draft_tokens))
-    tables = {key: _tables(law, key[0], tuple(sorted(sizes))) for key, sizes in asked.items()}
+    tables = {key: _known(law, *key) for key in asked}
+    for key, known in tables.items():
+        if new := sorted(asked[key] - known.keys()):
+            known |= _tables(law, key[0], new)
     return tuple(tables[beam(s)][s.num_steps, s.num_draft_tokens] for s in settings)
 
 
 @lru_cache(maxsize=4096)
+def _known(law: Acceptance, topk: int, depth: int) -> dict[tuple[int, int], AcceptTable]:
+    """Tables by depth and size that were asked for, of one beam."""
+    return {}
+
+
 def _tables(
-    acceptance: Acceptance, topk: int, asked: tuple[tuple[int, int], ...]
+    acceptance: Acceptance, topk: int, asked: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], AcceptTable]:
     """Tables of depths and sizes (tokens verified) of one topk."""
     spread, deepest = acceptance.request_spread, asked[-1][0]

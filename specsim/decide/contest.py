@@ -368,12 +368,12 @@ def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:
     >>> wins(np.log(np.array([[1.0, 2.0], [1.0, 0.5]])), both)
     (array([0.5, 0.5]), array([0.25, 0.25]))
     """
-    counted = np.full_like(draws, -np.inf)
     pool = _pool(allowed)
-    counted[:, pool] = draws[:, pool]
-    top = counted.max(axis=1)
-    probability = np.bincount(counted.argmax(axis=1), minlength=draws.shape[1]) / len(draws)
-    regret = np.maximum(1.0 - np.exp(draws - top[:, None]), 0.0).mean(axis=0)
+    counted = draws if len(pool) == len(allowed) else draws[:, pool]
+    best = counted.argmax(axis=1)
+    top = np.take_along_axis(counted, best[:, None], axis=1)
+    probability = np.bincount(pool[best], minlength=draws.shape[1]) / len(draws)
+    regret = np.maximum(1.0 - np.exp(draws - top), 0.0).mean(axis=0)
     return probability, regret
 
 

@@ -201,12 +201,12 @@ class Outlook:
     def draws(self, rng: np.random.Generator, count: int = DRAWS) -> Floats:
         """Draw ln X from the Gaussian without the shared part, (count, settings, loads)."""
         parameters = rng.standard_normal((count, len(self.covariance))) @ root(self.covariance).T
-        draws = rng.standard_normal((count, *self.grid.shape))
-        draws = root(self.alike_settings) @ draws @ root(self.alike_loads).T
-        draws *= self.specific_sd  # in place: these are large
-        draws += (parameters @ self.flat_jacobian.T).reshape(draws.shape)
-        draws += self.mean
-        return draws
+        own = rng.standard_normal((count, *self.grid.shape)) @ root(self.alike_loads).T
+        # load by load from here on, and in place: these are large, and looked at so
+        draws = own.transpose(2, 0, 1) @ (self.specific_sd * root(self.alike_settings).T)
+        draws += parameters @ self.jacobian.transpose(1, 2, 0)
+        draws += self.mean.T[:, None]
+        return draws.transpose(1, 2, 0)
 
 
 def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) -> Outlook:

@@ -12,7 +12,6 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -55,8 +54,25 @@ def read_library(name: LibraryName) -> dict[str, Table]:
     >>> read_library("gpus")["rtx-pro-6000"]["name"]
     'RTX PRO 6000 Blackwell Server Edition'
     """
-    text = resources.files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return {id: _entry(name, id) for id in _texts(name)}
+
+
+@functools.cache
+def _texts(name: LibraryName) -> dict[str, str]:
+    """Return the text of each table of a file, its own tables with it."""
+    text = Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8")
+    parts: dict[str, str] = {}
+    for part in re.split(r"^(?=\[)", text, flags=re.MULTILINE)[1:]:
+        quoted, bare = re.findall(r'\[+(?:"([^"]+)"|([\w-]+))', part)[0]
+        parts[quoted or bare] = parts.get(quoted or bare, "") + part
+    return parts
+
+
+@functools.cache
+def _entry(name: LibraryName, id: str) -> Table:
+    """Return one table, parsed alone: a question is about one GPU of a hundred."""
+    table: Table = tomllib.loads(_texts(name)[id])[id]
+    return table
 
 
 def is_file(name: str) -> bool:
@@ -92,11 +108,11 @@ def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
     if is_file(name):
         path = name if "\n" in name else Path(name.strip()).expanduser()
         return Path(name_of(path)).stem, read_toml(path, f"a {kind}'s TOML table")
-    tables = read_library(library)
+    tables = _texts(library)
     wanted = name.strip().lower().rsplit("/", 1)[-1]
     id = named(library, wanted)
     if id is not None:
-        return id, tables[id]
+        return id, _entry(library, id)
     near = difflib.get_close_matches(wanted, tables, n=8, cutoff=0.0)
     listed = ", ".join(sorted(tables if len(tables) < 40 else near))
     raise UnknownNameError(kind, wanted, tables, f"use one of: {listed}; or {remedy}")
@@ -108,7 +124,7 @@ def named(library: LibraryName, name: str) -> str | None:
     >>> named("gpus", "NVIDIA H100 80GB HBM3"), named("gpus", "h101")
     ('h100-sxm', None)
     """
-    return name if name in read_library(library) else _spellings(library).get(_spelling(name))
+    return name if name in _texts(library) else _spellings(library).get(_spelling(name))
 
 
 _NOISE = {
@@ -146,7 +162,7 @@ def repository(library: LibraryName, id: str) -> str | None:
     >>> repository("models", "kimi-k2.5")
     'moonshotai/Kimi-K2.5'
     """
-    names = read_library(library).get(id, {}).get("aliases")
+    names = _entry(library, id).get("aliases") if id in _texts(library) else None
     full = [str(name) for name in names if "/" in str(name)] if isinstance(names, list) else []
     own = [name for name in full if _letters(id) in _letters(name.rsplit("/", 1)[-1])]
     return min(own, key=len, default=None)

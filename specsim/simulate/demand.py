@@ -240,8 +240,11 @@ class Demand:
                 self._ones = np.ones(2 * longest, dtype=np.int16)
             return need, [(self._ones, self._counting[first:], ()) for first in start.tolist()]
         uniform = self._streams.accept.random((len(quantile), longest))
-        tokens = self._tables[-1].emitted(quantile, uniform)
-        total = np.cumsum(tokens, axis=1, dtype=np.int32)
+        for looked in (longest // 2, longest):  # more than half is rarely needed
+            tokens = self._tables[-1].emitted(quantile, uniform[:, :looked])
+            total = np.cumsum(tokens, axis=1, dtype=np.int32)
+            if looked and (total[:, -1] >= need).all():
+                break
         rounds = (total < need[:, None]).sum(axis=1) + (need > 0)
         most = int(rounds.max(initial=0))
         kv = np.zeros((len(need), most + 1))
