@@ -355,6 +355,12 @@ CODE = {
         "sglang",
         NONE | {"tp": 4, "model": "org/m"},
     ),
+    "values of a chart": (
+        'model:\n  name: org/m\nextraArgs:\n  - "--tensor-parallel-size=4"\n'
+        "  - --max-num-seqs=8\nimage:\n  repository: vllm/vllm-openai\n  tag: v0.17.1\n",
+        "vllm",
+        NONE | {"tp": 4, "max_running_requests": 8},
+    ),
     "Dockerfile": ('CMD ["vllm", "serve", "org/m", "-tp", "4"]', "vllm", NONE | {"tp": 4}),
     "list within a command": (
         'vllm serve org/m -tp 4 --compilation-config \'{"custom_ops": ["+rms_norm"]}\'',

@@ -13,7 +13,9 @@ from itertools import islice
 _KEY = re.compile(r"(\s*)(?:- )?([\w.\"'-]+)\s*:(?:\s+(.*))?")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?([^\n]*)\n(.*?)\n\s*\1\s*(?:\n|\Z)", re.DOTALL)
 _TARGET = re.compile(r"(?:>{1,2}|\btee)\s*([\w./~${}-]+)")
-_PART = re.compile(r"\s*(image|entrypoint|command|args)\s*:\s*(.*)")
+_PART = re.compile(
+    r"\s*(image|entrypoint|command|(?:extra|additional|server|vllm|sglang)?_?[aA]rgs)\s*:\s*(.*)"
+)
 _ORDER = ("image", "entrypoint", "command", "args")
 
 
@@ -95,6 +97,7 @@ def container_words(text: str) -> Iterator[list[str]]:
         if not found:
             continue
         key, value = found[1], found[2].strip()
+        key = "args" if key[-4:].lower() == "args" else key
         indent = len(lines[at - 1]) - len(lines[at - 1].lstrip(" -"))
         block = []
         while at < len(lines) and _inside(lines[at], indent, value):
@@ -104,6 +107,9 @@ def container_words(text: str) -> Iterator[list[str]]:
             yield [word for name in _ORDER for word in parts.get(name, [])]
             parts = {}
         parts[key] = _words(value, block)
+        if key == "image" and not value:  # a chart's: its parts by name
+            of = yaml_mapping("\n".join(block))
+            parts[key] = [f"{of.get('repository', '')}:{of.get('tag', '')}".strip(":")]
     if parts:
         yield [word for name in _ORDER for word in parts.get(name, [])]
 

@@ -116,6 +116,10 @@ LOADS = [(1, 92.7), (16, 1234.5)]
         "| Concurrency | 1 | 16 |\n",
         "| | tok/s | Note |\n|---|---|---|\n| 1 client | 92.7 | |\n| 16 clients | 1234.5 | |\n",
         "concurrency,output_tok_s\n1,92.7\n16,1234.5\n",
+        "||clients||tok/s||\n|1|92.7|\n|16|1234.5|\n",
+        '[{"concurrency": 1, "output_tokens_per_second": 92.7, "note": null},\n'
+        ' {"concurrency": 16, "output_tokens_per_second": 1234.5, "note": "warm"}]\n',
+        '{"clients": 1, "tps": 92.7}\n{"clients": 16, "tps": 1234.5}\n',
     ],
 )
 def test_tables_of_people(tmp_path: Path, text: str) -> None:
@@ -415,3 +419,11 @@ def test_times_of_two_servers_in_one_table(tmp_path: Path) -> None:
     plain, drafts = read(tmp_path, text)
     assert (plain.rows[0].tpot_s, drafts.rows[0].tpot_s) == (0.04, 0.02)
     assert plain.rows[0].ttft_s is None
+
+
+def test_records_that_nobody_knows_are_none(tmp_path: Path) -> None:
+    """Neither without a load, nor where a speed of each client falls."""
+    with pytest.raises(FormatError, match="not a result that is known"):
+        require_usable(read(tmp_path, '{"tps": 92.7}\n{"tps": 93.0}\n'))
+    entries = read(tmp_path, '{"clients": 1, "tps": 90.0}\n{"clients": 16, "tps": 40.0}\n')
+    assert [row.output_tps for entry in entries for row in entry.rows] == [90.0]

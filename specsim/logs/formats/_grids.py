@@ -153,6 +153,7 @@ def _separator(bare: str, grid: Grid | None, wanted: Wanted) -> str:
 
 def _cells(bare: str, separator: str) -> tuple[str, ...]:
     if separator == "|":
+        bare = bare.replace("||", "|") if bare.startswith("||") else bare  # heads as Jira has them
         inner = bare.removeprefix("|").removesuffix("|")
         return tuple(cell.strip() for cell in inner.split("|")[:MAX_COLUMNS])
     if separator == "  ":

@@ -14,6 +14,7 @@ from specsim.logs.formats import listed, patterns
 from specsim.logs.formats._benchmarks import of_record, program_of
 from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_entry, with_unread
 from specsim.logs.formats._serving import serving
+from specsim.logs.formats.table import of_records
 from specsim.logs.json_values import json_values, number, table, text, whole
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED, MISSING, TRUNCATED, Unread, check, counted
@@ -34,6 +35,7 @@ def parse(source: Source) -> list[LogEntry]:
     setting, begins a new entry.
     """
     results: list[LogEntry] = []
+    of_people: list[Mapping[str, Any]] = []
     answers: dict[tuple[str, int], list[Answer]] = {}  # by engine, and the depth that it states
     unread: Counter[str] = Counter()
     for record in _records(source):
@@ -42,8 +44,11 @@ def parse(source: Source) -> list[LogEntry]:
             for answer in said:
                 depth = len(answer.histogram) if answer.engine == "vllm" else 0
                 answers.setdefault((answer.engine or "", depth), []).append(answer)
-            if not said:
+            if not said and isinstance(record, dict) and not _program(record):
+                of_people.append(record)
+            elif not said:
                 results.append(_result(record))
+    results += of_records(of_people, unread)
     told = [r for r in results if r.rows or r.timings] or [r for r in results if r.settings]
     entries = joined(told, source.path)
     for server in sorted(answers):

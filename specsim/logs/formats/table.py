@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
+from typing import Any
 
 from specsim.errors import UnknownNameError
 from specsim.logs.diagnose import finding
@@ -281,6 +282,17 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
                 stated = {name: row[i] for i, name in texts.items() if name not in ("", "none")}
                 named = {grid.header[i]: row[i] for i in labels}
                 yield _peoples_row(said, stated, grid.label, named | {"": server})
+
+
+def of_records(records: Sequence[Mapping[str, Any]], unread: Counter[str]) -> Iterator[LogEntry]:
+    """Yield what records of a person's own JSON say: their keys are heads of columns."""
+    for header in dict.fromkeys(map(tuple, records)):
+        some = [record.values() for record in records if tuple(record) == header]
+        rows = [tuple(str(v) if isinstance(v, str | float | int) else "" for v in r) for r in some]
+        if _kind(header) == PEOPLES:
+            yield from _by_server(list(_peoples(Grid(header, rows=rows), unread)), unread)
+        else:
+            unread["not a result that is known"] += len(rows)
 
 
 def _is_of(column: Column, server: str, several: bool, alone: bool) -> bool:
