@@ -37,7 +37,7 @@ class Iteration(NamedTuple):
     prefills: float  # prompts in the batch
     prompt_tokens: float
     decodes: bool
-    # What only the iteration statistics say:
+    stated: bool = False  # whether it is of the statistics, which also say:
     queue: int = 0
     kv_tokens: float = 0.0  # size of the KV cache; 0 if not stated
     accepted: int = 0  # tokens of drafts, of as many requests as `drafting`
@@ -94,6 +94,8 @@ class Server:
             level = self.levels[it.requests or None]
             level.rounds.add(it.seconds)
             level.usage += it.usage or 0.0
+            if not it.stated:
+                return
             level.queue += it.queue
             level.accepted += it.accepted
             level.drafting += it.drafting
@@ -269,6 +271,7 @@ def _of_record(record: Mapping[str, Any]) -> Iteration:
         prefills=prefills,
         prompt_tokens=number(flight, "numCtxTokens") or 0.0,
         decodes=batch >= 1,
+        stated=True,
         queue=int(number(record, "numQueuedRequests") or 0),
         kv_tokens=(blocks or 0.0) * (number(cache, "tokensPerBlock") or 0.0),
         accepted=int(accepted or 0) if counted else 0,
