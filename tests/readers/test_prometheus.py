@@ -182,6 +182,14 @@ def test_range_of_prometheus_api() -> None:
     assert (row.windows, row.round_time_s) == (4, approx(8 * 2.5 / 600))
 
 
+def test_windows_around_a_damaged_sample_of_a_range_are_left_out() -> None:
+    """A counter that is in one of two moments did not count all its life between them."""
+    entry = parse_one("prometheus_api", api.RANGE.replace('"18000"', '"18;000"', 1))
+    (row,) = entry.rows
+    assert (row.output_tps, row.accept_length, row.windows) == (approx(600), approx(2.5), 2)
+    assert entry.unread == {"damaged sample": 1}
+
+
 def test_loads_of_a_range_are_rows() -> None:
     """A mean over both is of no load."""
     result = api.vllm([8.0] * 5) + api.vllm([16.0] * 5)

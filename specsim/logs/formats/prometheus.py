@@ -54,7 +54,9 @@ def parse_api(source: Source) -> list[LogEntry]:
     for begin, end in pairwise(times if len(dump.servers) <= 1 else ()):
         window = scraped(scrapes[begin] + scrapes[end])
         tokens = window.increase("tokens") if engine == "vllm" else None
-        if not window.restarted and (tokens is not None or engine == "sglang"):
+        scrapes_of = {s.scrapes for of in window.replicas.values() for s in of.values()}
+        whole = scrapes_of == {2} and not window.restarted  # no series is lost at a moment
+        if whole and (tokens is not None or engine == "sglang"):
             windows.add(columns_of(window, end, end - begin, tokens, True), [b""], final=True)
     rows, count = level_rows(windows, lambda row, sums: finished(row, False, sums))
     if not rows:
