@@ -207,3 +207,32 @@ def test_weights_that_do_not_fit_are_no_server(capsys: pytest.CaptureFixture[str
     command = "llama-server -hf ggml-org/GLM-4.5-Air-GGUF:Q4_K_M -c 32768 -np 4"
     assert run(["recommend", "--gpu", "rtx-4090", "--", *command.split()]) == 2
     assert "64.1 GB per GPU: do not fit on a GPU of 25.8 GB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("drafter", [None, "org/d", "$(touch owned)`touch owned`\\n"])
+def test_a_file_of_the_script_names_the_drafter(
+    drafter: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of TensorRT-LLM: as it is known, else as the shell's variable says; nothing in it runs."""
+    monkeypatch.chdir(tmp_path)
+    words = "recommend --model llama-3.1-8b --gpu h100-sxm --engine tensorrt-llm --concurrency 1"
+    told = [] if drafter is None else ["--draft-model", drafter]
+    assert run([*words.split(), "--max-topk", "1", *told, "--launch", "serve.sh"]) == 0
+    (tmp_path / "trtllm-serve").write_text("#!/bin/sh\n")
+    (tmp_path / "trtllm-serve").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    if drafter is None:
+        stopped = subprocess.run(["/bin/sh", "serve.sh"], env=env, capture_output=True, check=False)
+        assert (stopped.returncode != 0, b"DRAFTER" in stopped.stderr) == (True, True)
+        env["DRAFTER"] = "org/mine"
+    subprocess.run(["/bin/sh", "serve.sh"], env=env, check=True)
+    wanted = "speculative_model_dir: " + (drafter or '"org/mine"')
+    assert wanted in (tmp_path / "extra.yml").read_text()
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_context_that_the_command_sets_is_kept() -> None:
+    profile = server("llama.cpp", "main", kv_tokens=16384)
+    plan = profile.system().plan(SpecSetting.none())
+    (launch,) = launches_of(profile, [plan], Question(model_path="m.gguf"))
+    assert dict(itertools.pairwise(words_of(launch.command)))["-c"] == "16384"

@@ -71,7 +71,7 @@ def console(piped_width: int | None = None, stderr: bool = False) -> Console:
 def titled(title: str, piped_width: int) -> Console:
     """Return a console on stdout that has printed a title."""
     out = console(piped_width)
-    out.print(title, style="bold")
+    out.print(fill(title, out.width), style="bold", soft_wrap=True)
     return out
 
 
@@ -122,8 +122,7 @@ def print_notes(out: Console, notes: Iterable[str]) -> None:
 
 def question(title: str, piped_width: int) -> Console:
     """Return a console on stdout that has printed the question."""
-    out = console(piped_width)
-    out.print(fill(title, out.width), style="bold", soft_wrap=True)
+    out = titled(title, piped_width)
     out.print()
     return out
 

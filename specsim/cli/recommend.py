@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ def _show(answer: Recommendation, full: bool) -> Console:
         out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
         out.print(launch.command, soft_wrap=True)
         for name, content in launch.files.items():
-            out.print(f"with {name}:\n{content}", soft_wrap=True)
+            out.print(f"with {name}:\n{content.rstrip()}", soft_wrap=True)
     unknown = dict.fromkeys(name for launch in launches for name in launch.missing)
     if unknown:
         output.print_sentences(out, [f"Set {' and '.join(unknown)}, or say {PATHS}."])
@@ -137,7 +138,9 @@ def _write(script: str, answer: Recommendation) -> None:
     lines = ["#!/bin/sh", f"# {answer.profile}: {launch.label}"]
     lines += [f': "${{{name}:?set it to a path}}"' for name in launch.missing]
     for name, content in launch.files.items():
-        lines += [f"cat > {name} <<'END'", f"{content}END"]
+        plain = re.sub(r"[\\$`]", r"\\\g<0>", content)  # a name is nothing to run
+        text = plain.replace(r'"\$DRAFTER"', '"$DRAFTER"')
+        lines += [f"cat > {name} <<END", f"{text}END"]
     output.write_file(script, "\n".join([*lines, launch.command, ""]))
 
 

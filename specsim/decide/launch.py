@@ -69,7 +69,9 @@ def launches_of(
         words += [word for name in files for word in (rules.launch_file_flag, name)]
         env = dict(sorted(rules.launch_env(plan).items()))
         flags = tuple(launch_flags(plan, spec, told))
-        missing = tuple(name.strip("@") for name in (MODEL, DRAFTER) if name in " ".join(words))
+        said = " ".join([*words, *files.values()])
+        missing = tuple(name.strip("@") for name in (MODEL, DRAFTER) if name in said)
+        files = {name: text.replace(DRAFTER, '"$DRAFTER"') for name, text in files.items()}
         result.append(Launch(plan, flags, env, _shell(env, words), files, missing))
     return tuple(result)
 
@@ -106,6 +108,8 @@ def _server(profile: Profile, spec: EngineSpec) -> list[str]:
     elif spec.kv_dtype == "fp8" and spec.name == "sglang":
         said["kv_dtype"] = "fp8_e4m3"
     said["disable_custom_all_reduce"] = None
+    if spec.name == "llama.cpp":  # by itself it takes the longest context of the model
+        said["context_tokens"] = spec.kv_tokens
     if profile.setup.hardware.allreduce == "nccl" and spec.tp > 1:
         said["disable_custom_all_reduce"] = True
     sizes = {"tp": spec.tp, "dp_size": spec.dp, "ep": spec.ep, "page_size": spec.page_size}
