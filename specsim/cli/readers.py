@@ -31,16 +31,8 @@ TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
 """A setting as S,K,N, and a word that is meant as one: no file has such a name."""
 
+EXAMPLE = '{"topk": 2, "num_steps": 2}'
 KEYS = ("topk", "num_steps", "num_draft_tokens", "algorithm", "scheduler")
-ALIASES = {
-    "speculative_eagle_topk": "topk",
-    "eagle_topk": "topk",
-    "speculative_num_steps": "num_steps",
-    "steps": "num_steps",
-    "speculative_num_draft_tokens": "num_draft_tokens",
-    "draft_tokens": "num_draft_tokens",
-    "speculative_algorithm": "algorithm",
-}
 
 
 # --- numbers and names
@@ -264,22 +256,10 @@ def read_settings(path: str, defaults: Defaults) -> list[Noted]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(path, f"is not JSON ({error})", "write a list of settings") from None
-    if isinstance(content, Mapping) or _is_triple(content):
-        content = [content]
-    if not isinstance(content, list) or not content:
-        raise FormatError(
-            path, "holds no list of settings", 'write e.g. [{"topk": 2, "num_steps": 2}]'
-        )
-    found = []
-    for i, entry in enumerate(content):
-        where = f"{path}: setting {i + 1}"
-        try:
-            found.append(_from_entry(entry, where, defaults))
-        except InputError as error:
-            if str(error.value).startswith(where):
-                raise
-            raise InputError(f"{where}: {error.value}", error.reason, error.remedy) from None
-    return found
+    entries = [content] if isinstance(content, Mapping) or _is_triple(content) else content
+    if not isinstance(entries, list) or not entries:
+        raise FormatError(path, "holds no list of settings", f"write e.g. [{EXAMPLE}]")
+    return [_from_entry(one, f"{path}: setting {i}", defaults) for i, one in enumerate(entries, 1)]
 
 
 def _from_entry(entry: Any, where: str, defaults: Defaults) -> Noted:
@@ -288,31 +268,39 @@ def _from_entry(entry: Any, where: str, defaults: Defaults) -> Noted:
             raise FormatError(where, "is not [steps, topk, draft tokens]", "write e.g. [2, 2, 7]")
         entry = dict(zip(("num_steps", "topk", "num_draft_tokens"), entry, strict=True))
     if not isinstance(entry, Mapping):
-        raise FormatError(
-            where, "is neither a table nor [S, K, N]", 'write e.g. {"topk": 2, "num_steps": 2}'
-        )
+        raise FormatError(where, "is neither a table nor [S, K, N]", f"write e.g. {EXAMPLE}")
     said = {key: value for key, value in _named(entry, where).items() if value is not None}
     topk, steps, tokens = (said.get(key) for key in KEYS[:3])
     for key in KEYS[:3]:
         if key in said and not _is_whole(said[key]):
             raise FormatError(f"{where}: {key} = {said[key]!r}", "is not a whole number", "e.g. 2")
     read = {"algorithm": read_algorithm, "scheduler": read_scheduler}
-    own = {key: read[key](str(said[key])) for key in KEYS[3:] if key in said}
-    return make_setting((topk, steps, tokens), defaults._replace(**own))
+    try:
+        own = {key: read[key](str(said[key])) for key in KEYS[3:] if key in said}
+        return make_setting((topk, steps, tokens), defaults._replace(**own))
+    except InputError as error:
+        raise InputError(f"{where}: {error.value}", error.reason, error.remedy) from None
 
 
 def _named(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Values by our own names; a key given twice under two names is an error."""
+    from specsim.cli.options import Asked, names_of
+
+    known = {_plain(name): key for key in KEYS for name in (key, *names_of(Asked, key))}
+    known["eagle_topk"] = "topk"
     values: dict[str, Any] = {}
     for raw, value in entry.items():
-        key = raw.lower().lstrip("-").replace("-", "_")
-        key = ALIASES.get(key, key)
-        if key not in KEYS:
-            raise UnknownNameError(f"{where}: key", raw, [*KEYS, *ALIASES])
+        key = known.get(_plain(raw.lower()))
+        if key is None:
+            raise UnknownNameError(f"{where}: key", raw, known)
         if key in values and values[key] != value:
             raise FormatError(f"{where}: {raw}", f"gives {key} a second time", "drop one")
         values[key] = value
     return values
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
 
 
 def _is_triple(value: object) -> bool:

@@ -18,49 +18,22 @@ from dataclasses import dataclass, field, replace
 from specsim.engine import engine_named
 from specsim.engine.flags import NEUTRAL, UNMODELLED, flag_named, said_by
 from specsim.engine.manifest import container_words, heredocs, python_words, yaml_mapping
-from specsim.engine.rules import rows
+from specsim.engine.rules import rows, table
 from specsim.errors import InputError
 from specsim.setting import NO_SPECULATION
 
 Read = Callable[[str], str | None]
 
-PROGRAMS = (
-    # words that start a server, its engine, the dialect where it only resembles that engine
-    ("sglang.launch_server", "sglang", ""),
-    ("sglang_router.launch_server", "sglang", ""),
-    ("sglang serve", "sglang", ""),
-    ("sglang.bench_one_batch", "sglang", ""),
-    ("sglang.bench_offline_throughput", "sglang", ""),
-    ("sgl_jax.launch_server", "sglang", "sglang-jax"),
-    ("vllm serve", "vllm", ""),
-    ("vllm bench latency", "vllm", ""),
-    ("vllm bench throughput", "vllm", ""),
-    ("vllm.entrypoints.openai.api_server", "vllm", ""),
-    ("vllm.entrypoints.cli.main serve", "vllm", ""),
-    ("vllm.entrypoints.api_server", "vllm", ""),
-    ("atom.entrypoints.openai_server", "vllm", "ATOM"),
-    ("trtllm-serve", "tensorrt-llm", ""),
-    ("trtllm-bench", "tensorrt-llm", ""),
-    ("llama-server", "llama.cpp", ""),
-    ("llama-cli", "llama.cpp", ""),
-    ("mlx_lm.server", "llama.cpp", "MLX"),
-    ("mlx_vlm.server", "llama.cpp", "MLX"),
+PROGRAMS, IMAGES, FORKS = (
+    tuple(
+        (row["text"], row["engine"], row["dialect"])
+        for row in table("programs")
+        if row["kind"] == kind
+    )
+    for kind in ("program", "image", "fork")
 )
-IMAGES = (
-    # part of the name of a container image whose arguments are those of its server, engine
-    ("lmsysorg/sglang", "sglang"),
-    ("sglang", "sglang"),
-    ("vllm-openai", "vllm"),
-    ("/vllm", "vllm"),
-    ("tensorrt-llm/release", "tensorrt-llm"),
-    ("llama.cpp", "llama.cpp"),
-)
-FORKS = (
-    ("ik_llama", "ik_llama.cpp"),
-    ("vllm-ascend", "vllm-ascend"),
-    ("vllm_ascend", "vllm-ascend"),
-)
-"""Where a command names one of these, the server is a fork."""
+"""Words that start a server, parts of the names of its container images, and what names a fork:
+the text, its engine, the dialect where it only resembles that engine."""
 SUBCOMMANDS = ("serve", "throughput", "latency", "disaggregated", "mm_embedding_serve")
 
 _NAMES = "|".join(re.escape(words).replace(r"\ ", r"\s+") for words, _, _ in PROGRAMS)
@@ -212,7 +185,7 @@ def _image(word: str) -> str | None:
         return None
     tagged = re.fullmatch(r"[\w.-]+(?::\d+)?(?:/[\w.-]+)*(?:[:@][\w.:+-]+)?", name)
     repository = re.split(r"[:@](?=[^/]*$)", name)[0]
-    return next((e for part, e in IMAGES if tagged and f"/{repository}".endswith(part)), None)
+    return next((e for part, e, _ in IMAGES if tagged and f"/{repository}".endswith(part)), None)
 
 
 def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> Launch | None:
@@ -345,7 +318,7 @@ def _json(flag: str, text: str) -> object:
 
 def _finished(launch: Launch, version: str | None, text: str) -> Launch:
     """Return a launch with its version and dialect, and what is to be said of them."""
-    dialect = launch.dialect or next((name for part, name in FORKS if part in text), "")
+    dialect = launch.dialect or next((name for part, _, name in FORKS if part in text), "")
     notes = list(launch.notes)
     if dialect:
         notes.append(f"{dialect} is read as {launch.engine}, which it resembles")
