@@ -36,6 +36,12 @@ def pattern(text: str, parts_of: str = "") -> re.Pattern[bytes]:
 
 
 @cache
+def texts(file: str) -> dict[str, re.Pattern[str]]:
+    """Return the ``texts`` of a table: compiled patterns for text."""
+    return {name: re.compile(text) for name, text in listed(file, "texts").items()}
+
+
+@cache
 def patterns(file: str) -> dict[str, re.Pattern[bytes]]:
     """Return the ``patterns`` of a table, compiled."""
     parts_of = file if "parts" in listed(file) else ""

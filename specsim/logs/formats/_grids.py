@@ -7,21 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+from specsim.logs.formats import texts
 from specsim.logs.paste import Headings, label_of
 from specsim.logs.unread import DAMAGED_ROW, TRUNCATED
 
 _BARS = str.maketrans(dict.fromkeys("│┃║", "|"))
-_RULE = re.compile(r"[|+\s:=\u2500-\u257f-]+")
-_PLAIN = re.compile(
-    r"[~≈]?(\d{1,15}|\d{1,3}(?:[,'\u2019\u00a0\u202f]\d{3}){1,4})((?:\.\d{1,12})?)"
-    r"(?:[eE]([+-]?\d{1,2}))?"
-)
-_SPREAD = re.compile(r"\s*\(?(?:±|\+/-)\s*\d{1,12}(?:\.\d{1,12})?%?\)?\Z")
-_COMMA = re.compile(r"\d{1,15},(?:\d{1,2}|\d{4,12})|\d{1,3}(?:[. ]\d{3})+,\d{1,12}")
-_POINT = re.compile(r"\d{1,15}\.(?:\d{1,2}|\d{4,12})|\d{1,3}(?:,\d{3})+\.\d{1,12}")
-"""Numbers whose decimal mark shows: one digit group of three may be thousands."""
-_TITLE = re.compile(r"(?:Serving|Offline Throughput) Benchmark Result")
-_END = re.compile(r"={20,}")
+_TEXT = texts("tables")
 LABELLED = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*\r?\n?")
 """A line of a table that has a title instead of a header."""
 MAX_COLUMNS = 512
@@ -65,7 +56,7 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
     for line in lines:
         text = line.decode("utf-8", "replace").translate(_BARS)
         bare = text.strip()
-        titled = "Benchmark Result" in bare and _TITLE.search(bare)
+        titled = "Benchmark Result" in bare and _TEXT["title"].search(bare)
         within = grid is not None and grid.separator == ":"
         separator = "" if titled or within else _separator(bare, grid, wanted)
         if titled:
@@ -75,7 +66,7 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
             labelled.clear()
         elif grid and within:
             label = (": " not in bare and label_of(line)) or label
-            if _END.fullmatch(bare):
+            if _TEXT["end"].fullmatch(bare):
                 grid.ruled = True
                 yield grid
                 grid = None
@@ -90,7 +81,7 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
             if grid and (not bare or heading or named):
                 yield grid
                 grid = opened(grid.header, grid.separator) if bare else None
-        elif _RULE.fullmatch(bare):
+        elif _TEXT["rule"].fullmatch(bare):
             if grid:
                 grid.ruled = len(bare) > 3
         elif not (bare.endswith("|") if separator == "|" else line.endswith((b"\n", b"\r"))):
@@ -118,7 +109,7 @@ def value_of(cell: str) -> float | None:
     >>> value_of("1,234.50"), value_of("**66.2** ± 0.4"), value_of("2 5.60"), value_of("8x")
     (1234.5, 66.2, None, None)
     """
-    found = _PLAIN.fullmatch(_SPREAD.sub("", cell).strip(" \t*_`"))
+    found = _TEXT["number"].fullmatch(_TEXT["spread"].sub("", cell).strip(" \t*_`"))
     if found is None:
         return None
     whole = re.sub(r"\D", "", found[1])
@@ -132,7 +123,7 @@ def with_points(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     [('1', '92.7'), ('16', '1234.5')]
     """
     cells = [cell.strip("*`_ ") for row in rows for cell in row]
-    if not any(map(_COMMA.fullmatch, cells)) or any(map(_POINT.fullmatch, cells)):
+    if not any(map(_TEXT["comma"].fullmatch, cells)) or any(map(_TEXT["point"].fullmatch, cells)):
         return rows
 
     def pointed(cell: str) -> str:
@@ -144,7 +135,7 @@ def with_points(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def _separator(bare: str, grid: Grid | None, wanted: Wanted) -> str:
     """Return what stands between the cells of a line; empty if it is no row."""
-    if bare.startswith(("|", "+")) or (bare and _RULE.fullmatch(bare)):
+    if bare.startswith(("|", "+")) or (bare and _TEXT["rule"].fullmatch(bare)):
         return "|"
     if grid and grid.separator != "|" and grid.separator in bare:
         return grid.separator

@@ -23,7 +23,11 @@ from specsim.setting import NO_SPECULATION
 HISTOGRAMS = ("spec_accept_histogram", "spec_correct_drafts_histogram", "acceptance_histogram")
 """SGLang 0.5.9 to 0.5.20, SGLang from 0.5.12, vLLM front ends; entry i counts the rounds that
 accepted i drafts: the best source of survival by depth."""
-_SERVING = {"output_throughput", "duration", "completed"}
+_NEEDS = {
+    "serving": {"output_throughput", "duration", "completed"},
+    "server_info": {"internal_states"},
+    "props": {"default_generation_settings"},
+}
 _MAX_DEPTH = 128
 _MAX_NODES = 100_000
 
@@ -89,13 +93,8 @@ def _records(source: Source) -> Iterator[Any]:
 
 def _program(record: Mapping[str, Any]) -> str | None:
     """Return what wrote a record, as far as it shows."""
-    if record.keys() >= _SERVING:
-        return "serving"
-    if "internal_states" in record:
-        return "server_info"
-    if "default_generation_settings" in record:
-        return "props"
-    return llama_bench.NAME if llama_bench.is_json(record) else program_of(record)
+    own = next((name for name, keys in _NEEDS.items() if record.keys() >= keys), None)
+    return own or (llama_bench.NAME if llama_bench.is_json(record) else program_of(record))
 
 
 def _result(record: Any) -> LogEntry:
@@ -106,9 +105,9 @@ def _result(record: Any) -> LogEntry:
         raise Unread("not a result that is known")
     own = {"serving": serving, "server_info": _server_info, "props": _props}
     own |= {llama_bench.NAME: llama_bench.of_json}
-    return (
-        own[program](record) if program in own else run_entry(program, of_record(record, program))
-    )
+    if program in own:
+        return own[program](record)
+    return run_entry(program, of_record(record, program))
 
 
 def _server_info(record: Mapping[str, Any]) -> LogEntry:

@@ -4,27 +4,20 @@ Only the small part of YAML that such files use is read: nested mappings by inde
 mappings, comments and scalars.
 """
 
-import re
 from collections import Counter
 from dataclasses import replace
 
 from specsim.logs.entry import LogEntry
+from specsim.logs.formats import texts
 from specsim.logs.formats._benchmarks import Said
 from specsim.logs.formats._results import joined, run_entry, with_unread
 from specsim.logs.source import Source
 from specsim.logs.unread import DAMAGED, TRUNCATED, check, counted
 
-_PAIR = re.compile(
-    r"(?P<indent> *)(?:- )?(?P<key>[\w.\"' -]{1,64}):(?: +(?P<value>[^#]*?))? *(?: #.*)?"
-)
-_DAMAGED = re.compile(r" *[\"']?\d{1,2}[\"']?:")
-_FLOW = re.compile(r"(\d{1,2})\"?'?: *(\d{1,2}\.\d{1,6})(?=[,} ])")
-_DEPTH = re.compile(r"(?:num_speculative_tokens|k|n|depth|mtp|draft)?[ _-]?(\d{1,2})")
+_TEXT = texts("lines")
 _DEPTH_KEYS = ("num_speculative_tokens", "speculative_tokens", "k", "depth")
 _LENGTH_KEYS = ("accept_length", "acceptance_length", "mean_acceptance_length", "al", "golden_al")
-_LENGTH = re.compile(r"\d{1,2}\.\d{1,6}")
 _FIRST, _DEEPEST = 4, 64
-_NO_MODE = re.compile("percentile|quantile|latenc|[_ ]ms")
 
 
 def parse(source: Source) -> list[LogEntry]:
@@ -36,9 +29,9 @@ def parse(source: Source) -> list[LogEntry]:
     depth = ""
     for raw in source.lines():
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
-        pair = _PAIR.fullmatch(line)
+        pair = _TEXT["yaml_pair"].fullmatch(line)
         if pair is None or line.lstrip().startswith("#"):
-            unread[DAMAGED] += pair is None and _DAMAGED.match(line) is not None
+            unread[DAMAGED] += pair is None and _TEXT["yaml_damaged"].match(line) is not None
             continue
         if not raw.endswith((b"\n", b"\r")):
             unread[TRUNCATED] += 1
@@ -47,13 +40,13 @@ def parse(source: Source) -> list[LogEntry]:
         value = (pair["value"] or "").strip(" \"'")
         where = [w for w in where if w[0] < indent]
         path = [name for _, name in where]
-        named = _DEPTH.fullmatch(key)
+        named = _TEXT["yaml_depth"].fullmatch(key)
         at = depth if key.lower() in _LENGTH_KEYS else named[1] if named else ""
-        said = [(at, value)] if at and _LENGTH.fullmatch(value) else []
+        said = [(at, value)] if at and _TEXT["yaml_length"].fullmatch(value) else []
         if not value:
             where.append((indent, key))
         elif value.startswith("{"):
-            path, said = [*path, key], _FLOW.findall(value)
+            path, said = [*path, key], _TEXT["yaml_flow"].findall(value)
         elif key.lower() in _DEPTH_KEYS and value.isdigit():
             depth = value[:3]
         elif not where and not said:
@@ -64,7 +57,7 @@ def parse(source: Source) -> list[LogEntry]:
     least = {mode: k for mode, k, _ in sorted(found, reverse=True)}
     for mode, k, length in found:
         with counted(unread):
-            known = 1 <= least[mode] <= _FIRST and not _NO_MODE.search(mode)
+            known = 1 <= least[mode] <= _FIRST and not _TEXT["yaml_no_mode"].search(mode)
             check(known and k <= _DEEPEST and 1 <= length <= k + 1, "accept length out of range")
             entry = run_entry("golden_acceptance", {"k": k, "accept_length": length, **texts})
             entries.append(replace(entry, label=mode))

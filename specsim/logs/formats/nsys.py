@@ -1,7 +1,6 @@
 """Nsight Systems: kernels and steps of its SQLite export, or a printed ``cuda_gpu_kern_sum``."""
 
 import csv
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import TypeVar
 from specsim.errors import FormatError
 from specsim.logs.durations import Durations, kernel_phase, step_of, timing
 from specsim.logs.entry import LogEntry, Timing, WindowCount
+from specsim.logs.formats import listed, texts
 from specsim.logs.source import SQLITE, Source
 from specsim.logs.unread import (
     CONTRADICTION,
@@ -24,26 +24,14 @@ from specsim.logs.unread import (
     counted,
 )
 
-_KERNELS = """
-SELECT s.value, k.end - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k
-JOIN StringIds s ON s.id = k.demangledName"""
-_RANGES = "SELECT text, end - start FROM NVTX_EVENTS WHERE end IS NOT NULL"
-_NAMED_RANGES = """
-SELECT COALESCE(e.text, s.value), e.end - e.start FROM NVTX_EVENTS e
-LEFT JOIN StringIds s ON s.id = e.textId WHERE e.end IS NOT NULL"""
+_QUERY = listed("lines", "nsys")
 _STEPS = 2_000_000
 """Virtual-machine steps of SQLite between looks at whether a query runs wild."""
 _MAX_LOOKS = 1_000
 
 _MARKS = (b"Total Time (ns)", b"Instances")
 _COLUMNS = ("Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)")
-_ROW = re.compile(
-    r"\s*\d{1,3}\.\d +([\d,]{1,24} +[\d,]{1,14}" + 4 * r" +[\d,.]{1,24}" + r") +[\d,.]{1,24} +"
-    r"(?:\d[\d ]* \d[\d ]* )?([A-Za-z_<(~][^\n]*?)\s*[\r\n]"
-)
-_NUMBERS = re.compile(
-    r"(\d{1,18}) (\d{1,18})" + 2 * r" (\d{1,18}(?:\.\d{1,6})?)" + 2 * r" (\d{1,18})"
-)
+_ROW, _NUMBERS = (texts("lines")[name] for name in ("nsys_row", "nsys_numbers"))
 _LONGEST_NAME = 200
 """Of a kernel; templates make longer ones."""
 
@@ -82,10 +70,10 @@ def _exported(path: str) -> tuple[Timing, ...]:
             timings: list[Timing] = []
             if {"start", "end", "text"} <= columns:
                 named = "textId" in columns and "StringIds" in tables
-                steps = _durations(db, _NAMED_RANGES if named else _RANGES, step_of)
+                steps = _durations(db, _QUERY["named_ranges" if named else "ranges"], step_of)
                 timings += [timing(phase, d, "host", batch) for (phase, batch), d in steps.items()]
             if {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"} <= tables:
-                kernels = _durations(db, _KERNELS, str)
+                kernels = _durations(db, _QUERY["kernels"], str)
                 timings += [
                     timing(kernel_phase(k), d, k[:_LONGEST_NAME]) for k, d in kernels.items()
                 ]

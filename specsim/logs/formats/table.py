@@ -21,6 +21,7 @@ from specsim.errors import UnknownNameError
 from specsim.logs.diagnose import finding
 from specsim.logs.entry import LogEntry
 from specsim.logs.formats import _llama_bench as llama_bench
+from specsim.logs.formats import texts
 from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of, names, scaled
 from specsim.logs.formats._grids import Grid, grids, value_of, with_points
 from specsim.logs.formats._results import joined, run_entry, with_unread
@@ -36,35 +37,13 @@ _SETTINGS = {"num_steps", "topk", "num_draft_tokens", "k", "tp"}
 PEOPLES, TURNED = "user_table", "turned"
 _TURNED = {"", "metric", "metrics"}
 WHOSE, FALLS = "speed of one request or all", 0.8
-_LOAD = re.compile(
-    r"(?:c|conc(?:urrency)?|clients|users|bs|batch(?: size)?)\W{1,3}(\d{1,6})"
-    r"|(\d{1,6}) (?:clients?|users?|concurrent|req(?:uest)?s?|streams?)",
-    re.IGNORECASE,
-)
 _METRICS = {"Metric": "aiperf", "Statistic": "aiperf", "Key": "evalscope"}
 """First head of a table with a metric in each row."""
-_METRIC = re.compile(r"([A-Za-z0-9 _./-]{1,64}?)(?: *\(([^()]{1,32})\))?")
 _CLIENTS = re.compile(rb"(?:--concurrency[ =]|[Cc]oncurrency: *)(\d{1,6})(?![\d.])")
 _OF_DRAFTS = {"accept_length", "num_steps", "topk", "num_draft_tokens", "k"}
-_PLAIN = re.compile(
-    r"baseline|base|vanilla|autoregressive"
-    r"|(?:no|w/o|without)[ -](?:spec\w*|sd|mtp|eagle[ -]?\d?|draft\w*)"
-    r"|(?:spec\w*|sd|mtp|eagle[ -]?\d?) off"
-)
 _OFF, _ON = {"none", "no", "off", "without", "false"}, {"on", "yes", "with", "true", "✓", "✅"}
-_DRAFTING = re.compile(
-    r"(?:with |w/ ?|\+ ?)?(?P<name>[a-z][a-z_ -]{1,20}?(?:[ -]?\d)?)"
-    r"(?:[ ,(]+(?:k|num_speculative_tokens|(?:num_)?steps)[ =:]+(?P<k>\d{1,2})\)?)?"
-)
-"""A way of drafting, and its depth."""
-_DRAFTS = re.compile(r"spec|draft|mtp|eagle|algo|method|config|setup|mode\b|\A\Z", re.IGNORECASE)
-"""Heads of columns whose "off" is said of speculation."""
-_UNIT = re.compile(r"\s*(?:tok(?:en)?s?/s(?:ec)?|t/s|tps)\Z", re.IGNORECASE)
-_AMOUNT = re.compile(r"[~+<>=-]?\s*\d[\d.,]*\s*(?:%|[a-z%/]{1,8})?", re.IGNORECASE)
-"""A cell that holds an amount."""
-_GPUS = re.compile(r"(?<!/)\bgpus?\b")
 _INSERT = re.compile(rb"INSERT INTO \w+ \(([^()\n]+)\) VALUES \(([^()\n]+)\);\s*")
-_TIMED = re.compile(r"(.*\d)\s*(ms|s|us)")
+_TEXT = texts("tables")
 CLIENT_SLACK = 1.1
 """So much faster than one token per TPOT of every client nothing is: requests differ."""
 
@@ -133,7 +112,7 @@ def _upright(grid: Grid) -> Grid:
 
 def _loads(cells: Sequence[str]) -> list[str]:
     """Return the numbers of clients that cells name; none if one of them names none."""
-    found = [_LOAD.fullmatch(cell.strip("*`_ ")) for cell in cells]
+    found = [_TEXT["load"].fullmatch(cell.strip("*`_ ")) for cell in cells]
     return [load[1] or load[2] for load in found if load] if all(found) else []
 
 
@@ -243,7 +222,7 @@ class _Metrics:
         known = names("metrics", program)
         said: dict[str, float] = {}
         for row in grid.rows:
-            metric, value = _METRIC.fullmatch(row[0]), value_of(row[column])
+            metric, value = _TEXT["metric"].fullmatch(row[0]), value_of(row[column])
             name = known.get(re.sub(r"[ -]+", "_", metric[1].strip().lower())) if metric else None
             if metric and name and value is not None:
                 with counted(self.unread):
@@ -269,7 +248,7 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
     columns = [column_of(head) for head in grid.header]
     speeds = [c.server for c in columns if c and c.name in _SPEEDS]
     several = len(set(speeds)) > 1
-    drafting = [s for s in dict.fromkeys(speeds) if not _PLAIN.fullmatch(s)]
+    drafting = [s for s in dict.fromkeys(speeds) if not _TEXT["plain"].fullmatch(s)]
     texts = _text_columns(grid, columns)
     labels = [i for i, name in texts.items() if not name]
     for server in dict.fromkeys(speeds or [""]):
@@ -314,7 +293,7 @@ def _text_columns(grid: Grid, columns: Sequence[Column | None]) -> dict[int, str
     for i, (head, column) in enumerate(zip(grid.header, columns, strict=True)):
         name = head.lower().replace("_", " ")
         cells = [row[i].strip("*`_ ") for row in grid.rows]
-        amounts = any(map(_AMOUNT.fullmatch, cells)) and not _GPUS.search(name)
+        amounts = any(map(_TEXT["amount"].fullmatch, cells)) and not _TEXT["gpus"].search(name)
         if column is None and not amounts and any(re.search(r"\w", cell) for cell in cells):
             found[i] = known.get(name, "")
     return found
@@ -326,9 +305,9 @@ def _said(row: Sequence[str], columns: Sequence[Column | None]) -> Said:
     for column, cell in zip(columns, row, strict=True):
         if column is None:
             continue
-        timed = None if column.factor else _TIMED.fullmatch(cell)
+        timed = None if column.factor else _TEXT["timed"].fullmatch(cell)
         factor = names("units")[timed[2]] if timed else column.factor
-        value = value_of(timed[1] if timed else _UNIT.sub("", cell))
+        value = value_of(timed[1] if timed else _TEXT["unit"].sub("", cell))
         if not factor:
             continue  # a time without its unit
         if value is not None:
@@ -361,11 +340,11 @@ def _peoples_row(
 def _algorithm(head: str, text: str) -> dict[str, object]:
     """Return the setting that a text states, if it is nothing but one."""
     word = text.strip(" *`").lower()
-    if _PLAIN.fullmatch(word) or (word in _OFF and _DRAFTS.search(head)):
+    if _TEXT["plain"].fullmatch(word) or (word in _OFF and _TEXT["drafts"].search(head)):
         return dict(NO_SPECULATION)
     if word in _ON:
         return _algorithm("", head)
-    found = _DRAFTING.fullmatch(word)
+    found = _TEXT["drafting"].fullmatch(word)
     for name in (found["name"], re.sub(r"[ -]", "", found["name"])) if found else ():
         with suppress(UnknownNameError):
             depth = chain_settings(int(found["k"])) if found and found["k"] else {}

@@ -47,17 +47,8 @@ class Timed:
     end_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
-    """Rounds that a slot would have gone through by a time, had it decoded since the beginning."""
-
-    times_s: Floats
-    gone: Floats
-
-    def between(self, begin_s: float, end_s: float) -> float:
-        """Return the rounds between two times."""
-        by = np.interp([begin_s, end_s], self.times_s, self.gone)
-        return float(by[1] - by[0])
+Rounds = tuple[Floats, Floats]
+"""Times, and the rounds that a slot had gone through by then, had it decoded from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +209,15 @@ class Timeline:
         if t.end_s <= t.first_s:
             return first + (t.request.decoded if begin < t.end_s <= end else 0)
         begin, end = max(begin, t.first_s), min(end, t.end_s)
-        whole = self.rounds.between(t.first_s, t.end_s)
+        whole = self._rounds(t.first_s, t.end_s)
         if end <= begin or whole <= 0:
             return first
-        return first + t.request.decoded * (self.rounds.between(begin, end) / whole)
+        return first + t.request.decoded * (self._rounds(begin, end) / whole)
+
+    def _rounds(self, begin_s: float, end_s: float) -> float:
+        """Return the rounds between two times."""
+        by = np.interp([begin_s, end_s], *self.rounds)
+        return float(by[1] - by[0])
 
     def _guess(self, t: Timed, window: Interval) -> float:
         """Tokens of a request that the log does not count, within a window."""
@@ -232,7 +228,7 @@ class Timeline:
         """Tokens that such a request had got by a time."""
         if time_s < t.first_s:
             return 0.0
-        return 1.0 + self.accept_of_others * self.rounds.between(t.first_s, min(time_s, t.end_s))
+        return 1.0 + self.accept_of_others * self._rounds(t.first_s, min(time_s, t.end_s))
 
 
 def _known_until(known: Sequence[Timed]) -> float:
@@ -345,7 +341,7 @@ def rounds_gone(known: Sequence[Timed], unknown: Sequence[Timed]) -> Rounds:
     everyone = (*known, *unknown)
     times_s = np.unique([t for k in everyone for t in (k.begun_s, k.first_s, k.end_s)])
     if not decoding or len(times_s) < 2:
-        return Rounds(np.zeros(1), np.zeros(1))
+        return np.zeros(1), np.zeros(1)
     lasting = np.diff(times_s)
     taken = np.array([k.request.rounds for k in decoding], dtype=np.float64)
     first = np.searchsorted(times_s, [k.first_s for k in decoding])
@@ -357,7 +353,7 @@ def rounds_gone(known: Sequence[Timed], unknown: Sequence[Timed]) -> Rounds:
         factor = taken / np.maximum(gone[last] - gone[first], 1e-12)
         mean = _spread(factor, first, last, len(times_s)) / covering
         rate = rate * np.where(covering > 0.5, mean, 1.0)
-    return Rounds(times_s, np.concatenate([[0.0], np.cumsum(rate * lasting)]))
+    return times_s, np.concatenate([[0.0], np.cumsum(rate * lasting)])
 
 
 def _first_rate(everyone: Sequence[Timed], times_s: Floats, rate: float) -> Floats:
