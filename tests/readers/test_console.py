@@ -15,8 +15,8 @@ def test_one_batch_of_sglang() -> None:
     """The warm-up is no measurement."""
     entry = parse_one("console", samples.ONE_BATCH)
     assert (entry.engine, entry.settings["algorithm"]) == ("sglang", "none")
-    said = [(row.batch_size, row.output_tps, row.round_time_s, row.ttft_s) for row in entry.rows]
-    assert said == [(8, 1001.25, 0.00799, 0.51), (16, 1777.78, 0.009, 1.02)]
+    said = [(r.batch_size, r.output_tps, r.round_time_s, r.ttft_s, r.input_len) for r in entry.rows]
+    assert said == [(8, 1001.25, 0.00799, 0.51, 1024), (16, 1777.78, 0.009, 1.02, 1024)]
     assert not entry.unread
 
 

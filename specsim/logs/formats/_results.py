@@ -259,8 +259,11 @@ def _speeds(
     if accept and batch and tps and (round_s := said.get("round_time_s")):
         check(agree(tps * round_s, accept * batch, LOOSE), CONTRADICTION)
     decoding = how.get("decoding", False)
+    into, first_s = map(said.get, ("input_tps", "ttft_s"))
+    if batch and into and first_s and "input_len" not in said:
+        said["input_len"] = float(round(into * first_s / batch))
     if batch and batch == said.get("num_requests") and tps:  # in one batch: all decode at once
-        if (into := said.get("input_tps")) and "input_len" in said:
+        if into and "input_len" in said:
             said["ttft_s"] = batch * said["input_len"] / into
         decode_s = (seconds or 0.0) - said.get("ttft_s", seconds or 0.0)
         if out and decode_s > 0 and agree(batch * out / decode_s, tps, LOOSE):
