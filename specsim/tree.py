@@ -54,6 +54,7 @@ class Beam:
     frontier: Ints  # (S - 1, topk, M): candidates that each step after the first expands
     q: Floats  # (pool, M): product of the drafter's confidences from the root
     p: Floats  # (pool, M): product of the true accept probabilities from the root
+    merit: Floats  # (pool, M): q less some parts in 10^15 of it per number: no two are equal
 
     @property
     def topk(self) -> int:
@@ -80,7 +81,7 @@ class Beam:
     def upto(self, steps: int) -> Beam:
         """Return the beam of fewer steps, with which this one began."""
         pool = tree_capacity(self.topk, steps) - 1
-        return Beam(self.frontier[: steps - 1], self.q[:pool], self.p[:pool])
+        return Beam(self.frontier[: steps - 1], self.q[:pool], self.p[:pool], self.merit[:pool])
 
     def selected(self, num_draft_tokens: int) -> Flags:
         """Return (pool, M): the candidates that are verified with the root."""
@@ -90,20 +91,9 @@ class Beam:
         """Do so for trees of these sizes."""
         for size in sizes:
             _check_size(size, 1 + len(self.q))
-        places = sorted({len(self.q) + 1 - max(size, 2) for size in sizes})
-        rising = np.partition(self.q, places, axis=0)
+        rising = np.sort(self.merit, axis=0)
         for size in sizes:
-            yield self._at_least(rising[1 - size], size - 1) if size > 1 else self.q > np.inf
-
-    def _at_least(self, least: Floats, count: int) -> Flags:
-        """Return the `count` best of each context, of which the last has a known confidence."""
-        chosen: Flags = self.q >= least
-        spare = chosen.sum(axis=0, dtype=np.int16) - count
-        some = np.flatnonzero(spare)  # contexts where as many too many are as good as the last
-        last = self.q[:, some] == least[some]
-        from_end = np.cumsum(last[::-1], axis=0)[::-1]
-        chosen[:, some] &= ~(last & (from_end <= spare[some]))
-        return chosen
+            yield self.merit >= (rising[1 - size] if size > 1 else np.inf)
 
     def survival(self, num_draft_tokens: Sequence[int]) -> Floats:
         """Return P(at least d drafts accepted), d = 1..S, of trees of such sizes, (trees, S, M)."""
@@ -145,7 +135,8 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
         if stop < len(q):
             frontier[step] = start + _best(q_new)
         start = stop
-    return Beam(frontier, q, p)
+    number = np.arange(len(q))[:, None]
+    return Beam(frontier, q, p, q * (1.0 - number * 2.0**-50) - number * 1e-300)
 
 
 def _best(score: Floats) -> Ints:
