@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from specsim.acceptance import FEW_TOKENS, AcceptTable
 from specsim.cost.rounds import OVERLAP, RUN_AHEAD, SEQUENTIAL
 from specsim.engine import RunPlan, with_draft_share
 from specsim.server.system import System
-from specsim.workload import Load, Workload
+from specsim.workload import Lengths, Load, Workload
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
@@ -226,14 +227,20 @@ def points_of(cases: Sequence[Case]) -> Points:
 def _mean_rounds(case: Case) -> float:
     """Mean rounds of a request; short answers need more per token, so their spread counts."""
     lengths = case.workload.output_len
-    if lengths.spread == 0:
-        return case.table.mean_rounds(lengths.mean - 1.0)
+    few, many, mean = _short_and_long(lengths)
+    total = sum(map(case.table.mean_rounds, few))
+    if many:
+        total += many * case.table.mean_rounds(mean)
+    return total / (len(few) + many)
+
+
+@lru_cache(maxsize=256)
+def _short_and_long(lengths: Lengths) -> tuple[tuple[float, ...], int, float]:
+    """Return tokens of short answers after the first, and how many are long, and their mean."""
     tokens = lengths.equally_likely(LENGTHS) - 1.0
-    many = tokens > FEW_TOKENS  # where rounds are linear in the tokens
-    rounds = [case.table.mean_rounds(few) for few in tokens[~many].tolist()]
-    if many.any():
-        rounds += [case.table.mean_rounds(float(tokens[many].mean()))] * int(many.sum())
-    return float(np.mean(rounds))
+    long = tokens > FEW_TOKENS  # where rounds are linear in the tokens
+    mean = float(tokens[long].mean()) if long.any() else 0.0
+    return tuple(tokens[~long].tolist()), int(long.sum()), mean
 
 
 def _single_token(case: Case) -> float:

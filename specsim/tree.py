@@ -127,16 +127,19 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
     for step, (q_child, p_child) in enumerate(zip(q_steps, p_steps, strict=True)):
         stop = start + k * len(q_child)
         q_new, p_new = (x[start:stop].reshape(q_child.shape) for x in (q, p))
-        np.clip(q_child, 0.0, 1.0, out=q_new)
-        p_new[:] = p_child
+        above = np.ones((2, 1, contexts))
         if step:
-            q_new *= np.take_along_axis(q, frontier[step - 1], axis=0)[:, None]
-            p_new *= np.take_along_axis(p, frontier[step - 1], axis=0)[:, None]
+            above = np.stack([np.take_along_axis(x, frontier[step - 1], axis=0) for x in (q, p)])
+        np.clip(q_child, 0.0, 1.0, out=q_new)
+        q_new *= above[0][:, None]
+        np.multiply(p_child, above[1][:, None], out=p_new)
         if stop < len(q):
             frontier[step] = start + _best(q_new)
         start = stop
     number = np.arange(len(q))[:, None]
-    return Beam(frontier, q, p, q * (1.0 - number * 2.0**-50) - number * 1e-300)
+    merit = q * (1.0 - number * 2.0**-50)
+    merit -= number * 1e-300
+    return Beam(frontier, q, p, merit)
 
 
 def _best(score: Floats) -> Ints:

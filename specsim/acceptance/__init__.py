@@ -223,7 +223,7 @@ class AcceptTable:
     @classmethod
     def of(cls, survival: Floats, draft_share: float = 1.0) -> AcceptTable:
         """Return the table of requests that are equally likely (ACC-5)."""
-        return cls(survival, 1.0 / float(np.mean(1.0 / survival.sum(axis=1))), draft_share)
+        return cls(survival, 1.0 / float((1.0 / survival.sum(axis=1)).mean()), draft_share)
 
     @property
     def per_request(self) -> Floats:
@@ -247,7 +247,7 @@ class AcceptTable:
 
     def mean_rounds(self, tokens: float) -> float:
         """Mean rounds until a request has emitted `tokens`, the last round's surplus included."""
-        return float(np.mean(self.rounds_by_request(tokens)))
+        return float(self.rounds_by_request(tokens).mean())
 
     def rounds_by_request(self, tokens: float) -> Floats:
         """Mean rounds of each request quantile until it has emitted `tokens`, surplus included.
