@@ -286,6 +286,7 @@ def _round(
             eager=eager,
             draft_share=points.draft_share,
             loaded=points.speculates,
+            committed=points.accept,
         )
         grown = points.window_s * points.accept / time.round_s
         context = points.context + np.where(points.steady, grown / 2.0, 0.0)

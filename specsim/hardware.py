@@ -33,6 +33,10 @@ GENERIC_COMPUTE = 0.75
 """Share of the specified bf16 rate that GEMMs reach: the middle of 0.57 (L40S) .. 0.85
 (RTX PRO 6000) over six GPUs in aiconfigurator@095f58a."""
 
+NARROW_EFFICIENCY = {"fp8": 0.86, "int8": 0.86, "fp4": 0.69}
+"""Efficiency of GEMMs of 1024 rows against that of bf16: 0.78 to 0.97 in fp8 on five GPUs, 0.69 in
+nvfp4 on two [@aiconfigurator]; int8 taken as fp8."""
+
 OWN_ID, OWN_SOURCE = "custom", "setup file"
 """What stands for the id and the sources that a person's own table does not name."""
 
@@ -122,8 +126,8 @@ class Gpu:
     def compute(self, dtype: str = "bf16") -> float:
         """FLOP/s that a GEMM reaches in `dtype`.
 
-        The measured bf16 rate, or 0.75 of the specified one; other types are taken to be as
-        efficient as bf16. A type that the GPU lacks runs in bf16 (its weights are unpacked).
+        The measured bf16 rate, or 0.75 of the specified one; narrow types are less efficient by
+        `NARROW_EFFICIENCY`. A type that the GPU lacks runs in bf16 (its weights are unpacked).
         """
         rates = {
             "bf16": self.flops_bf16,
@@ -135,7 +139,10 @@ class Gpu:
         if dtype not in rates:
             raise UnknownNameError("dtype", dtype, rates)
         efficiency = (self.gemm_flops_bf16 or GENERIC_COMPUTE * self.flops_bf16) / self.flops_bf16
-        return efficiency * (rates[dtype] or self.flops_bf16)
+        rate = rates[dtype]
+        if rate is None:
+            return efficiency * self.flops_bf16
+        return efficiency * NARROW_EFFICIENCY.get(dtype, 1.0) * rate
 
     def table(self) -> dict[str, object]:
         """Return the table that :func:`gpu_from_table` reads back to the same GPU."""

@@ -24,14 +24,6 @@ KNOT_OCTAVES: dict[str, tuple[float, ...]] = {
 }
 """log2 of the tokens of a step at which the knots of each correction lie, 1 .. 2048."""
 
-WIDE_VERIFY = 0.065
-WIDE_VERIFY_FROM = 5.0
-"""By how much ln(round) of public servers grows beyond physics per octave of verified tokens, from
-32 tokens on, where the sweep without speculation is matched [@public-servers]: 0.09 where an accept
-length is known beforehand (leaving any server out moves that by less than 0.01), none on the three
-Kimi servers and on the RTX 3090 and H100 of EAGLE-3's paper. Kernels that a sweep of the same batch
-never meets would do it: wider tiles, sampling of many rows."""
-
 SHARED_READ = ("flashinfer", "fa3", "fa4", "flash_attn", "flashmla", "trtllm", "cutlass", "dsa")
 """Attention backends that read the KV cache once per request and tile [@kv-reads]."""
 
@@ -49,6 +41,7 @@ class Facts:
 
     is_cpu: bool = False
     bandwidth_measured: bool = False
+    compute_measured: bool = False
     allreduce: Evidence | None = None  # what it rests on; None for a single GPU
     latent_attention: bool = False
     attention_backend: str = ""
@@ -200,15 +193,12 @@ def acceptance_priors(
     return (*chain.from_iterable(levels), *_priors(shapes, Facts(standalone=standalone)))
 
 
-def correction_priors(server: Facts, spread: Mapping[str, float]) -> tuple[Parameter, ...]:
+def correction_priors(spread: Mapping[str, float]) -> tuple[Parameter, ...]:
     """Priors of the corrections' knots, by correction with the spread that was learnt for it."""
-    slope = {KNOT: 0.0, SPECULATING_KNOT: 0.0 if server.is_cpu else WIDE_VERIFY}
     return tuple(
-        CORRECTIONS[family].parameter(
-            f"{family}{j}", (slope[family] * max(at - WIDE_VERIFY_FROM, 0.0), sd)
-        )
+        CORRECTIONS[family].parameter(f"{family}{j}", (0.0, sd))
         for family, sd in spread.items()
-        for j, at in enumerate(KNOT_OCTAVES[family])
+        for j in range(len(KNOT_OCTAVES[family]))
     )
 
 

@@ -17,7 +17,7 @@ from specsim.analytic import Solution, solve
 from specsim.case import Case
 from specsim.cost.model import CostModel, cost_parameters, cost_values
 from specsim.cost.rounds import SEQUENTIAL, round_time
-from specsim.parameters import KNOT, SPECULATING_KNOT, Facts, correction_priors, cost_priors
+from specsim.parameters import KNOT, SPECULATING_KNOT, correction_priors, cost_priors
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate
@@ -304,7 +304,7 @@ def test_stacked_parameters_are_one_set_after_the_other(corrected: bool) -> None
     """What derivatives are taken with: every field differs between the sets."""
     parameters = cost_priors(kimi().facts)
     if corrected:
-        parameters += correction_priors(Facts(), {KNOT: 0.1, SPECULATING_KNOT: 0.2})
+        parameters += correction_priors({KNOT: 0.1, SPECULATING_KNOT: 0.2})
     sets = np.random.default_rng(1).normal(0.0, 0.3, (3, len(parameters)))
     cases = mixed_bag()
     stacked = kimi().cost.stacked(parameters, sets, len(cases))

@@ -47,9 +47,9 @@ MISSES: dict[str, tuple[str, dict[str, tuple[float, float]]]] = {
         {"C=2": (148.5, 161.7), "C=16": (313.3, 413.0), "C=32": (405.6, 591.9)},
     ),
     "qwen3-30b-a3b-4xh100": (
-        "steps grow with requests, not with tokens: 64 verified tokens cost one client 1.15 times "
-        "16, four clients without speculation 1.7 times one; the dip at 32 is in no other row",
-        {"C=1": (185.6, 169.4), "C=32": (927.1, 1298.6), "C=64": (1308.0, 1517.2)},
+        "the server serves 1,240 tokens/s whatever runs, as its sweep without speculation says of "
+        "64 clients; the dip at 32 is in no other row, and 64 clients are 8 % off",
+        {"C=32": (927.1, 1079.8), "C=64": (1308.0, 1202.6)},
     ),
     "glm47-steps-by-batch": (
         "3 steps are predicted within 6 % at every batch, but 4 steps lead them by 1 % at 64 "
@@ -167,10 +167,10 @@ def qwen3() -> tuple[Profile, dict[str, Answer]]:
     return profile, over_none(profile, plain, [c for c in asked if c is not eight])
 
 
-def test_case_qwen3_loses_up_to_four_and_wins_at_64() -> None:
+def test_case_qwen3_loses_up_to_32() -> None:
     _, answers = qwen3()
     gains = {c: a.gains[1] for c, a in answers.items() if a.gains}
-    assert max(gains["C=1"], gains["C=4"]) < 0 < gains["C=64"]
+    assert max(gains["C=1"], gains["C=4"], gains["C=32"]) < 0
 
 
 @functools.cache

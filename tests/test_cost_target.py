@@ -194,11 +194,11 @@ def test_infinite_bandwidth_leaves_what_does_not_read() -> None:
 
 
 def test_memory_bound_parts_scale_with_bandwidth() -> None:
-    """At batch 1 a GPU computes for 1 % of the time it reads: halved bandwidth, twice the time."""
+    """At batch 1 a GPU computes for 2 % of the time it reads: halved bandwidth, twice the time."""
     fast = target_time(kimi().cost, 1, 1, 4096)
     slow = target_time(with_prices(kimi().cost, bandwidth=0.5), 1, 1, 4096)
     for part in ("dense_s", "experts_s", "attention_s", "head_s"):
-        assert getattr(slow, part) == pytest.approx(2 * getattr(fast, part), rel=0.01)
+        assert getattr(slow, part) == pytest.approx(2 * getattr(fast, part), rel=0.02)
 
 
 def test_a_single_gpu_sends_nothing() -> None:

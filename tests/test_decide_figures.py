@@ -28,12 +28,6 @@ def test_eagle_of_table_5() -> None:
     assert table_5("EAGLE") <= 0.12
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="bar 12 %, 12.5 measured, 11.0 before prompts shared a round's weights (MIXED): EAGLE-3 "
-    "is 18 % off, a drafter without any accept length where a wide verification costs less than "
-    "elsewhere",
-)
 def test_both_methods_of_table_5() -> None:
     assert np.mean([table_5("EAGLE"), table_5("EAGLE3")]) <= 0.12
 

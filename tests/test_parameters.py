@@ -38,7 +38,7 @@ def test_a_new_cost_parameter_is_a_row_and_its_use(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         rounds,
         "host_s",
-        lambda cost, batch: host_s(cost, batch) + 1e-3 * cost.parameters["moonlight"],
+        lambda cost, *of: host_s(cost, *of) + 1e-3 * cost.parameters["moonlight"],
     )
     profile = uncalibrated_profile(llama().setup)
     assert value(profile, "moonlight") == 1.0

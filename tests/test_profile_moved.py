@@ -19,7 +19,6 @@ from specsim.parameters import (
     KNOT,
     KNOT_OCTAVES,
     SPECULATING_KNOT,
-    Facts,
     acceptance_priors,
     correction_priors,
     cost_priors,
@@ -49,7 +48,7 @@ def test_every_cost_parameter_reaches_the_cost() -> None:
 
 
 def test_correction_knots_fill_the_correction() -> None:
-    parameters = correction_priors(Facts(), {KNOT: 0.1, SPECULATING_KNOT: 0.2})
+    parameters = correction_priors({KNOT: 0.1, SPECULATING_KNOT: 0.2})
     values = cost_parameters(parameters, 0.1 * np.arange(len(parameters)))
     for family, octaves in KNOT_OCTAVES.items():
         own = [(j, p) for j, p in enumerate(parameters) if knot_of(p.name)[0] == family]

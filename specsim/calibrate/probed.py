@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from specsim.architecture import load_model
-from specsim.cost.forward import PER_REQUEST_S
-from specsim.cost.rounds import HOST_PER_REQUEST_S, HOST_S
+from specsim.cost.forward import PER_TOKEN_S
+from specsim.cost.rounds import HOST_PER_TOKEN_S, HOST_S
 from specsim.hardware import gpu_from_table, load_gpu
 from specsim.library import read_library
 from specsim.logs import LogEntry
@@ -99,8 +99,8 @@ def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[Observation], list[s
     hidden = 0
     for row in entry.rows:
         batch, step = round(row.batch_size or 1), row.round_time_s or 0.0
-        host = HOST_S + HOST_PER_REQUEST_S * batch
-        added = PER_REQUEST_S * batch + (host if waits else 0.0)
+        host = HOST_S + HOST_PER_TOKEN_S * batch
+        added = PER_TOKEN_S * batch + (host if waits else 0.0)
         if not waits and host >= step + added:
             hidden += 1
             continue

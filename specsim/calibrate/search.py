@@ -32,7 +32,6 @@ import numpy as np
 from specsim.calibrate.problem import STUDENT_NU, Measured, Place, Problem
 from specsim.calibrate.rows import Rows
 from specsim.parameters import CORRECTIONS, Facts, correction_priors, knot_of
-from specsim.profile import assembled
 from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def find(
 
     def start(spread: float) -> Found:
         spreads = dict.fromkeys(corrections, spread)
-        priors = correction_priors(assembled(rows.setup).facts, spreads)
+        priors = correction_priors(spreads)
         problem = Problem.of(rows, data, (*physics, *priors))
         place = problem.place(np.zeros(len(problem.parameters)))
         return Found(problem, place, NOISE, spreads, np.inf)
@@ -188,7 +187,7 @@ def _climb(at: Found, robust: bool) -> Found:
 
 def _with_spread(at: Found, spread: Mapping[str, float], noise: float) -> Found:
     """Return the same place under other spreads: coordinates are in their units."""
-    knots = {p.name: p for p in correction_priors(at.problem.facts, spread)}
+    knots = {p.name: p for p in correction_priors(spread)}
     parameters = tuple(knots.get(p.name, p) for p in at.problem.parameters)
     scale = [
         old.prior_sd / new.prior_sd

@@ -32,8 +32,8 @@ verification of Qwen3.5-397B on four RTX PRO 6000 takes 23.5 ns more per token o
 (1 kB) at any batch to 16, one of Llama-3.1-8B on an A100 21 ns (512 B): 41 and 24 GB/s, 17 bytes
 per clock on both; without speculation neither grows so [@attention-kernels]."""
 
-PER_REQUEST_S = 15e-6
-"""Assumed: sampling and metadata on the GPU per running request and round."""
+PER_TOKEN_S = 15e-6
+"""Assumed: sampling and metadata on the GPU per token that is committed."""
 
 DRAFT_FORWARD_S = 250e-6
 """Assumed: launches, top-k and small kernels of one captured draft forward: EAGLE-1 in vLLM costs
@@ -126,6 +126,7 @@ def target_time(
     padded: ArrayLike | None = None,
     eager: ArrayLike = False,
     draft_share: ArrayLike = 1.0,
+    committed: ArrayLike = 1.0,
 ) -> TargetTime:
     """Price one target forward, arrays broadcast against each other (TARGET).
 
@@ -149,7 +150,7 @@ def target_time(
     routed = b * np.power(n, p["expert_sharing"])
     touched = active_experts(routed, target.experts, target.experts_per_token) * p["coverage"]
     experts = target.moe_layers * touched * target.expert_bytes / bandwidth + (
-        target.expert_flops_per_token * b * n / cost.flops("bf16")
+        target.expert_flops_per_token * b * n / cost.grouped_flops
     )
     head = cost.product_s(
         target.head_bytes / bandwidth,
@@ -157,7 +158,7 @@ def target_time(
         several,
     )
     layers = target.model.depth
-    fixed = cost.layers_s + PER_REQUEST_S * p["per_request"] * b
+    fixed = cost.layers_s + PER_TOKEN_S * p["per_request"] * np.multiply(b, committed)
     attention = attention_s(cost, b, n, context_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
     allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)

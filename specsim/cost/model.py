@@ -37,6 +37,11 @@ one of latent attention, and its hyper-connections 23 us."""
 EAGER_LAYER_S = 15 * 6e-6
 """Assumed: about 15 kernels per layer, 6 us each to launch without a CUDA graph [@launch-cost]."""
 
+GROUPED_EFFICIENCY = 0.5
+"""Share of the bf16 GEMM rate that the products of a MoE layer reach at 8 to 512 tokens, beside
+expert reads by COVERAGE: 0.14 to 0.4 where routing is skewed (A100, H100, H200, B200, RTX PRO 6000;
+bf16, fp8, fp4, int4; SGLang, vLLM), 1 and more where it is balanced [@aiconfigurator]."""
+
 CPU_LAUNCH_SHARE = 0.1
 """Assumed: a CPU launches nothing; its threads meet at a barrier after each operation, some us."""
 
@@ -166,6 +171,11 @@ class CostModel:
     def flops(self, dtype: str) -> float | Floats:
         """Rate of matrix products, FLOP/s."""
         return self.gpu.compute(dtype) * self.parameters["compute"]
+
+    @property
+    def grouped_flops(self) -> float | Floats:
+        """Rate of the products of a MoE layer, each expert with rows of its own, FLOP/s."""
+        return self.flops("bf16") * (1.0 if self.gpu.is_cpu else GROUPED_EFFICIENCY)
 
     @property
     def layers_s(self) -> float | Floats:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 SEQUENTIAL, OVERLAP, RUN_AHEAD = 0, 1, 2
 
 HOST_S = 1.2e-3
-HOST_PER_REQUEST_S = 20e-6
-"""Assumed: T_host = c0 + c1 B with c0 of 1-3 ms and c1 of 10-50 us [@host-time]."""
+HOST_PER_TOKEN_S = 20e-6
+"""Assumed: T_host = c0 + c1 B without speculation, c0 of 1-3 ms and c1 of 10-50 us
+[@host-time]."""
 
 PREFILL_EFFICIENCY = 0.7
 """Assumed: share of the measured GEMM rate that a prefill step reaches over all its kernels."""
@@ -82,6 +83,7 @@ def round_time(
     eager: ArrayLike = False,
     draft_share: ArrayLike = 1.0,
     loaded: ArrayLike = False,
+    committed: ArrayLike = 1.0,
 ) -> RoundTime:
     """Price rounds; all counts are arrays that broadcast against each other.
 
@@ -110,8 +112,13 @@ def round_time(
 
         SGLang 0.5.23 ``eagle_worker_v2.py:1471`` unless SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND;
         vLLM 0.33.0 runs the drafter's forward and skips the sampling.
+    committed
+        Tokens that each request commits in the round: its accept length. What a request adds to a
+        step without speculation, sampling on the GPU and results on the CPU, each of them adds to a
+        round (COMMIT): servers whose steps grow by 0.05 to 0.7 ms per request commit two or three
+        tokens for no less each [@public-servers].
     """
-    target = target_time(cost, batch, width, context_tokens, padded, eager, draft_share)
+    target = target_time(cost, batch, width, context_tokens, padded, eager, draft_share, committed)
     draft, tree, overhead, extend = draft_time(
         cost,
         batch,
@@ -137,7 +144,7 @@ def round_time(
         tree * factor,
         overhead * factor,
         extend * factor,
-        host_s(cost, batch) * factor,
+        host_s(cost, batch, committed) * factor,
         timeline,
     )
 
@@ -162,10 +169,13 @@ def read_once(context_tokens: ArrayLike, batch: ArrayLike, shared: ArrayLike) ->
     return tokens
 
 
-def host_s(cost: CostModel, batch: ArrayLike) -> Floats:
-    """CPU time of one round (scheduling, launching, results), seconds: c0 + c1 B       (HOST)."""
-    b = np.asarray(batch, np.float64)
-    return (HOST_S + HOST_PER_REQUEST_S * b) * cost.parameters["host"]
+def host_s(cost: CostModel, batch: ArrayLike, committed: ArrayLike = 1.0) -> Floats:
+    """CPU time of one round, seconds: c0 + c1 B a                                     (HOST).
+
+    `a` are the tokens that each request commits: each is checked for a stop, made text of and sent.
+    """
+    tokens = np.multiply(np.asarray(batch, np.float64), committed)
+    return (HOST_S + HOST_PER_TOKEN_S * tokens) * cost.parameters["host"]
 
 
 def compose_s(timeline: ArrayLike, front: Floats, extend: Floats, host: Floats) -> Floats:

@@ -84,7 +84,7 @@ def uncalibrated_profile(
     if acceptance.algorithm:
         own = default_acceptance(setup.engine.name, main, work.dataset, work.temperature)
         acceptances = (own, acceptance)
-    missed = correction_priors(system.facts, {SPECULATING_KNOT: UNSEEN_ROUNDS})
+    missed = correction_priors({SPECULATING_KNOT: UNSEEN_ROUNDS})
     parameters = (*cost_priors(system.facts), *bought, *missed)
     correlation = prior_correlation([p.name for p in parameters])
     record = FitRecord(model_error=MODEL_ERROR, source="library and priors, nothing measured")

@@ -161,7 +161,7 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
             for a in acceptances
         )
     wanted = [*cost_priors(system.facts)]
-    wanted += correction_priors(system.facts, {SPECULATING_KNOT: UNSEEN_ROUNDS})
+    wanted += correction_priors({SPECULATING_KNOT: UNSEEN_ROUNDS})
     wanted += [p for p in profile.parameters if knot_of(p.name, KNOT) is not None]
     if any(p.name.startswith("accept_level") for p in profile.parameters):
         names = tuple(acceptance_name(a) for a in acceptances)

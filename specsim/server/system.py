@@ -62,6 +62,7 @@ class System:
         rests_on = allreduce_evidence(self.setup.hardware, self.link, self.engine.tp)
         return Facts(
             is_cpu=self.gpu.is_cpu,
+            compute_measured=self.gpu.gemm_flops_bf16 is not None,
             bandwidth_measured=self.gpu.bandwidth_evidence == "measured",
             allreduce=None if single else rests_on,
             latent_attention=self.cost.target.model.attention == "mla",

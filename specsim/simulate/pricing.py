@@ -71,6 +71,7 @@ def planned_time(
         eager=eager,
         draft_share=plan.draft_share,
         loaded=plan.setting.speculates,
+        committed=accept_length,
     )
 
 
