@@ -216,6 +216,7 @@ def test_a_number_that_stands_for_no_limit_is_read(tmp_path: Path) -> None:
         ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b", "fp8", "fp8"),
         ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", "fp8", ""),
         ("nvidia/Kimi-K2.5-NVFP4", "kimi-k2.5", "nvfp4-experts", "fp8"),
+        ("somebody/GLM-5.1-FP4", "glm-5.1", "nvfp4-experts", ""),
         ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.3-70b", "fp8", ""),
         ("neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama-3.1-8b", "int8", ""),
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", "gptq", ""),

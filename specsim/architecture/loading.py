@@ -72,8 +72,10 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
             raise
         id, table = look_up("models", plain, remedy)
     said = table.get("quantised")  # of repositories whose scheme their name does not say
-    own = said.get(name.rsplit("/", 1)[-1]) if isinstance(said, Mapping) else None
-    stated: dict[str, object] = {"native_quantisation": own or scheme}
+    known: Mapping[str, str] = said if isinstance(said, Mapping) else {}
+    of_kind = {own for own in known.values() if own.startswith(f"{scheme}-")}
+    own = known.get(name.rsplit("/", 1)[-1]) or (of_kind.pop() if len(of_kind) == 1 else scheme)
+    stated: dict[str, object] = {"native_quantisation": own}
     if name.lower().startswith("nvidia/"):  # ModelOpt's checkpoints state an fp8 cache
         stated["kv_dtype"] = "fp8"
     return model_from_table({**table, **stated}, id)
