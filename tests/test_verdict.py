@@ -164,9 +164,9 @@ def test_free_flags_are_part_of_the_verdict(capsys: pytest.CaptureFixture[str]) 
         "--tp",
         "2",
     )
-    assert run(["predict", *words, "--concurrency", "30,64", "--solver", "analytic"]) == 0
+    assert run(["predict", *words, "--concurrency", "30,100", "--solver", "analytic"]) == 0
     told = " ".join(capsys.readouterr().out.split("\n\n")[1].split())
-    flag = re.search(r"--max-running-requests 64: .*? gives \+(\d+) % instead of -(\d+) %", told)
+    flag = re.search(r"--max-running-requests 128: .*? gives \+(\d+) % instead of -(\d+) %", told)
     assert flag is not None, told
     assert "GB more KV cache per GPU" in told
 
