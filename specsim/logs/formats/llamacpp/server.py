@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from specsim.logs.diagnose import partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
@@ -163,7 +164,10 @@ def server_entry(slots: Slots, facts: Facts, path: str) -> LogEntry:
         settings |= NO_SPECULATION
     warm = known[1:] if timed and _is_warm_up(known) else known
     common = _acceptance(warm, facts, slots.counts_steps) if speculates else _PLAIN
-    rows, windows = [_untimed_row(slots, known, common)], WindowCount(len(known), len(known))
+    one, prefills_s = 1 if len(slots.timed_slots) <= 1 else None, slots.prefills_s
+    ttft_s = statistics.fmean(prefills_s) if any(prefills_s) else None
+    rows = [_request_row(known, common, slots.counts_steps, one, ttft_s=ttft_s)]
+    windows = WindowCount(len(known), len(known))
     if timed:
         settings["log_timestamps"] = True
         rows, windows = _timed_rows(slots, known, warm, common, facts)
@@ -248,23 +252,17 @@ def _timed_rows(
     if len(slots.timed_slots) <= 1:
         level = 1
     rows = [_load_row(load, common) for load in loads]
-    rows = rows or [_of_requests(slots, warm, common, level)]
+    rows = rows or [_request_row(warm, common, slots.counts_steps, level)]
     used = sum(row.windows for row in rows)
     dropped = Counter({WARM_UP: len(cold), RAMP: len(warm) - used, CUT: cut})
     return rows, WindowCount(len(known) + cut, used, dict(+dropped))
 
 
 def _load_row(load: Held, common: LogRow) -> LogRow:
-    row = _request_row(load.requests, common, True, load.level)
-    return replace(
-        row,
-        ttft_s=_wait(load.begun),
-        output_len=load.output_len or row.output_len,
-        batch_size=load.busy,
-        output_tps=load.tokens / load.seconds,
-        output_tps_sem=load.error / load.seconds,
-        duration_s=load.seconds,
-    )
+    own: dict[str, Any] = {"output_len": load.output_len} if load.output_len else {}
+    own |= {"ttft_s": _wait(load.begun), "batch_size": load.busy, "duration_s": load.seconds}
+    own |= {"output_tps": load.tokens / load.seconds, "output_tps_sem": load.error / load.seconds}
+    return _request_row(load.requests, common, True, load.level, **own)
 
 
 def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None] | None:
@@ -282,43 +280,30 @@ def _of_others(known: Sequence[Request], facts: Facts) -> tuple[int, int | None]
     return accepted, None if facts.algorithm == "NGRAM" else verified
 
 
-def _untimed_row(slots: Slots, known: Sequence[Request], common: LogRow) -> LogRow:
-    """Return what timings without a clock say: throughput only where one slot was used."""
-    row = _of_requests(slots, known, common, 1 if len(slots.timed_slots) <= 1 else None)
-    prefills_s = slots.prefills_s
-    return replace(row, ttft_s=statistics.fmean(prefills_s) if any(prefills_s) else None)
-
-
-def _of_requests(
-    slots: Slots, requests: Sequence[Request], common: LogRow, level: int | None
+def _request_row(
+    requests: Sequence[Request], common: LogRow, steps: bool, level: int | None, **own: Any
 ) -> LogRow:
     """Return what requests say; of one at a time the time per token is the throughput."""
-    row = _request_row(requests, common, slots.counts_steps, level)
-    tps = 1 / row.tpot_s if level == 1 and row.tpot_s else None
-    return replace(row, batch_size=level, output_tps=tps)
-
-
-def _request_row(
-    requests: Sequence[Request], common: LogRow, steps: bool, level: int | None
-) -> LogRow:
     tokens = sum(r.decoded if steps else r.tokens or 0 for r in requests)
     tpot_s = sum(r.eval_s for r in requests) / tokens if tokens else None
     accept = common.accept_length
     prompts = [r for r in requests if r.prompt_s is not None]
     inputs = [r.context_tokens or r.prompt_tokens for r in prompts]
     cached = [r.context_tokens - r.prompt_tokens for r in prompts if r.context_tokens]
-    return replace(
-        common,
-        concurrency=level,
-        round_time_s=accept * tpot_s if accept is not None and tpot_s else None,
-        tpot_s=tpot_s,
-        ttft_s=_wait(requests),
-        windows=len(requests),
-        num_requests=len(requests),
-        input_len=statistics.fmean(inputs) if inputs else None,
-        output_len=statistics.fmean(r.tokens or 0 for r in requests),
-        extra={"input_cached": statistics.fmean(cached)} if any(c > 0 for c in cached) else {},
-    )
+    said = {
+        "concurrency": level,
+        "batch_size": level,
+        "output_tps": 1 / tpot_s if level == 1 and tpot_s else None,
+        "round_time_s": accept * tpot_s if accept is not None and tpot_s else None,
+        "tpot_s": tpot_s,
+        "ttft_s": _wait(requests),
+        "windows": len(requests),
+        "num_requests": len(requests),
+        "input_len": statistics.fmean(inputs) if inputs else None,
+        "output_len": statistics.fmean(r.tokens or 0 for r in requests),
+        "extra": {"input_cached": statistics.fmean(cached)} if any(c > 0 for c in cached) else {},
+    }
+    return replace(common, **(said | own))
 
 
 def _wait(requests: Sequence[Request]) -> float | None:

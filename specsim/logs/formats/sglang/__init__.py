@@ -315,7 +315,7 @@ def _settings(server: Server) -> dict[str, object]:
     versions = server.version_hint
     if layout is not None:
         found = grammar.generation(layout)
-        versions = (versions or found) if found in ("", grammar.GENERATIONS[-1].versions) else found
+        versions = (versions or found) if found in ("", grammar.NEWEST) else found
         if not layout.prints("accept") and server.drafts_nothing:
             settings.update(NO_SPECULATION)
     if versions:

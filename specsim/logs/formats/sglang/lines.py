@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -28,18 +28,16 @@ _PARTS = patterns("sglang")
 _VALUES = {name: text.encode() for name, text in listed("sglang", "values").items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A field that some version prints."""
 
-    key: bytes
     value: bytes  # regular expression
     column: str = ""  # in which its value goes; of those that are passed over, none
     sometimes: bool = False  # one server prints it in some lines only
 
 
 FIELDS = {
-    key.encode(): Field(key.encode(), **{**row, "value": _VALUES[row["value"]]})
+    key.encode(): Field(**{**row, "value": _VALUES[row["value"]]})
     for key, row in listed("sglang", "fields").items()
 }
 """Known fields; others (TFLOPS and the like) are passed over if they are well formed."""
@@ -77,31 +75,21 @@ class Layout:
         return any(FIELDS[key].column == column for key in self.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """Versions that print decode lines of a kind."""
-
-    versions: str
-    comma: bool
-    trailing_comma: bool | None = None
-    prints: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
-
-
-GENERATIONS = tuple(Generation(**row) for row in listed("sglang", "generations"))
-"""The first that fits is it."""
+_GENERATIONS = listed("sglang", "generations")
+NEWEST: str = _GENERATIONS[-1]["versions"]
 
 
 def generation(layout: Layout) -> str:
     """Versions that print decode lines of this layout, as ``first-last``."""
-    return next(
-        g.versions
-        for g in GENERATIONS
-        if g.comma == layout.comma
-        and g.trailing_comma in (None, layout.trailing_comma)
-        and all(layout.prints(column) for column in g.prints)
-        and not any(layout.prints(column) for column in g.lacks)
+    first: str = next(
+        g["versions"]
+        for g in _GENERATIONS
+        if g["comma"] == layout.comma
+        and g.get("trailing_comma") in (None, layout.trailing_comma)
+        and all(map(layout.prints, g.get("prints", ())))
+        and not any(map(layout.prints, g.get("lacks", ())))
     )
+    return first
 
 
 _COUNT = re.compile(_VALUES["int"])
@@ -153,7 +141,7 @@ def _keys(text: bytes) -> tuple[bytes, ...]:
     parts = _PARTS["comma"].split(text) if b"[" in text else text.split(b", ")
     for part in parts:
         key, colon, value = part.partition(b": ")
-        known = FIELDS.get(key, Field(key, _VALUES["any"]))
+        known = FIELDS.get(key, Field(_VALUES["any"]))
         if not colon or not re.fullmatch(known.value, value):
             cut = part is parts[-1] and b"#queue-req" not in keys
             raise Unread(TRUNCATED if cut else DAMAGED)
@@ -181,7 +169,7 @@ def _layout(head: bytes, keys: Sequence[bytes], trailing: bool) -> Layout:
     """Describe lines with these fields in this order; a 0 in the head is a count of iterations."""
     parts, left = [], [*COLUMNS]
     for key in keys:
-        field = FIELDS.get(key, Field(key, _VALUES["any"]))
+        field = FIELDS.get(key, Field(_VALUES["any"]))
         group = b"?:"
         if field.column in left:
             left.remove(field.column)
@@ -303,7 +291,7 @@ class AcceptRate:
         old = not layout.comma or layout.trailing_comma
         if old or versions.startswith(("0.5.9.", "0.5.10")) or versions == "0.5.9":
             return "with_bonus"
-        if versions and versions != GENERATIONS[-1].versions:
+        if versions and versions != NEWEST:
             return "drafts_only"
         found = {d: self.candidates(d) for d in _BONUS}
         n = num_draft_tokens
