@@ -1,36 +1,18 @@
 """Attention kernels: which one an engine takes where none is stated, and how it verifies.
 
-The rows were read in the wheels: vLLM 0.24.0 ``platforms/cuda.py:84`` (priorities) and
-``v1/attention/backends`` (what each takes), SGLang 0.5.9 ``server_args.py:1772``
-[@attention-kernels].
+The rows of ``attention.csv``, of which the first that fits holds, were read in the wheels: vLLM
+0.24.0 ``platforms/cuda.py:84`` (priorities) and ``v1/attention/backends`` (what each takes), SGLang
+0.5.9 ``server_args.py:1772`` [@attention-kernels].
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specsim.engine.rules import EngineSpec
+from specsim.engine.rules import EngineSpec, rows
 
 HOPPER, BLACKWELL = 9, 10
 """Compute capabilities, whole part, with kernels of their own."""
-
-# engine, latent attention, compute capability (None: any other), 8-bit KV cache (None: whether or
-# not) -> backend; the first row that fits
-_DEFAULTS: tuple[tuple[str, bool, int | None, bool | None, str], ...] = (
-    ("vllm", False, BLACKWELL, None, "flashinfer"),
-    ("vllm", False, HOPPER, None, "flash_attn"),
-    ("vllm", False, None, True, "flashinfer"),
-    ("vllm", False, None, False, "flash_attn"),
-    ("vllm", True, BLACKWELL, None, "flashinfer_mla"),
-    ("vllm", True, HOPPER, None, "flash_attn_mla"),
-    ("vllm", True, None, None, "triton_mla"),
-    ("sglang", False, HOPPER, None, "fa3"),
-    ("sglang", False, BLACKWELL, None, "trtllm_mha"),
-    ("sglang", False, None, None, "flashinfer"),
-    ("sglang", True, HOPPER, None, "fa3"),
-    ("sglang", True, BLACKWELL, None, "trtllm_mla"),
-    ("sglang", True, None, None, "triton"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +69,11 @@ def attention_kernel(
     if not name and major is not None:
         name = next(
             (
-                backend
-                for of, mla, generation, eight, backend in _DEFAULTS
-                if (of, mla) == (engine.name, latent)
-                and generation in (None, major)
-                and eight in (None, small_kv)
+                row["backend"]
+                for row in rows("attention", engine.name)
+                if row["latent"] == str(int(latent))
+                and row["capability"] in ("", str(major))
+                and row["eight_bit"] in ("", str(int(small_kv)))
             ),
             "",
         )

@@ -4,59 +4,34 @@ The release in which a rule was read is named with it; a rule holds from the fir
 has it. Line numbers are of ``sglang/srt`` (S/).
 """
 
-import math
-
-from specsim.engine.rules import MIB, EngineSpec, parse_version
+from specsim.engine.rules import MIB, EngineSpec, parse_version, rows
 from specsim.engine.sglang.rulings import V2_ONLY_FROM
 from specsim.setting import Algorithm, SpecSetting
 
 GIB_MIB = 1024
-_UNBOUNDED_GRAPHS = 10**6
 _WIDE_TP = 4
 
-BY_MEMORY = (
-    # from this release on, by memory of a GPU up to so many GiB: prompt tokens of a prefill step;
-    # largest captured batch below tp 4, and from there on (0.5.9 server_args.py:940-998)
-    (
-        "0.5.23",
-        (20, 2048, 8, 8),
-        (35, 4096, 48, 160),
-        (60, 4096, 32, 160),
-        (160, 8192, 256, 512),
-        (math.inf, 16384, 512, 512),
-    ),
-    (
-        "0.5.4",
-        (20, 2048, 8, 8),
-        (35, 2048, 24, 80),
-        (60, 4096, 32, 160),
-        (160, 8192, 256, 512),
-        (math.inf, 16384, 512, 512),
-    ),
-    (
-        "0",  # 0.4.9, 0.5.2: above 35 GiB bounded by the list of sizes
-        (35, 2048, 8, 80),
-        (160, 8192, _UNBOUNDED_GRAPHS, _UNBOUNDED_GRAPHS),
-        (math.inf, 16384, _UNBOUNDED_GRAPHS, _UNBOUNDED_GRAPHS),
-    ),
-)
 
+def _by_memory(engine: EngineSpec, mem_mib: float, what: str) -> int:
+    """Return a default by release and memory of a GPU, as ``memory.csv`` has it.
 
-def _by_memory(engine: EngineSpec, mem_mib: float) -> tuple[float, int, int, int]:
-    """Return the row of a GPU."""
-    rows = next(rows for first, *rows in BY_MEMORY if engine.parsed_version.since(first))
-    return next(row for row in rows if mem_mib < row[0] * GIB_MIB)
+    The prompt tokens of a prefill step (`chunk`), the largest captured batch below tp 4 (`narrow`)
+    and from there on (`wide`); 0.5.9 ``server_args.py:940-998``. Of 0.4.9 and 0.5.2 the list of
+    sizes bounds it above 35 GiB.
+    """
+    fits = (r for r in rows("memory", "sglang") if engine.parsed_version.since(r["since"]))
+    return int(next(r[what] for r in fits if mem_mib < float(r["below_gib"]) * GIB_MIB))
 
 
 def chunked_prefill_size(engine: EngineSpec, mem_mib: float) -> int:
     """Return the most prompt tokens of a prefill step."""
-    return engine.chunked_prefill_size or _by_memory(engine, mem_mib)[1]
+    return engine.chunked_prefill_size or _by_memory(engine, mem_mib, "chunk")
 
 
 def cuda_graph_max_bs(engine: EngineSpec, mem_mib: float) -> int:
     """Return the largest captured batch, requests."""
-    _, _, narrow, wide = _by_memory(engine, mem_mib)
-    return engine.cuda_graph_max_bs or (wide if engine.tp >= _WIDE_TP else narrow)
+    size = "wide" if engine.tp >= _WIDE_TP else "narrow"
+    return engine.cuda_graph_max_bs or _by_memory(engine, mem_mib, size)
 
 
 def graph_batch_sizes(
