@@ -112,63 +112,41 @@ def find_mode(
     def values(errors: Floats, at: Floats) -> Floats:
         return np.concatenate([misfit(errors), whiten @ at])
 
-    radius, damping, tries = float(np.linalg.norm(place.at)) or 1.0, 0.0, 1
-    while tries < TRIES:
+    radius, tries, settled = float(np.linalg.norm(place.at)) or 1.0, 1, False
+    while tries < TRIES and not settled:
         at, here = place.at, values(place.errors[0], place.at)
-        left, size, right = np.linalg.svd(
-            np.concatenate([place.slopes(misfit), whiten]), full_matrices=False
-        )
-        turned, cost = left.T @ here, float(here @ here) / 2
-        gain, settled = 0.0, False
+        slopes = np.concatenate([place.slopes(misfit), whiten])
+        left, size, right = np.linalg.svd(slopes, full_matrices=False)
+        turned, cost, gain = left.T @ here, float(here @ here) / 2, 0.0
+        settled = float(np.linalg.norm(size * turned)) < 1e-8
         while gain <= 0.0 and not settled and tries < TRIES:
-            turned_step, damping = _step(size, turned, radius, damping)
-            step, tries = turned_step @ right, tries + 1
-            length = float(np.linalg.norm(step))
+            along = _step(size, turned, radius)
+            step, length, tries = along @ right, float(np.linalg.norm(along)), tries + 1
             there = values(problem.errors((at + step)[None])[0], at + step)
-            if not np.isfinite(there).all():
-                radius = length / 4
-                continue
-            gain = cost - float(there @ there) / 2
-            foretold = -float(size * turned_step @ (turned + size * turned_step / 2))
-            ratio = gain / foretold if foretold > 0 else 0.0
+            gain = cost - float(there @ there) / 2 if np.isfinite(there).all() else -np.inf
+            ratio = -gain / float(size * along @ (turned + size * along / 2))  # to the foretold
             small = length < 1e-6 * (1e-6 + float(np.linalg.norm(at)))
             settled = small or (gain < tolerance * cost and ratio > 0.25)
-            wider = 2 * radius if ratio > 0.75 and length > 0.95 * radius else radius
-            wider = length / 4 if ratio < 0.25 else wider
-            damping, radius = damping * radius / wider, wider
+            if ratio < 0.25:
+                radius = length / 4
+            elif ratio > 0.75 and length > 0.95 * radius:
+                radius *= 2
         if gain > 0.0:
             place = problem.place(at + step)
-        if settled:
-            break
     return place
 
 
-def _step(size: Floats, turned: Floats, radius: float, damping: float) -> tuple[Floats, float]:
-    """Return the best step within a radius, along the singular vectors, and its damping."""
+def _step(size: Floats, turned: Floats, radius: float) -> Floats:
+    """Return the best step within a radius, along the singular vectors."""
     step = -turned / size
     if np.linalg.norm(step) <= radius:
-        return step, 0.0
-    pull = size * turned
-
-    def excess(damping: float) -> tuple[float, float]:
-        """By how much a damped step is too long, and the slope of that."""
-        bent = size**2 + damping
-        length = float(np.linalg.norm(pull / bent))
-        return length - radius, -float((pull**2 / bent**3).sum()) / length
-
-    over, slope = excess(0.0)
-    low, high = -over / slope, float(np.linalg.norm(pull)) / radius
-    for _ in range(10):
-        if not low <= damping <= high:
-            damping = max(0.001 * high, (low * high) ** 0.5)
-        over, slope = excess(damping)
-        high = damping if over < 0 else high
-        low = max(low, damping - over / slope)
-        damping -= (over + radius) * over / slope / radius
-        if abs(over) < 0.01 * radius:
-            break
-    step = -pull / (size**2 + damping)
-    return step * radius / float(np.linalg.norm(step)), damping
+        return step
+    low, high = 0.0, float(np.linalg.norm(size * turned)) / radius
+    for _ in range(40):
+        damping = (low + high) / 2
+        step = -size * turned / (size**2 + damping)
+        low, high = (damping, high) if np.linalg.norm(step) > radius else (low, damping)
+    return step
 
 
 def _climb(at: Found, robust: bool) -> Found:
@@ -205,50 +183,29 @@ def _evidence(at: Found, robust: bool) -> tuple[dict[str, float], float]:
     """
     problem, data, facts = at.problem, at.problem.data, at.problem.facts
     families = list(at.spread)
-    error = at.place.errors[0]
-    slopes = at.place.slopes(lambda errors: errors)
-    sigma = data.sigmas(at.noise)
+    error, slopes = at.place.errors[0], at.place.slopes(lambda errors: errors)
     weight = np.ones_like(error)
     if robust:
-        weight = (STUDENT_NU + 1) / (STUDENT_NU + (error / sigma) ** 2)
-    off, along = error - slopes @ at.mode, slopes @ problem.root
+        weight = (STUDENT_NU + 1) / (STUDENT_NU + (error / data.sigmas(at.noise)) ** 2)
     of = [knot[0] if (knot := knot_of(p.name)) else "" for p in problem.parameters]
-    member = np.array([[name == family for name in of] for family in families])
-    # of the cells whose error is the fitted noise, at a noise of 1; and of the others
-    known = data.sigma**2 / weight
-    parts = [
-        (along[of_kind].T / known[of_kind], along[of_kind], off[of_kind], known[of_kind])
-        for of_kind in (data.noise, ~data.noise)
-    ]
-    bend, pull, square = (
-        [np.array(f(*part)) for part in parts]
-        for f in (
-            lambda w, a, _, __: w @ a,
-            lambda w, _, o, __: w @ o,
-            lambda _, __, o, k: o @ (o / k),
-        )
-    )
+    member = np.array([[name == family for name in (*of, "")] for family in families])
+    # A and r in one, of the cells whose error is the fitted noise (at a noise of 1), and of others
+    both = np.column_stack([slopes @ problem.root, error - slopes @ at.mode])
+    both *= (np.sqrt(weight) / data.sigma)[:, None]
+    noisy, known = (both[rows].T @ both[rows] for rows in (data.noise, ~data.noise))
     count = int(data.noise.sum())
 
     def cost(logs: Floats) -> Floats:
         """-ln of (EVIDENCE) and priors, of each row of ln(spreads) and ln(noise)."""
-        noise = np.exp(logs[:, -1])
-        ratio = np.exp(logs[:, :-1]) / np.array([at.spread[f] for f in families])
+        spread, noise = np.exp(logs[:, :-1]), np.exp(logs[:, -1])
+        ratio = spread / np.array([at.spread[f] for f in families])
         scale = np.where(member, ratio[:, :, None], 1.0).prod(axis=1)
-        precision = noise[:, None] ** -2
-        inner = bend[0] * precision[:, :, None] + bend[1]
-        inner = np.eye(len(of)) + scale[:, :, None] * inner * scale[:, None, :]
-        drawn = scale * (pull[0] * precision + pull[1])
-        root = np.linalg.cholesky(inner)
-        solved = np.linalg.solve(root, drawn[:, :, None])[:, :, 0]
-        misfit = square[0] * precision[:, 0] + square[1] - (solved**2).sum(axis=1)
-        volume = count * logs[:, -1] + np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
-        prior = [
-            _hyperprior(facts, dict(zip(families, np.exp(row[:-1]), strict=True)), float(n))
-            for row, n in zip(logs, noise, strict=True)
-        ]
-        total: Floats = 0.5 * misfit + volume + np.array(prior)
-        return total
+        inner = scale[:, :, None] * (noisy / noise[:, None, None] ** 2 + known) * scale[:, None, :]
+        root = np.diagonal(np.linalg.cholesky(np.eye(len(noisy)) + inner), axis1=1, axis2=2)
+        # the last of the root squared is 1 + r' S^-1 r
+        volume = count * logs[:, -1] + np.log(root[:, :-1]).sum(axis=1)
+        prior = _hyperprior(facts, dict(zip(families, spread.T, strict=True)), noise)
+        return np.asarray((root[:, -1] ** 2 - 1.0) / 2 + volume + prior)
 
     here = np.log([*at.spread.values(), at.noise])
     starts = [here, *(np.log([*[s] * len(families), NOISE]) for s in (0.03, 0.3))]
@@ -289,11 +246,13 @@ def _lowest(cost: Callable[[Floats], Floats], at: Floats) -> Floats:
     return at
 
 
-def _hyperprior(facts: Facts, spread: Mapping[str, float], noise: float) -> float:
+def _hyperprior(
+    facts: Facts, spread: Mapping[str, float | Floats], noise: float | Floats
+) -> float | Floats:
     """-ln of the prior density of ln(spread) and ln(noise), up to a constant."""
     prior = {family: CORRECTIONS[family].on(facts) or (0.0, 1.0) for family in spread}
     half_normal = sum(0.5 * (s / prior[f][1]) ** 2 - np.log(s) for f, s in spread.items())
-    return float(half_normal + 0.5 * (np.log(noise / NOISE) / NOISE_SPREAD) ** 2)
+    return half_normal + 0.5 * (np.log(noise / NOISE) / NOISE_SPREAD) ** 2
 
 
 def _objective(at: Found) -> float:
@@ -310,5 +269,5 @@ def _objective(at: Found) -> float:
         + 0.5 * float(at.mode @ inverse @ at.mode)
         + 0.5 * float(np.linalg.slogdet(bend)[1])
         - 0.5 * float(np.linalg.slogdet(inverse)[1])
-        + _hyperprior(problem.facts, at.spread, at.noise)
+        + float(_hyperprior(problem.facts, at.spread, at.noise))
     )
