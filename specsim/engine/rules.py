@@ -13,7 +13,7 @@ from packaging.version import Version
 from specsim.engine.plan import FirstDraft, GraphUnit, Prefill, RunPlan, Timeline
 from specsim.errors import EngineRefusal, InputError
 from specsim.library import at_least
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import Algorithm, Scheduler, SpecSetting
 
 MIB, GIB = 2**20, 2**30
 
@@ -271,15 +271,18 @@ def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
     return tuple(row for row in table(name) if row["engine"] in (engine, "*"))
 
 
-def listed(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    """Return what the first fitting row of ``rulings.csv`` says; None where none fits.
+def listed(
+    setting: SpecSetting, engine: EngineSpec, name: Literal["rulings", "schedulers"] = "rulings"
+) -> Ruling | None:
+    """Return what the first fitting row of a table says; None where none fits.
 
     A row holds of some algorithms (``*``: all that speculate), from release `since` and before
     `before`, and under all its conditions on fields of engine or setting: ``name>N``,
-    ``name=value``, ``name!=value`` (a backend that is not stated is no other).
+    ``name=value``, ``name!=value`` (a backend that is not stated is no other). Its effect is to
+    refuse, a note, or the scheduler that runs, ``bend`` where another was asked for.
     """
     version = engine.parsed_version
-    for row in rows("rulings", engine.name) if setting.speculates else ():
+    for row in rows(name, engine.name) if setting.speculates else ():
         if (
             (row["algorithms"] == "*" or setting.algorithm in row["algorithms"].split())
             and version.since(row["since"] or "0")
@@ -287,8 +290,12 @@ def listed(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
             and all(_holds(condition, setting, engine) for condition in row["when"].split())
         ):
             names = row | {"algorithm": setting.algorithm}
-            note = setting if row["effect"] == "note" else None
-            return Ruling(row["text"].format(**names), note, row["remedy"].format(**names))
+            text, remedy = (row[part].format(**names) for part in ("text", "remedy"))
+            bend, _, effect = row["effect"].rpartition(" ")
+            if effect in ("refuse", "note"):
+                return Ruling(text, setting if effect == "note" else None, remedy)
+            runs: Scheduler = "overlap" if effect == "overlap" else "sequential"
+            return Ruling(text, setting.with_scheduler(runs), bends=bool(bend))
     return None
 
 

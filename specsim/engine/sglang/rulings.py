@@ -1,5 +1,6 @@
 """Which settings SGLang runs, refuses or bends, by version."""
 
+from functools import partial
 from typing import Literal
 
 from specsim.engine.rules import (
@@ -13,9 +14,6 @@ from specsim.engine.rules import (
 from specsim.setting import Algorithm, SpecSetting
 
 SpecEra = Literal["v1", "beta-flag", "env", "default", "v2-only"]
-
-NGRAM_OVERLAP_FROM = "0.5.14"
-"""Release from which an n-gram lookup keeps the overlap scheduler."""
 
 MIXED_FROM = "0.5.20"
 """Release from which these take mixed chunks (``spec_info.py``, ``supports_mixed_chunk``)."""
@@ -106,95 +104,11 @@ def _plain_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     return Ruling("sequential: needs --disable-overlap-schedule" if forced else "", definite)
 
 
-def _ngram_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    if setting.algorithm != "NGRAM":
-        return None
-    if engine.parsed_version.since(NGRAM_OVERLAP_FROM):
-        return _v2_only(setting)
-    sequential = setting.with_scheduler("sequential")
-    rule = (
-        '"The overlap scheduler and mixed chunked prefill are disabled because of using ngram '
-        'speculative decoding." (before 0.5.14)'
-    )
-    return Ruling(rule, sequential, bends=setting.scheduler == "overlap")
-
-
-def _spec_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    if not setting.speculates or setting.algorithm == "NGRAM":
-        return None
-    era = spec_era(engine.parsed_version)
-    if era == "v2-only":
-        return _v2_only(setting)
-    if era == "default":
-        return _v2_by_default(setting)
-    if setting.scheduler != "overlap":
-        note = f"spec v1, sequential: the default {_ERA_TEXT[era]}"
-        return Ruling(note if setting.scheduler == "auto" else "", _sequential(setting))
-    if era == "v1":
-        return Ruling(
-            '"Overlap scheduler is disabled because of using eagle speculative decoding." '
-            "(0.4.1-0.5.2): spec v1 runs, sequential",
-            _sequential(setting),
-            bends=True,
-        )
-    if setting.topk == 1:
-        how = "--enable-beta-spec" if era == "beta-flag" else "env SGLANG_ENABLE_SPEC_V2=True"
-        return Ruling(f"spec v2, overlap: needs {how}", setting)
-    if engine.parsed_version.since("0.5.7"):
-        rule = (
-            'ValueError "Spec v2 currently only supports topk = 1 for speculative decoding." '
-            "(0.5.7-0.5.10)"
-        )
-    else:
-        rule = (
-            "spec v2 with topk > 1 is not checked and crashes: tensor sizes do not match in cat "
-            "(0.5.3-0.5.6, sglang issues 13352 and 14077)"
-        )
-    return Ruling(rule, remedy="use --scheduler sequential (spec v1), topk 1, or SGLang 0.5.13+")
-
-
-_ERA_TEXT: dict[SpecEra, str] = {
-    "v1": "and only worker to 0.5.2",
-    "beta-flag": "of 0.5.3-0.5.4; v2 is behind --enable-beta-spec",
-    "env": "of 0.5.4.post1-0.5.10; v2 is behind env SGLANG_ENABLE_SPEC_V2=True",
-}
-
-
-def _sequential(setting: SpecSetting) -> SpecSetting:
-    return setting.with_scheduler("sequential")
-
-
-def _v2_by_default(setting: SpecSetting) -> Ruling:
-    """Rules of 0.5.11 and 0.5.12 (0.5.12.post1 ``server_args.py:3748-3771``)."""
-    if setting.topk > 1:
-        rule = (
-            '"Spec v1 is used for eagle/eagle3/standalone speculative decoding because spec v2 '
-            'currently only supports topk = 1." (0.5.11-0.5.12)'
-        )
-        # Asked for or not, the engine silently takes v1; only an asked overlap is a what-if.
-        return Ruling(rule, _sequential(setting), bends=setting.scheduler == "overlap")
-    if setting.scheduler == "sequential":
-        return Ruling("spec v1, sequential: needs env SGLANG_ENABLE_SPEC_V2=False", setting)
-    return Ruling("", setting.with_scheduler("overlap"))
-
-
-def _v2_only(setting: SpecSetting) -> Ruling:
-    """Rules from 0.5.13 on: the v1 worker is gone, v2 takes trees."""
-    if setting.scheduler == "sequential":
-        return Ruling(
-            '"Non-overlap (synchronous) spec v2 is used" (0.5.13+): needs '
-            "--disable-overlap-schedule; the v1 worker is gone",
-            setting,
-        )
-    return Ruling("", setting.with_scheduler("overlap"))
-
-
 RULES = (
     listed,
     _mixed_chunk,
     _tree_on_pages,
     _chain_tokens,
     _plain_scheduler,
-    _ngram_scheduler,
-    _spec_scheduler,
+    partial(listed, name="schedulers"),
 )
