@@ -107,15 +107,18 @@ class Rows:
         system = assembled(self.setup, cost_values(kv_pool=pool[0] if pool else 1.0))
         main = main_algorithm(self.setup)
         like = []
+        tables: dict[tuple[SpecSetting, str, float], AcceptTable] = {}
         for plan, work, load in prepared.kinds:
-            algorithm = plan.setting.algorithm if plan.setting.speculates else main
-            bought = next(
-                a
-                for a in of_drafter(self.acceptances, algorithm, main)
-                if (a.dataset, a.temperature) == (work.dataset, work.temperature)
-            )
-            table = table_near(bought, plan.setting, parameters, coordinates)
-            like.append(Case.of(system, plan, table, work, load))
+            key = (plan.setting, work.dataset, work.temperature)
+            if key not in tables:
+                algorithm = plan.setting.algorithm if plan.setting.speculates else main
+                bought = next(
+                    a
+                    for a in of_drafter(self.acceptances, algorithm, main)
+                    if (a.dataset, a.temperature) == key[1:]
+                )
+                tables[key] = table_near(bought, plan.setting, parameters, coordinates)
+            like.append(Case.of(system, plan, tables[key], work, load))
         return [like[kind].at(load) for kind, load in prepared.rows]
 
 
