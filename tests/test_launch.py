@@ -12,7 +12,7 @@ import pytest
 
 from specsim.cli.main import run
 from specsim.decide.launch import launches_of
-from specsim.profile import Profile
+from specsim.profile import Profile, load_profile
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.question import Question
 from specsim.server import setup_from_mapping
@@ -174,6 +174,7 @@ def test_a_line_is_told_what_the_command_was_told(capsys: pytest.CaptureFixture[
         ("sglang --model Qwen/Qwen3-32B --quantization fp8", "Qwen/Qwen3-32B --quantization fp8"),
         ("vllm --model Qwen/Qwen3-32B --quantization awq", "serve $MODEL"),
         ("sglang --model qwen3-32b --quantization int4", "--model-path $MODEL"),
+        ("sglang --model gpt-oss-120b --quantization mxfp4-experts", "--model-path openai/gpt-oss"),
         ("llama.cpp --model org/Qwen3-32B-GGUF:Q6_K", "-hf org/Qwen3-32B-GGUF:Q6_K"),
         ("llama.cpp --model qwen3-32b --quantization q6_k", "-m $MODEL"),
     ],
@@ -236,3 +237,11 @@ def test_a_context_that_the_command_sets_is_kept() -> None:
     plan = profile.system().plan(SpecSetting.none())
     (launch,) = launches_of(profile, [plan], Question(model_path="m.gguf"))
     assert dict(itertools.pairwise(words_of(launch.command)))["-c"] == "16384"
+
+
+def test_a_shipped_profile_launches_the_repository_of_its_weights() -> None:
+    """Its setup says the scheme that they are published in."""
+    profile = load_profile()
+    plan = profile.system().plan(SpecSetting.none())
+    (launch,) = launches_of(profile, [plan], Question())
+    assert "--model-path moonshotai/Kimi-K2.5" in " ".join(words_of(launch.command))

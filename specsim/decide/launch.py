@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from specsim.architecture.loading import without_quantisation
+from specsim.architecture.loading import load_model, without_quantisation
 from specsim.decide import Planned
 from specsim.engine import EngineSpec, RunPlan, engine_named, launch_flags
 from specsim.engine.flags import GGUF_REPOSITORY, flag_words
@@ -87,7 +87,9 @@ def _told(named: ModelSpec, engine: EngineSpec, asked: str | None) -> tuple[str,
     folder, file = os.path.split(named.config or "")
     own = repository("models", named.id or "") or (folder if file == "config.json" else "")
     path = named.path or own
-    scheme = "" if without_quantisation(path)[1] else named.quantisation or ""
+    published = load_model(named.config or named.id or "").native_quantisation
+    same = without_quantisation(path)[1] or named.quantisation in (published, "native", None)
+    scheme = "" if same else named.quantisation
     if engine.name == "llama.cpp":
         known = path.endswith(".gguf") or GGUF_REPOSITORY.fullmatch(path)
         return (path if known else MODEL), []
