@@ -1,6 +1,7 @@
 """llama.cpp's server: slots, chains, everything in turn [@llamacpp-source]."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from specsim.engine.plan import RunPlan
 from specsim.engine.rules import (
@@ -43,7 +44,12 @@ def plan_llama_cpp(
     if engine.max_running_requests is None:
         notes.append(f"{most} slots assumed (older builds: 1); see --parallel")
     return mixed_plan(
-        judge(setting, engine, (listed, _slot_chains, _slot_tokens, _no_overlap), what_if),
+        judge(
+            setting,
+            engine,
+            (listed, partial(listed, name="trees"), _slot_tokens, _no_overlap),
+            what_if,
+        ),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or BATCH_TOKENS,
@@ -53,12 +59,6 @@ def plan_llama_cpp(
         first_draft="forward",
         notes=notes,
     )
-
-
-def _slot_chains(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    if setting.topk == 1:
-        return None
-    return Ruling("llama.cpp's server drafts one chain per slot", remedy="use topk 1, or SGLang")
 
 
 def _slot_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:

@@ -272,7 +272,9 @@ def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
 
 
 def listed(
-    setting: SpecSetting, engine: EngineSpec, name: Literal["rulings", "schedulers"] = "rulings"
+    setting: SpecSetting,
+    engine: EngineSpec,
+    name: Literal["rulings", "trees", "schedulers"] = "rulings",
 ) -> Ruling | None:
     """Return what the first fitting row of a table says; None where none fits.
 

@@ -6,6 +6,7 @@ assumed, and noted as such.
 
 import json
 from collections.abc import Mapping
+from functools import partial
 
 from specsim.engine.plan import RunPlan, Timeline
 from specsim.engine.rules import (
@@ -66,7 +67,7 @@ def plan_vllm(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what vLLM does with a setting, or raise EngineRefusal."""
-    rules = (listed, _chain_only, _chain_tokens, _scheduler)
+    rules = (listed, partial(listed, name="trees"), _chain_tokens, _scheduler)
     verdict = judge(setting, engine, rules, what_if)
     setting = verdict.setting
     chunk, requests = defaults(engine, gpu_mem_bytes)
@@ -120,18 +121,6 @@ def graph_sizes(
     if setting.speculates and engine.parsed_version.since(REQUEST_SIZES_FROM):
         sizes |= {size * tokens for size in GRAPH_SIZES_TOKENS if size * tokens <= top}
     return tuple(sorted(sizes))
-
-
-def _chain_only(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    if setting.topk == 1:
-        return None
-    version = engine.parsed_version
-    rule = "vLLM drafts chains only"
-    if version.since("0.11.0") and version.before("0.20.3"):
-        rule += (
-            "; its speculative_token_tree (0.11.0-0.20.2) takes a fixed tree, which is not modelled"
-        )
-    return Ruling(rule, remedy="use topk 1, or SGLang")
 
 
 def _chain_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
