@@ -160,7 +160,7 @@ def test_founding_pool() -> None:
 @pytest.mark.parametrize("name", ["sglang", "vllm", "tensorrt-llm", "llama.cpp"])
 def test_a_model_that_does_not_fit(name: Any) -> None:
     engine = server(name, "1.0", 80 * GIB, tp=8)
-    with pytest.raises(InputError, match="too much for a cache"):
+    with pytest.raises(InputError, match="too much for a KV cache"):
         engine.capacity(90 * GIB, 70_272)
     assert engine.capacity(20 * GIB, 70_272) > engine.capacity(30 * GIB, 70_272) > 0
 

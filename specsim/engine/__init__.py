@@ -79,19 +79,11 @@ def kv_capacity(
     tokens = int(room // kv_bytes_per_token_per_gpu)
     if tokens < 1:
         short = kv_bytes_per_token_per_gpu - room
-        raise too_large(weight_bytes_per_gpu, gpu_mem_bytes, f": {_gb(short)} too much for a cache")
+        raise InputError(
+            f"weights of {weight_bytes_per_gpu / 1e9:.3g} GB per GPU",
+            f"do not fit on a GPU of {gpu_mem_bytes / 1e9:.3g} GB: {short / 1e9:.3g} GB too much "
+            "for a KV cache",
+            "use more GPUs (--tp), a smaller quantisation or a larger mem_fraction_static; "
+            "layers on the CPU are not modelled",
+        )
     return tokens
-
-
-def too_large(weight_bytes_per_gpu: float, gpu_mem_bytes: float, why: str = "") -> InputError:
-    """Return the error of weights that a GPU does not hold."""
-    return InputError(
-        f"weights of {_gb(weight_bytes_per_gpu)} per GPU",
-        f"do not fit on a GPU of {_gb(gpu_mem_bytes)}{why}",
-        "use more GPUs (--tp), a smaller quantisation or a larger mem_fraction_static; "
-        "layers on the CPU are not modelled",
-    )
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:.3g} GB"

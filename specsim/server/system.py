@@ -10,7 +10,7 @@ from specsim.architecture import load_draft, load_model
 from specsim.architecture.draft import with_vocab
 from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.cost.model import CostModel, CostParameters, cost_values
-from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity, too_large
+from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
 from specsim.engine.attention import AttentionKernel, attention_kernel
 from specsim.errors import InputError
 from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
@@ -116,9 +116,8 @@ class System:
         speculates = plan.setting.has_weights
         current = self.setup.current
         logged = current is not None and current.has_weights
-        if self.engine.kv_tokens is not None:  # a command may say it of weights that do not fit
-            if self.cost.target.weight_bytes_per_gpu > self.gpu.mem_bytes:
-                raise too_large(self.cost.target.weight_bytes_per_gpu, self.gpu.mem_bytes)
+        fits = self.cost.target.weight_bytes_per_gpu <= self.gpu.mem_bytes  # else no command tells
+        if self.engine.kv_tokens is not None and fits:
             size = self.engine.kv_tokens * self.engine.dp * self._kv_bytes(logged)
             change = self._draft_weight_bytes(logged) - self._draft_weight_bytes(speculates)
             return max(1.0, (size + change) / self._kv_bytes(speculates)) * scale
