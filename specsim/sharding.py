@@ -4,7 +4,8 @@ Conventions, the same for every field here:
 
 - `tp` counts all GPUs that hold one copy of the model. `dp` is data-parallel attention within them
   (SGLang's meaning; vLLM's tp x dp is our tp): attention is split over tp/dp GPUs, everything
-  else over tp. `ep` is how many groups the experts are dealt out to.
+  else over tp. `ep` is how many groups the experts are dealt out to. `dcp` is decode context
+  parallelism: ranks that would hold copies of one cache hold a part of the context each.
 - Numbers "per token" are per token of the whole server's batch, averaged over its GPUs: with
   dp = 8 a GPU sees an eighth of the tokens, and that eighth is already in the number.
 """
@@ -45,6 +46,7 @@ class ShardedModel:
     tp: int
     dp: int
     ep: int
+    dcp: int
     # Weights that every step reads whole, all layers: attention, dense FFN, shared experts, router,
     # norms. Without the head.
     dense_bytes: float
@@ -73,6 +75,12 @@ class ShardedModel:
         """GPUs that share one request's attention."""
         return self.tp // self.dp
 
+    @property
+    def exchanged_bytes_per_token(self) -> float:
+        """Bytes of queries that a rank of `dcp` gathers for one token in one layer."""
+        width = max(self.model.head_dim, self.model.kv_lora_rank + self.model.qk_rope_head_dim)
+        return BF16_BYTES * width * self.model.heads / self.attention_tp * self.dcp
+
     def attention_work(
         self, context_len: Any, least: Callable[[Any, Any], Any] = min
     ) -> tuple[Any, Any]:
@@ -99,6 +107,7 @@ class ShardedModel:
             * group.numbers
             * self.kv_dtype_bytes
             / group.cache_heads
+            / self.dcp
             * group.entries(context_len, least)
             for group in (share.group for share in self.attention)
         )
@@ -116,6 +125,7 @@ def shard(
     ep: int = 1,
     kv_dtype: str = "bf16",
     weight_bytes: float | None = None,
+    dcp: int = 1,
 ) -> ShardedModel:
     """Split a model over GPUs.
 
@@ -131,6 +141,8 @@ def shard(
         Type of the KV cache.
     weight_bytes
         Size of the checkpoint, where it is known better than derived; scales all weight bytes.
+    dcp
+        Degree of decode context parallelism.
 
     Raises
     ------
@@ -146,6 +158,7 @@ def shard(
     """
     scheme = scheme_for(model, quantisation)
     _check_degrees(model, tp, dp, ep)
+    _check_context_ranks(model, tp // dp, dcp)
     total = _checkpoint_bytes(model, scheme)
     scale = _scale(model, scheme, total, weight_bytes)
     attention_tp = tp // dp
@@ -158,13 +171,14 @@ def shard(
     head = scale * model.head_params * scheme.head / tp
     embedding = 0.0 if model.tied_embeddings else head
     kv_size = kv_dtype_bytes(kv_dtype)
-    shares = tuple(_share(group, tp, dp, kv_size) for group in model.attention_groups)
+    shares = tuple(_share(group, tp, dp, dcp, kv_size) for group in model.attention_groups)
     return ShardedModel(
         model=model,
         quantisation=scheme.id,
         tp=tp,
         dp=dp,
         ep=ep,
+        dcp=dcp,
         dense_bytes=dense,
         expert_bytes=expert,
         moe_layers=model.moe_layers,
@@ -230,6 +244,7 @@ def shard_draft(
     ep: int = 1,
     kv_dtype: str = "bf16",
     draft_quantisation: str | None = None,
+    dcp: int = 1,
 ) -> ShardedDraft:
     """Split a drafter over the target's GPUs.
 
@@ -246,6 +261,8 @@ def shard_draft(
         As in :func:`shard`.
     draft_quantisation
         Scheme of the drafter's weights, where it is not its own published one.
+    dcp
+        As in :func:`shard`, where the drafter's ranks hold copies of its cache.
 
     Examples
     --------
@@ -266,7 +283,16 @@ def shard_draft(
     own = draft_quantisation or "native"
     if draft.follows_target and draft_quantisation is None:
         own = scheme_for(target, quantisation).id
-    part = shard(draft.shape, own, tp, dp, ep if draft.shape.experts else 1, kv_dtype)
+    copies = tp // dp // min(tp // dp, *(g.cache_heads for g in draft.shape.attention_groups))
+    part = shard(
+        draft.shape,
+        own,
+        tp,
+        dp,
+        ep if draft.shape.experts else 1,
+        kv_dtype,
+        dcp=math.gcd(dcp, max(1, copies)),
+    )
     size = load_quantisation(part.quantisation).dense
     step, fc = part.dense_bytes + draft.input_params * size, draft.fc_params * size
     head = part.head_bytes if draft.own_head else 0.0
@@ -335,6 +361,17 @@ def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
         )
 
 
+def _check_context_ranks(model: ModelArchitecture, ranks: int, dcp: int) -> None:
+    heads = max((group.cache_heads for group in model.attention_groups), default=1)
+    copies = max(1, ranks // heads)
+    if dcp < 1 or copies % dcp:
+        raise InputError(
+            f"dcp {dcp}",
+            f"does not divide the {copies} copies of a cache of {heads} heads on {ranks} ranks",
+            f"use a divisor of {copies}",
+        )
+
+
 def _attention_on_gpu(model: ModelArchitecture, ranks: int) -> float:
     """Attention parameters on one of `ranks` GPUs, all layers.
 
@@ -349,16 +386,16 @@ def _attention_on_gpu(model: ModelArchitecture, ranks: int) -> float:
     return on_gpu
 
 
-def _share(group: AttentionGroup, tp: int, dp: int, kv_bytes: float) -> AttentionShare:
-    """Split a group: requests over dp, heads over the GPUs of a request, indexers not at all."""
+def _share(group: AttentionGroup, tp: int, dp: int, dcp: int, kv_bytes: float) -> AttentionShare:
+    """Split a group: requests over dp, heads over the GPUs of a request, the context over dcp."""
     parts = min(tp // dp, group.cache_heads)
     index_flops = group.indexers * group.indexer.pair_flops if group.indexer else 0
     return AttentionShare(
         group,
-        group.layers * group.numbers * kv_bytes / parts / dp,
+        group.layers * group.numbers * kv_bytes / parts / dp / dcp,
         group.layers * group.pair_flops / tp,
-        group.index_bytes_per_token / dp,
-        index_flops * group.entries_per_token / dp,
+        group.index_bytes_per_token / dp / dcp,
+        index_flops * group.entries_per_token / dp / dcp,
     )
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from servers import kimi
 
 from specsim.cost.allreduce import AllReduce, fit_allreduce
+from specsim.cost.forward import target_time
 from specsim.errors import InputError
 from specsim.hardware import AllReducePiece
+from specsim.server.system import assemble
+from specsim.setting import SpecSetting
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_allreduce.py"))
 
@@ -199,3 +204,16 @@ def test_non_monotone_over_pcie() -> None:
     fitted = fit_allreduce(table["bytes"], table["latency_s"])
     small, large = fitted.time_s([2.0**19, 2.0**20])
     assert large < small
+
+
+def test_ranks_that_share_a_context_exchange_queries_and_outputs() -> None:
+    """DCP: less to read at a long context, two exchanges more in each layer."""
+    alone = kimi()
+    shared = assemble(replace(alone.setup, engine=replace(alone.setup.engine, dcp=4)))
+    one, four = (target_time(s.cost, 8, 1, 8 * 60_000.0) for s in (alone, shared))
+    assert four.attention_s < 0.5 * one.attention_s
+    law = alone.cost.allreduce
+    each = law.time_s(8 * 2 * 576 * 32) + 0.5 * law.time_s(0.0)
+    assert four.allreduce_s - one.allreduce_s == pytest.approx(61 * each)
+    plan = shared.plan(SpecSetting.none())
+    assert shared.kv_pool_tokens(plan) >= alone.kv_pool_tokens(plan)

@@ -35,7 +35,8 @@ GIVEN: dict[str, object] = {
 REFUSED = {
     # (state, engine): what the message names; everything else is modelled, and its note says so
     **{("pp", engine): "pipeline parallelism" for engine in engine_names()},
-    **{("dcp", engine): "decode context parallelism" for engine in engine_names()},
+    ("dcp", "tensorrt-llm"): "decode context parallelism",
+    ("dcp", "llama.cpp"): "no decode context parallelism",
     ("dp", "llama.cpp"): "no data-parallel attention",
     ("disaggregation", "llama.cpp"): "no split",
     ("a2a_backend", "llama.cpp"): "no expert parallelism",

@@ -310,3 +310,18 @@ def test_longer_contexts_read_more(model: ModelArchitecture, context: float, mor
     window = 2 * sum(g.layers * g.numbers * g.window for g in model.attention_groups if g.ratio)
     plain = window + context * part.kv_bytes_per_token + 2 * part.state_bytes_per_request
     assert part.kv_read_bytes(context) <= plain * (1 + 1e-9)
+
+
+def test_ranks_of_decode_context_parallelism_hold_parts_of_the_context() -> None:
+    """Eight ranks hold eight copies of an MLA cache; four of them to a context keep two."""
+    kimi = load_model("kimi-k2.5")
+    whole, parts = (shard(kimi, "int4-experts", tp=8, dcp=d) for d in (1, 4))
+    assert parts.kv_bytes_per_token == whole.kv_bytes_per_token / 4
+    assert parts.kv_read_bytes(1000) == pytest.approx(whole.kv_read_bytes(1000) / 4)
+    assert parts.attention_flops_per_pair == whole.attention_flops_per_pair  # more heads, less each
+    assert parts.dense_bytes == whole.dense_bytes
+    assert parts.exchanged_bytes_per_token == 2 * 576 * 64 / 8 * 4  # queries of four ranks' heads
+    with pytest.raises(InputError, match="dcp 3: does not divide the 8 copies"):
+        shard(kimi, "int4-experts", tp=8, dcp=3)
+    with pytest.raises(InputError, match="1 copies of a cache of 8 heads on 8 ranks"):
+        shard(load_model("llama-3.1-8b"), tp=8, dcp=2)

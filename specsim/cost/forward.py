@@ -161,7 +161,7 @@ def target_time(
     fixed = cost.layers_s + PER_TOKEN_S * p["per_request"] * np.multiply(b, committed)
     attention = attention_s(cost, b, n, context_tokens)
     allreduce = cost.allreduce_s(tokens, target.model.hidden, layers)
-    allreduce = allreduce + cost.gather_s(tokens, target.model.vocab)
+    allreduce = allreduce + cost.gather_s(tokens, target.model.vocab) + cost.exchange_s(tokens)
     gpu = dense + experts + head + fixed + allreduce
     launches = np.where(eager, np.maximum(layers * EAGER_LAYER_S - gpu, 0.0), 0.0)
     return TargetTime(

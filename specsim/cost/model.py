@@ -230,6 +230,20 @@ class CostModel:
         )
         return 2.0 * layers * once
 
+    def exchange_s(self, tokens: ArrayLike) -> Floats:
+        """Exchange queries and outputs of ranks that hold parts of the context, seconds (DCP).
+
+        In every layer the queries are gathered and the outputs reduced and scattered, together an
+        all-reduce of them, and between them the sums of weights are gathered, half of a small one
+        [@vllm-wheels].
+        """
+        t, target = np.asarray(tokens, np.float64), self.target
+        if target.dcp == 1:
+            return np.zeros_like(t)
+        scale = self.parameters["allreduce_latency"], self.parameters["allreduce_bandwidth"]
+        outputs = self.allreduce.time_s(t * target.exchanged_bytes_per_token, *scale)
+        return target.model.depth * (outputs + 0.5 * self.allreduce.time_s(0.0 * t, *scale))
+
     def gather_s(self, tokens: ArrayLike, vocab: int) -> Floats:
         """Gather vocabulary-parallel logits on every GPU, seconds (GATHER).
 

@@ -175,6 +175,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         engine.ep,
         kv_dtype,
         setup.model.weight_bytes,
+        engine.dcp,
     )
     draft = None
     if setup.draft is not None and setup.draft.id is not None:
@@ -194,6 +195,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
             min(engine.ep, tp),
             kv_dtype,
             setup.draft.quantisation,
+            engine.dcp,
         )
     kernel = kernel_of(engine, gpu, target)
     cost = CostModel(
