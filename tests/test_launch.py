@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -245,3 +246,19 @@ def test_a_shipped_profile_launches_the_repository_of_its_weights() -> None:
     plan = profile.system().plan(SpecSetting.none())
     (launch,) = launches_of(profile, [plan], Question())
     assert "--model-path moonshotai/Kimi-K2.5" in " ".join(words_of(launch.command))
+
+
+@pytest.mark.skipif(shutil.which("llama-server") is None, reason="llama-server is not installed")
+@pytest.mark.parametrize("algorithm", ["none", "STANDALONE", "EAGLE3", "MTP", "DFLASH", "NGRAM"])
+def test_llama_servers_own_parser_takes_the_line(algorithm: str) -> None:
+    """It reads all arguments before it answers ``--version``."""
+    profile = server("llama.cpp", "main", kv_tokens=16384)
+    speculates = algorithm != "none"
+    setting = SpecSetting.of(1, 3, algorithm=algorithm) if speculates else SpecSetting.none()
+    plan = profile.system().plan(setting)
+    for model, drafter in (("m.gguf", "d.gguf"), ("org/m-GGUF:Q4_K_M", "org/d-GGUF")):
+        asked = Question(model_path=model, draft_model=drafter)
+        (launch,) = launches_of(profile, [plan], asked)
+        words = [*words_of(launch.command), "--version"]
+        told = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr
