@@ -15,7 +15,6 @@ from specsim.engine.rules import (
     parse_version,
     scheduler_default,
     state_notes,
-    verifies_its_root,
 )
 from specsim.setting import Algorithm, SpecSetting, chain_settings
 
@@ -47,7 +46,7 @@ def plan_llama_cpp(
         judge(
             setting,
             engine,
-            (listed, partial(listed, name="trees"), _slot_tokens, _no_overlap),
+            (listed, partial(listed, name="trees"), partial(listed, name="chains"), _no_overlap),
             what_if,
         ),
         engine,
@@ -59,10 +58,6 @@ def plan_llama_cpp(
         first_draft="forward",
         notes=notes,
     )
-
-
-def _slot_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    return verifies_its_root(setting, f"a draft of {setting.num_steps} is verified with its root")
 
 
 def _no_overlap(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:

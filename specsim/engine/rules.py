@@ -201,14 +201,6 @@ def as_chain(setting: SpecSetting) -> SpecSetting:
     return replace(setting, topk=1, num_draft_tokens=setting.num_steps + 1)
 
 
-def verifies_its_root(setting: SpecSetting, rule: str) -> Ruling | None:
-    """Return the ruling of engines whose chains of S drafts verify S + 1 tokens."""
-    chain = as_chain(setting)
-    if setting.topk > 1 or not setting.speculates or setting == chain:
-        return None
-    return Ruling(rule, chain)
-
-
 def mixed_plan(
     verdict: Verdict,
     engine: EngineSpec,
@@ -274,14 +266,14 @@ def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
 def listed(
     setting: SpecSetting,
     engine: EngineSpec,
-    name: Literal["rulings", "trees", "schedulers"] = "rulings",
+    name: Literal["rulings", "trees", "chains", "schedulers"] = "rulings",
 ) -> Ruling | None:
     """Return what the first fitting row of a table says; None where none fits.
 
     A row holds of some algorithms (``*``: all that speculate), from release `since` and before
     `before`, and under all its conditions on fields of engine or setting: ``name>N``,
     ``name=value``, ``name!=value`` (a backend that is not stated is no other). Its effect is to
-    refuse, a note, or the scheduler that runs, ``bend`` where another was asked for.
+    refuse, a note, the whole chain, or the scheduler that runs (``bend``: another was asked for).
     """
     version = engine.parsed_version
     for row in rows(name, engine.name) if setting.speculates else ():
@@ -291,9 +283,13 @@ def listed(
             and not (row["before"] and version.since(row["before"]))
             and all(_holds(condition, setting, engine) for condition in row["when"].split())
         ):
-            names = row | {"algorithm": setting.algorithm}
+            chain = as_chain(setting)
+            names = row | {"algorithm": setting.algorithm, "steps": str(setting.num_steps)}
+            names |= {"tokens": str(chain.num_draft_tokens)}
             text, remedy = (row[part].format(**names) for part in ("text", "remedy"))
             bend, _, effect = row["effect"].rpartition(" ")
+            if effect == "chain":  # of S drafts S + 1 tokens are verified
+                return None if setting.topk > 1 or setting == chain else Ruling(text, chain)
             if effect in ("refuse", "note"):
                 return Ruling(text, setting if effect == "note" else None, remedy)
             runs: Scheduler = "overlap" if effect == "overlap" else "sequential"

@@ -23,7 +23,6 @@ from specsim.engine.rules import (
     parse_version,
     scheduler_default,
     state_notes,
-    verifies_its_root,
 )
 from specsim.setting import Algorithm, SpecSetting
 
@@ -67,7 +66,7 @@ def plan_vllm(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what vLLM does with a setting, or raise EngineRefusal."""
-    rules = (listed, partial(listed, name="trees"), _chain_tokens, _scheduler)
+    rules = (listed, partial(listed, name="trees"), partial(listed, name="chains"), _scheduler)
     verdict = judge(setting, engine, rules, what_if)
     setting = verdict.setting
     chunk, requests = defaults(engine, gpu_mem_bytes)
@@ -121,13 +120,6 @@ def graph_sizes(
     if setting.speculates and engine.parsed_version.since(REQUEST_SIZES_FROM):
         sizes |= {size * tokens for size in GRAPH_SIZES_TOKENS if size * tokens <= top}
     return tuple(sorted(sizes))
-
-
-def _chain_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    steps = setting.num_steps
-    return verifies_its_root(
-        setting, f"num_speculative_tokens {steps} verifies {steps + 1} tokens, root included"
-    )
 
 
 def _scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:

@@ -82,19 +82,6 @@ def _tree_on_pages(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     return Ruling(rule, remedy=f"use page_size 1, or attention backend {' or '.join(takes)}")
 
 
-def _chain_tokens(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    chain = as_chain(setting)
-    if setting.topk > 1 or setting.algorithm == "NGRAM" or setting == chain:
-        return None
-    if not setting.speculates or engine.parsed_version.before("0.4.5"):
-        return None
-    return Ruling(
-        '"speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when '
-        f'speculative_eagle_topk == 1" (0.4.5+): {chain.num_draft_tokens} tokens are verified',
-        chain,
-    )
-
-
 def _plain_scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
     if setting.speculates:
         return None
@@ -108,7 +95,7 @@ RULES = (
     listed,
     _mixed_chunk,
     _tree_on_pages,
-    _chain_tokens,
+    partial(listed, name="chains"),
     _plain_scheduler,
     partial(listed, name="schedulers"),
 )
