@@ -90,17 +90,14 @@ def row_of(
     clients, in_flight = get("concurrency"), get("in_flight")
     check(not (n and in_flight) or (in_flight or 0.0) <= (n or 0.0) * (1 + SLACK), CONTRADICTION)
     check(not n or n <= (get("sent") or n), CONTRADICTION)
+    as_said = ("batch_size", "tpot_s", "ttft_s", "itl_s", "round_time_s")
+    more = {**{name: get(name) for name in as_said}, **more}
     return LogRow(
         kind=more.pop("kind", None) or ("open_loop" if rate and not clients else "closed_loop"),
         concurrency=clients or in_flight,
-        batch_size=get("batch_size"),
         output_tps=tps,
         accept_length=accept,
         survival=tuple(survival) if survival else None,
-        tpot_s=get("tpot_s"),
-        ttft_s=get("ttft_s"),
-        itl_s=get("itl_s"),
-        round_time_s=get("round_time_s"),
         drafted_per_round=each,
         accept_rate=share,
         request_rate=rate,

@@ -19,7 +19,7 @@ from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.formats import listed
 from specsim.logs.json_values import number
 from specsim.logs.source import Source
-from specsim.logs.unread import MOST_KINDS, TOO_MANY, TRUNCATED, Unread, check
+from specsim.logs.unread import MOST_KINDS, TOO_MANY, TRUNCATED, Unread, check, counted
 
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[|\A\s*\[(?=\s*\{\s*"(?:ph|name|cat|pid)")')
 _BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")
@@ -144,10 +144,8 @@ def parse(source: Source) -> list[LogEntry]:
     """
     events, trace = EventStream(source.chunks()), _Trace()
     for event in events:
-        try:
+        with counted(events.unread):
             _take(event, trace)
-        except Unread as error:
-            events.unread[error.reason] += 1
     rank = _RANK.search(source.path)
     spans = sum(len(lane) for lanes in (trace.gpu, trace.host) for lane in lanes.values())
     entry = LogEntry(

@@ -10,7 +10,15 @@ from specsim.logs.diagnose import truncated
 from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, OUT_OF_RANGE, TRUNCATED, Unread, check
+from specsim.logs.unread import (
+    CONTRADICTION,
+    DAMAGED_ROW,
+    OUT_OF_RANGE,
+    TRUNCATED,
+    Unread,
+    check,
+    counted,
+)
 
 _LOOKS_LIKE = pattern(listed("formats", "nccl_tests", "mark")[0])
 _LINE = patterns("lines")
@@ -52,10 +60,8 @@ def parse(source: Source) -> list[LogEntry]:
         if line.lstrip()[:1] == b"#" or b"_perf" in line:
             _comment(line, runs)
         elif _LOOKS_LIKE.match(line):
-            try:
+            with counted(runs[-1].unread):
                 _row(line, runs)
-            except Unread as error:
-                runs[-1].unread[error.reason] += 1
     runs = [r for r in runs if r.rows or r.unread] or runs[:1]
     return [_entry(run, source.path) for run in runs]
 

@@ -40,7 +40,7 @@ from specsim.logs.formats.vllm.lines import (
 from specsim.logs.levels import level_rows
 from specsim.logs.paste import Above
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, Unread
+from specsim.logs.unread import CONTRADICTION, counted
 from specsim.logs.windows import PREFILL_LEAST, Windows
 from specsim.setting import NO_SPECULATION, chain_settings
 
@@ -210,10 +210,8 @@ class Reader:
                     self.server.add(rows[part])
             return
         for line in lines:
-            try:
+            with counted(self.server.unread):
                 self._read_one(line)
-            except Unread as unread:
-                self.server.unread[unread.reason] += 1
 
     def _read_one(self, line: bytes) -> None:
         prefix = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
