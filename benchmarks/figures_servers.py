@@ -18,122 +18,20 @@ A long sweep is thinned to its least and its middle context (or prompt length) f
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from cheap_rules import gain_kept, interpolation, step_at_tokens, textbook
+from server_splits import CLEAR, Prediction, Server, Split, servers, splits
 
 from specsim.calibrate.fit import fit_profile
 from specsim.calibrate.validate import validate
 from specsim.errors import SpecsimError
-from specsim.observations import Observation, read_observations
+from specsim.observations import Observation
 from specsim.predict import predict
 from specsim.profile import Profile
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.question import Question
-from specsim.server import Setup, read_setup
-
-EVIDENCE = Path(__file__).resolve().parent.parent / "calibration"
-MOST_CELLS, MOST_LEFT_OUT = 24, 12
-CLEAR = 0.05
-"""A measured gain below this has no sign to be right about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """One server: what it is, and its measured cells."""
-
-    name: str
-    setup: Setup
-    cells: tuple[Observation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Cells that are given, and those that are asked for."""
-
-    given: tuple[Observation, ...]
-    asked: tuple[Observation, ...]
-
-
-def servers() -> Iterator[Server]:
-    """All servers with evidence in this repository."""
-    for path in sorted(EVIDENCE.rglob("setup.toml")):
-        cells = read_observations(path.with_name("observations.csv")).rows
-        name = str(path.parent.relative_to(EVIDENCE)).removeprefix("servers/")
-        yield Server(name, read_setup(path), thinned(cells))
-
-
-def thinned(cells: Sequence[Observation]) -> tuple[Observation, ...]:
-    """Cells with a throughput; of a long sweep those of two contexts and two prompt lengths."""
-    kept = [c for c in cells if c.output_tps is not None]
-    for length in ("context_len", "input_len"):
-        values = sorted({getattr(c, length) or 0.0 for c in kept})
-        if len(kept) > MOST_CELLS and len(values) > 2:
-            two = (values[0], values[len(values) // 2])
-            kept = [c for c in kept if (getattr(c, length) or 0.0) in two]
-    return tuple(kept)
-
-
-def accept_lengths(cells: Sequence[Observation]) -> list[Observation]:
-    """Rows that state the mean accept length of each setting and dataset, and nothing else."""
-    groups: dict[object, list[Observation]] = {}
-    for c in cells:
-        if c.setting.speculates and c.accept_length is not None:
-            groups.setdefault((c.setting.key, c.dataset), []).append(c)
-    return [
-        replace(
-            group[0],
-            **dict.fromkeys(("output_tps", "tpot_s", "itl_s", "round_time_s", "ttft_s")),
-            survival=(),
-            accept_length=float(np.mean([c.accept_length for c in group if c.accept_length])),
-            accept_length_scope="run",
-        )
-        for group in groups.values()
-    ]
-
-
-def splits(server: Server, which: str) -> list[Split]:
-    """Splits of one kind; none where the server does not have what it takes."""
-    plain = [c for c in server.cells if not c.setting.speculates]
-    drafting = [c for c in server.cells if c.setting.speculates]
-    stated = accept_lengths(drafting)
-    if which == "C":
-        cells = server.cells
-        step = max(len(cells) / MOST_LEFT_OUT, 1.0)
-        chosen = [int(i * step) for i in range(min(len(cells), MOST_LEFT_OUT))]
-        return [Split((*cells[:i], *cells[i + 1 :]), (cells[i],)) for i in chosen]
-    if not plain or not drafting:
-        return []
-    if which == "A":
-        known = {(c.setting.key, c.dataset) for c in stated}
-        told = all((c.setting.key, c.dataset) in known for c in drafting)
-        return [Split((*plain, *stated), tuple(drafting))] if told else []
-    current = server.setup.current
-    today = [c for c in drafting if current is None or c.setting.key == current.key] or drafting
-    least = min((c.context_len or 0.0, c.input_len or 0.0) for c in today)
-    near = [c for c in today if (c.context_len or 0.0, c.input_len or 0.0) == least]
-    one = sorted(near, key=lambda c: c.concurrency or 0)[len(near) // 2]
-    rest = tuple(c for c in drafting if c is not one)
-    return [Split((*plain, *stated, one), rest)] if rest else []
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """One asked cell: measured and predicted throughput, and the interval where there is one."""
-
-    cell: Observation
-    predicted: float
-    inside: bool | None = None
-    gain: float | None = None  # predicted over no speculation at the same load and lengths
-    measured_gain: float | None = None
-
-    @property
-    def error(self) -> float:
-        """Predicted / measured - 1."""
-        return self.predicted / float(self.cell.output_tps or np.nan) - 1.0
-
 
 Method = Callable[[Server, Split], list[Prediction]]
 
@@ -173,105 +71,6 @@ def physics(server: Server, split: Split) -> list[Prediction]:
         server.setup, "physics", stated.accept_length if stated else None, current
     )
     return predicted_by(profile, split.asked)
-
-
-def step_s(cell: Observation) -> float:
-    """Time of a step or round, as a client sees it."""
-    tokens = cell.accept_length or 1.0
-    return float(cell.concurrency or 1) * tokens / float(cell.output_tps or np.nan)
-
-
-def _same_lengths(cell: Observation, other: Observation) -> bool:
-    keys = ("context_len", "input_len", "output_len", "dataset", "num_requests", "kind")
-    loose = [k for k in keys if k != "num_requests"]
-    return all(getattr(cell, k) == getattr(other, k) for k in loose)
-
-
-def _curve(split: Split, cell: Observation, like: bool) -> list[tuple[float, float]]:
-    """(ln clients, ln throughput) of given cells of the cell's setting, or of no speculation."""
-    found = {
-        np.log(float(c.concurrency or 1)): np.log(float(c.output_tps))
-        for c in split.given
-        if c.output_tps is not None
-        and _same_lengths(c, cell)
-        and (c.setting == cell.setting if like else not c.setting.speculates)
-    }
-    return sorted(found.items())
-
-
-def _along(points: Sequence[tuple[float, float]], at: float) -> float:
-    """Interpolate, and carry the last slope on."""
-    x, y = np.array(points).T
-    if len(x) == 1:
-        return float(y[0])
-    i = int(np.clip(np.searchsorted(x, at) - 1, 0, len(x) - 2))
-    return float(y[i] + (at - x[i]) * (y[i + 1] - y[i]) / (x[i + 1] - x[i]))
-
-
-def interpolation(server: Server, split: Split) -> list[Prediction]:
-    """Log-log over clients, within the cell's own setting."""
-    result = []
-    for c in split.asked:
-        points = _curve(split, c, like=True)
-        if points:
-            value = np.exp(_along(points, np.log(float(c.concurrency or 1))))
-            result.append(Prediction(c, float(value)))
-    return result
-
-
-def gain_kept(server: Server, split: Split) -> list[Prediction]:
-    """The gain of the given speculating cell, at every load."""
-    given = [c for c in split.given if c.setting.speculates and c.output_tps is not None]
-    result = []
-    for c in split.asked:
-        base = _curve(split, c, like=False)
-        if not given or not base:
-            continue
-        there = _curve(split, given[0], like=False)
-        if not there:
-            continue
-        gain = float(np.log(float(given[0].output_tps or 1))) - _along(
-            there, np.log(float(given[0].concurrency or 1))
-        )
-        value = np.exp(_along(base, np.log(float(c.concurrency or 1))) + gain)
-        result.append(Prediction(c, float(value)))
-    return result
-
-
-def textbook(server: Server, split: Split) -> list[Prediction]:
-    """Leviathan's speed-up: accept length over 1 + 0.1 per draft step, at every load."""
-    result = []
-    for c in split.asked:
-        base = _curve(split, c, like=False)
-        if base and c.accept_length:
-            plain = np.exp(_along(base, np.log(float(c.concurrency or 1))))
-            speed_up = c.accept_length / (1.0 + 0.1 * c.setting.num_steps)
-            result.append(Prediction(c, float(plain * speed_up)))
-    return result
-
-
-def step_at_tokens(server: Server, split: Split) -> list[Prediction]:
-    """A round of c requests costs the baseline's step at n c tokens and one constant."""
-    given = [c for c in split.given if c.setting.speculates and c.output_tps is not None]
-
-    def plain_s(c: Observation) -> float | None:
-        base = _curve(split, c, like=False)
-        if not base:
-            return None
-        tokens = float((c.concurrency or 1) * c.setting.num_draft_tokens)
-        return tokens / float(np.exp(_along(base, np.log(tokens))))
-
-    constants = [
-        step_s(c) - plain for c in given if c.accept_length and (plain := plain_s(c)) is not None
-    ]
-    constant = max(float(np.mean(constants)), 0.0) if constants else 0.0  # no time is negative
-    result = []
-    for c in split.asked:
-        plain = plain_s(c)
-        if plain is not None and c.accept_length:
-            tokens = float(c.concurrency or 1) * c.accept_length
-            result.append(Prediction(c, tokens / max(plain + constant, 1e-6)))
-    return result
 
 
 METHODS: dict[str, Method] = {
