@@ -18,6 +18,7 @@ from specsim.architecture import DraftKind, load_draft, load_model
 from specsim.calibrate.fit import fit_profile
 from specsim.cost.forward import BLOCK_ROW_S, depth_s, draft_forward_s
 from specsim.cost.rounds import round_time
+from specsim.draft_sharding import shard_draft
 from specsim.engine import EngineSpec
 from specsim.errors import FormatError, InputError
 from specsim.observations import Observations, observations_from_rows
@@ -25,7 +26,6 @@ from specsim.profile import Profile, profile_from_toml, profile_to_toml
 from specsim.server import DraftSpec, HardwareSpec, ModelSpec, Setup
 from specsim.server.system import System, assemble
 from specsim.setting import FAMILIES, FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
-from specsim.sharding import shard_draft
 
 ROOT = Path(__file__).parents[1]
 LLAMA = load_model("llama-3.1-8b")

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.architecture import ModelArchitecture, load_draft, load_model, model_names
+from specsim.draft_sharding import shard_draft
 from specsim.errors import InputError, UnknownNameError
 from specsim.quantisation import kv_dtype_bytes, load_quantisation, schemes
-from specsim.sharding import shard, shard_draft
+from specsim.sharding import shard
 
 KIMI = load_model("kimi-k2.5")
 

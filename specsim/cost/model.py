@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specsim.cost.allreduce import AllReduce
+from specsim.draft_sharding import ShardedDraft
 from specsim.errors import InputError, UnknownNameError
 from specsim.hardware import Gpu
 from specsim.parameters import CORRECTIONS, COST, KNOT_OCTAVES, knot_of
-from specsim.sharding import ShardedDraft, ShardedModel
+from specsim.sharding import ShardedModel
 from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from specsim.architecture import load_draft, load_model
 from specsim.architecture.draft import with_vocab
 from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.cost.model import CostModel, CostParameters, cost_values
+from specsim.draft_sharding import shard_draft
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
 from specsim.engine.attention import AttentionKernel, attention_kernel
 from specsim.errors import InputError
@@ -17,7 +18,7 @@ from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu,
 from specsim.parameters import Facts
 from specsim.server import HardwareSpec, Setup
 from specsim.setting import SpecSetting
-from specsim.sharding import ShardedModel, shard, shard_draft
+from specsim.sharding import ShardedModel, shard
 from specsim.uncertainty import Evidence
 
 CUSTOM_PCIE_BYTES = 56 * 1024

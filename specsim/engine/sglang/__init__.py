@@ -21,7 +21,7 @@ from specsim.engine.rules import (
     table,
 )
 from specsim.engine.sglang import limits
-from specsim.engine.sglang.rulings import RULES, V2_ONLY_FROM, mixes, spec_era
+from specsim.engine.sglang.limits import RULES, V2_ONLY_FROM, mixes, spec_era
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.5.23"
