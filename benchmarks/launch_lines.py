@@ -144,12 +144,15 @@ def vllm_parser(folder: Path) -> Parser:
 
 
 def llama_parser(folder: Path) -> Parser:
-    """llama.cpp: the names of ``common/arg.cpp``, without those that are said to be removed."""
+    """llama.cpp: the names of ``common/arg.cpp``, without those that are removed or another program's."""
     text = next(folder.glob("**/common/arg.cpp")).read_text(encoding="utf-8")
     parser = Parser(prog="llama-server", allow_abbrev=False)
     for block in text.split("add_opt(common_arg(")[1:]:
         head = re.match(r'\s*\{([^}]*)\}\s*,\s*(?:\{[^}]*\}\s*,\s*)?(")?', block)
         if head is None or "has been removed" in block[:400]:
+            continue
+        programs = re.search(r"\.set_examples\(\{([^}]*)\}\)", block)  # all, where none is named
+        if programs and not re.search("EXAMPLE_(?:SERVER|COMMON)\\b", programs[1]):
             continue
         names = re.findall(r'"(-[^"]+)"', head[1])
         read = re.search(r"\]\(common_params &[^,)]*(?:,([^)]*))?\)", block)

@@ -194,7 +194,7 @@ def test_a_line_loads_the_weights_that_were_asked_about(
     ("algorithm", "named"), [("MTP", "draft-mtp"), ("EAGLE3", "draft-eagle3"), ("DFLASH", "")]
 )
 def test_llama_cpp_takes_the_way_of_drafting_by_its_type(algorithm: str, named: str) -> None:
-    """``--mtp`` and the like are of its forks, and its own server stops at them."""
+    """``--mtp`` and the like are of its download tool, and the server stops at them."""
     profile = server("llama.cpp", "main")
     plan = profile.system().plan(SpecSetting.of(1, 3, algorithm=algorithm))
     asked = Question(model_path="org/m-GGUF", draft_model="org/d-GGUF:Q8_0")
