@@ -144,7 +144,7 @@ def vllm_parser(folder: Path) -> Parser:
 
 
 def llama_parser(folder: Path) -> Parser:
-    """llama.cpp: the names of ``common/arg.cpp``, without those that are removed or another program's."""
+    """llama.cpp: the names of ``common/arg.cpp``, but those removed, or of other programs."""
     text = next(folder.glob("**/common/arg.cpp")).read_text(encoding="utf-8")
     parser = Parser(prog="llama-server", allow_abbrev=False)
     for block in text.split("add_opt(common_arg(")[1:]:
