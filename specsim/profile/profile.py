@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +225,8 @@ class Profile:
 
     def _repr_html_(self) -> str:
         """Show a table in notebooks; what stands at its prior, and knots, are only counted."""
+        from html import escape  # few need it
+
         fitted = [p for p in self.parameters if p.fitted]
         shown = [p for p in fitted if not p.name.startswith(KNOT)]
         held, knots = len(self.parameters) - len(fitted), len(fitted) - len(shown)

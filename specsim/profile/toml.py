@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from specsim.textfile import carried, parse_toml, read_text, write_text
 from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
+SHIPPED = Path(__file__).parent.parent / "profiles"
 DEFAULT_PROFILE = "kimi-k2.5-int4-8x-rtx-pro-6000"
 SECTIONS = ("schema", "name", "setup", "parameters", "correlation", "acceptance", "fit", "misfits")
 DIGITS = 8
@@ -42,8 +42,7 @@ Record = TypeVar("Record", Parameter, Acceptance, FitRecord, Misfit)
 
 def profile_names() -> tuple[str, ...]:
     """Names of the profiles that ship."""
-    folder = resources.files("specsim") / "profiles"
-    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".toml")))
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
 def load_profile(profile: str | Path | None = None) -> Profile:
@@ -64,8 +63,8 @@ def load_profile(profile: str | Path | None = None) -> Profile:
     name = DEFAULT_PROFILE if profile is None else os.fspath(profile)
     path = Path(name)
     if name in profile_names():
-        shipped = resources.files("specsim") / "profiles" / f"{name}.toml"
-        return profile_from_toml(shipped.read_text(encoding="utf-8"), name)
+        shipped = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8")
+        return profile_from_toml(shipped, name)
     if path.suffix != ".toml" and not path.exists():
         raise UnknownNameError(
             "profile", name, profile_names(), f"use one of {', '.join(profile_names())}, or a file"
