@@ -161,7 +161,8 @@ def build_setup(
     gpu = stated.gpu or library_id(settings.get("gpu"), "gpus")
     tp = stated.tp or count_of(settings, "tp")
     probe = next((entry for entry in entries if entry.format == "probe"), None)
-    said = f" (the log says {settings['model']!r})" if "model" in settings else ""
+    source = "the log" if entries else "the command"
+    said = f" ({source} says {settings['model']!r})" if "model" in settings else ""
     flags = {
         f"--model ID or config.json{said}": model,
         "--gpu ID": gpu or probe,
