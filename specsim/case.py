@@ -156,29 +156,35 @@ def points_of(cases: Sequence[Case]) -> Points:
     >>> points_of([]).width.size
     0
     """
-    first: dict[tuple[int, int, int, float, float], int] = {}
+    kinds: dict[tuple[int, int, int, float, float], int] = {}
+    found: dict[int, int] = {}
     unlike: list[Case] = []
-    place = np.empty(len(cases), dtype=np.int64)
-    for i, c in enumerate(cases):
+    loads: list[Load] = []
+    of_kind, of_load = [], []
+    for c in cases:
         key = (id(c.plan), id(c.table), id(c.workload), c.request_kv_tokens, c.pool_tokens)
-        found = first.get(key)
-        if found is None:
-            found = first[key] = len(unlike)
+        of_kind.append(kinds.setdefault(key, len(unlike)))
+        if of_kind[-1] == len(unlike):
             unlike.append(c)
-        place[i] = found
-    loads = [c.load for c in cases]
+        of_load.append(found.setdefault(id(c.load), len(loads)))
+        if of_load[-1] == len(loads):
+            loads.append(c.load)
+    place, at = np.array(of_kind, np.int64), np.array(of_load, np.int64)
 
     def of_case(value: Callable[[Case], float]) -> Floats:
         return np.array([value(c) for c in unlike], np.float64)[place]
 
-    steady = np.array([load.kind == "steady_decode" for load in loads], dtype=np.bool_)
-    requests = np.array([load.num_requests or np.nan for load in loads], np.float64)
+    def under(value: Callable[[Load], float]) -> Floats:
+        return np.array([value(load) for load in loads], np.float64)[at]
+
+    steady = under(lambda load: load.kind == "steady_decode").astype(np.bool_)
+    requests = under(lambda load: load.num_requests or np.nan)
     output = of_case(lambda c: c.workload.output_len.mean)
     output_cv = of_case(lambda c: c.workload.output_len.spread)
     input_len = of_case(lambda c: max(1.0, c.workload.input_len.mean))
     context = np.where(
         steady,
-        np.array([load.context_len or 0.0 for load in loads]),
+        under(lambda load: load.context_len or 0.0),
         input_len + output * (1 + output_cv**2) / 2,
     )
     pool_cap = of_case(lambda c: c.pool_tokens / max(c.request_kv_tokens, 1.0))
@@ -201,7 +207,7 @@ def points_of(cases: Sequence[Case]) -> Points:
         pool_cap=_admitted(pool_cap, output_cv, steady),
         # clients that never send a request are none; an open loop has as many as arrive
         clients=np.fmin(
-            [ENDLESS if x.kind == "open_loop" else x.concurrency for x in loads], requests
+            under(lambda x: ENDLESS if x.kind == "open_loop" else x.concurrency), requests
         ),
         # of a prompt that the cache holds, its last token
         input_new=np.maximum(input_len - of_case(lambda c: c.workload.input_cached), 1.0),
@@ -214,10 +220,8 @@ def points_of(cases: Sequence[Case]) -> Points:
         chunk=of_case(lambda c: c.plan.chunked_prefill_size),
         mixed=of_case(lambda c: c.plan.prefill != "first").astype(np.bool_),
         steady=steady,
-        open_rate=np.array(
-            [load.request_rate or np.nan if load.kind == "open_loop" else np.nan for load in loads]
-        ),
-        window_s=np.array([load.window_s or 0.0 for load in loads]),
+        open_rate=under(lambda x: x.request_rate or np.nan if x.kind == "open_loop" else np.nan),
+        window_s=under(lambda load: load.window_s or 0.0),
         requests=requests,
         lives=_lives(unlike, place, np.isfinite(requests) & ~steady),
         plans=_rows_of_plans(*_plans(unlike, place)),
