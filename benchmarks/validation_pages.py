@@ -85,13 +85,14 @@ PAGES = {
         "before anything was run. No blind test: the priors of what only speculation pays are\n"
         "read on these servers, and some accept lengths and shapes in the converted sets are\n"
         "assumptions (each folder's `setup.toml` says which).\n"
-        "Mechanisms that no baseline shows were found on these very servers, and then read in\n"
-        "the engines' sources: what attention kernel verifies (AWQ at 32k, 8-bit KV on an\n"
-        "A100), that sparse attention reads per row (GLM-5.1), and the token budget of a step\n"
-        "(GB300). What falls short: one cell does not tell how the cost of speculating grows\n"
-        "with the batch; a step that costs twice as much from 32 tokens on (GLM-5.1, cliff)\n"
-        "goes on to grow faster than the fit follows; without an accept length (Kimi-K2.5 INT4,\n"
-        "the llama.cpp servers) it cannot be told from the cost of drafting.",
+        "Mechanisms that no baseline shows were found on these very servers: what attention\n"
+        "kernel verifies (AWQ at 32k, 8-bit KV on an A100), that sparse attention reads per row\n"
+        "(GLM-5.1), the token budget of a step (GB300), all three then read in the engines'\n"
+        "sources; and that what a request adds to a step, each committed token adds to a round\n"
+        "(four H100, A100), which was not. What falls short: rounds of GLM-5.1 and of R1 on GB300\n"
+        "grow faster than anything of theirs that was given, and lift the gain at high load; one\n"
+        "cell does not tell how the cost of speculating grows with the batch; without an accept\n"
+        "length (Kimi-K2.5 INT4, the llama.cpp servers) it cannot be told from that of drafting.",
         ("figures_servers",),
     ),
 }
