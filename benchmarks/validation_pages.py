@@ -87,10 +87,10 @@ PAGES = {
         "assumptions (each folder's `setup.toml` says which).\n"
         "Mechanisms that no baseline shows were found on these very servers: what attention\n"
         "kernel verifies (AWQ at 32k, 8-bit KV on an A100), that sparse attention reads per row\n"
-        "(GLM-5.1), the token budget of a step (GB300), all three then read in the engines'\n"
-        "sources; and that what a request adds to a step, each committed token adds to a round\n"
-        "(four H100, A100), which was not. What falls short: rounds of GLM-5.1 and of R1 on GB300\n"
-        "grow faster than anything of theirs that was given, and lift the gain at high load; one\n"
+        "(GLM-5.1), the token budget of a step (GB300), and that what a request adds to a step,\n"
+        "each committed token adds to a round (four H100, A100); all were then read in the\n"
+        "engines' sources. What falls short: rounds of GLM-5.1 and of R1 on GB300 grow faster\n"
+        "than anything of theirs that was given, and lift the gain at high load; one\n"
         "cell does not tell how the cost of speculating grows with the batch; without an accept\n"
         "length (Kimi-K2.5 INT4, the llama.cpp servers) it cannot be told from that of drafting.",
         ("figures_servers",),

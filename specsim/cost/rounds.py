@@ -172,7 +172,9 @@ def read_once(context_tokens: ArrayLike, batch: ArrayLike, shared: ArrayLike) ->
 def host_s(cost: CostModel, batch: ArrayLike, committed: ArrayLike = 1.0) -> Floats:
     """CPU time of one round, seconds: c0 + c1 B a                                     (HOST).
 
-    `a` are the tokens that each request commits: each is checked for a stop, made text of and sent.
+    `a` are the tokens that each request commits. The engines go over them one by one: for a stop
+    (SGLang 0.5.9 eagle_info.py:396, vLLM 0.24.0 v1/core/sched/scheduler.py:1856), for the text
+    (vLLM v1/engine/detokenizer.py:117).
     """
     tokens = np.multiply(np.asarray(batch, np.float64), committed)
     return (HOST_S + HOST_PER_TOKEN_S * tokens) * cost.parameters["host"]
