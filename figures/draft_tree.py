@@ -22,11 +22,11 @@ def rows() -> Rows:
     return [
         (
             node,
-            float(beam.parent[0, node]),
+            float(beam.parent[node, 0]),
             float(beam.depth[node]),
             float(beam.rank[node]),
-            float(beam.p[0, node]),
-            float(beam.q[0, node]),
+            float(beam.p[node, 0]),
+            float(beam.q[node, 0]),
             float(verified[node]),
         )
         for node in range(len(beam.depth))

@@ -10,7 +10,7 @@ import pytest
 from made_curves import made_curve, made_series
 from matplotlib.colors import to_rgb
 
-from specsim.cli.output import PICTURES, writable, write_plot
+from specsim.cli.output import writable, write_plot
 from specsim.curve import Curve
 from specsim.observations import Observation
 from specsim.report.figure import STYLES, drawn
@@ -151,12 +151,12 @@ def test_the_same_curve_gives_the_same_file(curve: Curve, file_format: str) -> N
 @pytest.mark.parametrize("name", ["x", "x.gif", "x.png.txt", ""])
 def test_unknown_formats_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="ending") as error:
-        writable(*PICTURES)(name)
+        writable(".png", ".svg", ".pdf")(name)
     assert error.value.args[1] == "end the name in .png, .svg or .pdf"
 
 
 def test_format_in_any_case(curve: Curve, tmp_path: Path) -> None:
     path = str(tmp_path / "X.PNG")
-    assert writable(*PICTURES)(path) == path
+    assert writable(".png", ".svg", ".pdf")(path) == path
     write_plot(path, throughput_figure(curve))
     assert Path(path).read_bytes().startswith(b"\x89PNG")

@@ -53,12 +53,13 @@ TREE_S = 100e-6
 TREE_PER_TOKEN_S = 1.5e-6
 """Assumed: building the tree and its mask, sampling the verification: 0.11-0.3 ms
 [@launch-cost]."""
-OVERHEAD_S, RUN_AHEAD_OVERHEAD_S, DRAFTING_PER_REQUEST_S = 2.5e-3, 0.7e-3, 100e-6
+OVERHEAD_S, RUN_AHEAD_OVERHEAD_S, DRAFTING_PER_REQUEST_S = 2.5e-3, 0.7e-3, 130e-6
 """What a speculating round pays whatever it drafts, and for each running request: many small
 kernels, sampling, and, unless the CPU runs ahead, waiting for the accepted tokens and their
 bookkeeping. No baseline shows it. Of public servers [@public-servers] those that wait pay 1.2
 to 4.4 ms (SGLang to 0.5.9, vLLM to 0.17; geometric mean), those that run ahead -1 to 3 (vLLM from
-0.20): a factor of three either way."""
+0.20): a factor of three either way. The price of a request is the geometric mean of what fits to
+20 of them find."""
 
 
 HOST_PLAN_S = 1.2e-3

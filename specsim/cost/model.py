@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 ACTIVATION_BYTES = 2  # activations cross the link in 16 bits
 
-DENSE_LAYER_S = 30e-6
-MOE_LAYER_S = 85e-6
-"""Assumed: what a decoder layer costs besides bytes and tokens (launches in a CUDA graph, norms,
-small kernels); Llama-3.1-8B on H100 leaves about 45 us (vLLM, 2025), Kimi-K2.6 on eight RTX PRO
-6000 about 115 us. Their multiplier is fitted or carries a factor of 1.6."""
+DENSE_LAYER_S = 36e-6
+MOE_LAYER_S = 100e-6
+"""What a decoder layer costs besides bytes and tokens (launches in a CUDA graph, norms, small
+kernels): the geometric mean of 20 servers [@public-servers], 1.2 times an earlier guess; their
+spread is a factor of 1.6. Llama-3.1-8B on H100 leaves about 45 us (vLLM, 2025), Kimi-K2.6 on eight
+RTX PRO 6000 about 115 us."""
 
 INDEXER_S = 30e-6
 COMPRESSED_LAYER_S = 40e-6
