@@ -19,6 +19,7 @@ from specsim.cost.allreduce import AllReduce
 from specsim.cost.forward import attention_s, target_time
 from specsim.cost.model import CostModel, active_experts, correction_factor, cost_values, roofline_s
 from specsim.errors import InputError
+from specsim.hardware import load_gpu
 from specsim.parameters import COST, KNOT, KNOT_OCTAVES
 from specsim.server.system import assemble
 from specsim.sharding import shard
@@ -78,6 +79,16 @@ def test_derived_moe_layer_against_the_measured_one() -> None:
     _, tokens, seconds = next(FIGURES["measured"]())
     experts = target_time(kimi().cost, tokens, 1, 0.0).experts_s / kimi().cost.target.moe_layers
     assert 18e-6 + experts == pytest.approx(seconds, rel=0.25)
+
+
+def test_products_of_experts_reach_half_the_rate_of_gemms_and_all_of_a_cpus() -> None:
+    """Between what balanced routing and a skewed one leave of it [@aiconfigurator]."""
+    cost = kimi().cost
+    one, two = target_time(cost, [1e5, 2e5], 1, 0.0).experts_s  # every expert is read
+    flops = cost.target.expert_flops_per_token
+    assert two - one == pytest.approx(1e5 * flops / (0.5 * cost.flops("bf16")), rel=1e-6)
+    cpu = replace(cost, gpu=load_gpu("cpu-generic"))
+    assert cpu.grouped_flops == cpu.flops("bf16")
 
 
 @pytest.mark.parametrize(
