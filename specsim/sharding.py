@@ -249,7 +249,7 @@ def _check_context_ranks(model: ModelArchitecture, ranks: int, dcp: int) -> None
     if dcp < 1 or copies % dcp:
         raise InputError(
             f"dcp {dcp}",
-            f"does not divide the {copies} copies of a cache of {heads} heads on {ranks} ranks",
+            f"does not divide the copies of a cache of {heads} heads on {ranks} ranks: {copies}",
             f"use a divisor of {copies}",
         )
 
