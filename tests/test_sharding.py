@@ -322,7 +322,7 @@ def test_ranks_of_decode_context_parallelism_hold_parts_of_the_context() -> None
     assert parts.attention_flops_per_pair == whole.attention_flops_per_pair  # more heads, less each
     assert parts.dense_bytes == whole.dense_bytes
     assert parts.exchanged_bytes_per_token == 2 * 576 * 64 / 8 * 4  # queries of four ranks' heads
-    with pytest.raises(InputError, match="dcp 3: does not divide the copies of a cache of 1 heads on 8 ranks: 8"):
+    with pytest.raises(InputError, match=r"dcp 3: does not divide .* 1 heads on 8 ranks: 8"):
         shard(kimi, "int4-experts", tp=8, dcp=3)
     with pytest.raises(InputError, match="8 heads on 8 ranks: 1"):
         shard(load_model("llama-3.1-8b"), tp=8, dcp=2)
