@@ -10,7 +10,7 @@ from specsim.cli import output
 from specsim.cli.options import command
 
 NEEDED = (
-    "numpy", "scipy", "pandas", "simpy", "matplotlib", "jinja2", "packaging", "pydantic", "rich",
+    "numpy", "pandas", "simpy", "matplotlib", "jinja2", "packaging", "pydantic", "rich",
     "click", "tomlkit",
 )  # fmt: skip
 
