@@ -25,6 +25,16 @@ def test_one_batch_that_contradicts_itself() -> None:
     assert parse_one("console", text).unread == {CONTRADICTION: 1}
 
 
+def test_a_run_without_its_end_lends_nothing_to_the_next() -> None:
+    """Its prefill is of 8 requests, not of the 16 that come after it."""
+    broken = samples.ONE_BATCH.replace("Decode.  median latency: 0.00799", "Decode.  xx: 0.00799")
+    row = parse_one("console", broken).rows[0]
+    assert (row.batch_size, row.ttft_s, row.input_len) == (16, 1.02, 1024)
+    later = broken.replace("Prefill. latency: 1.02000", "Prefill. xx: 1.02000")
+    row = parse_one("console", later).rows[0]
+    assert (row.batch_size, row.ttft_s, row.input_len) == (16, None, None)
+
+
 def test_latency_of_vllm() -> None:
     """Batch, lengths and speculation stand in the command; the prompt is part of the time."""
     entry = parse_one("console", samples.LATENCY)

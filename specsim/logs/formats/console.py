@@ -30,8 +30,10 @@ def parse(source: Source) -> list[LogEntry]:
             if "restarts" in of and pattern(of["restarts"]).match(line):
                 results = [result for result in results if result.format != program]
             for found in filter(None, (pattern(text).search(line) for text in of["lines"])):
-                known = {k: v.decode() for k, v in found.groupdict().items() if v}
-                said[program] |= {k: float(v) for k, v in known.items()}
+                known = {k: float(v) for k, v in found.groupdict().items() if v}
+                if any(said[program].get(k, v) != v for k, v in known.items()):
+                    said[program] = {}  # another run, and the last one did not end
+                said[program] |= known
                 read = True
             if of["last"] in said[program]:
                 with counted(unread):
