@@ -176,13 +176,16 @@ def faithful_case(name: str, seed: int) -> None:
     data = text.encode()
     said, said_settings = said_of(name, text)
     damaged = mutate.faithful(data, rng)
-    ranks = (b"DP0 TP0] Decode batch", b"DP1 TP0] Decode batch")
-    if b"DP1" in data and not all(rank in damaged for rank in ranks):
-        return  # nothing is left that tells of the other rank
+    ranks = re.compile(rb"\d DP\d TP0\] Decode batch")
+    if len(ranks.findall(damaged)) < len(ranks.findall(data)):
+        return  # nothing may be left that tells of the other rank
     found, found_settings = figures(checked(SEEDS[name][0](damaged)))
     extra = found - said
     if name == "nsys":  # a kernel whose name is damaged is no all-reduce any more
         extra -= {float(f"{1e-9 * w:.6g}") for w in written(data)}
+    if name == "console":  # a prompt is worked out of its prefill, and lines change places
+        w = [x for x in written(damaged) if x > 0]
+        extra -= {float(round(tps * s / n)) for tps in w for s in w for n in w}
     assert not extra, (seed, extra, damaged)
     # Where one line that states a setting is lost, another may state it.
     extra = found_settings - said_settings - written(data)
