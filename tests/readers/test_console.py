@@ -81,3 +81,9 @@ def test_llama_clis_timings(old: bool) -> None:
     (row,) = entry.rows
     assert (row.concurrency, row.output_tps, row.output_len) == (1, 40.0, 256)
     assert "algorithm" not in entry.settings
+
+
+def test_a_line_of_ollama_that_broke_is_no_rate_of_answers() -> None:
+    text = samples.OLLAMA.replace("prompt eval rate:", "prompt\neval rate:")
+    (row,) = parse_one("console", text).rows
+    assert (row.output_tps, row.output_len) == (68.85, 298)
