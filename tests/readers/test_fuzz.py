@@ -179,6 +179,8 @@ def faithful_case(name: str, seed: int) -> None:
     ranks = re.compile(rb"\d DP\d TP0\] Decode batch")
     if len(ranks.findall(damaged)) < len(ranks.findall(data)):
         return  # nothing may be left that tells of the other rank
+    if name == "llamacpp" and -1 < damaged.find(b"eval time") < damaged.find(b"draft:"):
+        return  # timings of drafter and target have one form: their place tells them apart
     found, found_settings = figures(checked(SEEDS[name][0](damaged)))
     extra = found - said
     if name == "nsys":  # a kernel whose name is damaged is no all-reduce any more

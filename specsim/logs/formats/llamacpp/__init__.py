@@ -195,17 +195,20 @@ class Reader:
         if another or (self.run.slots.requests and self.run.facts.told.starts(line)):
             self._start()
         if marked or of_slot:
-            self._place()
+            self._place(line.startswith(b"llama_perf") and bool(self.run.summary.counters))
         elif not self.run.summary.begins_section(line):
             self.above.read(line)
         self.run.read(line, marked, of_slot)
 
-    def _place(self) -> None:
-        """Begin another server where a label or a command says so."""
+    def _place(self, follows: bool) -> None:
+        """Begin another server where a label or a command says so.
+
+        Timings that follow counts of drafts are of the same run, whatever stands between them.
+        """
         if not self.above.pending:
             return
         label, launch = self.above.label, self.above.launch()
-        if self.run.says_anything() and (launch or label != self.run.label):
+        if self.run.says_anything() and (launch or (label != self.run.label and not follows)):
             self._start()
         self.run.label = self.run.label or label
         self.run.facts.launched = {**launch, **self.run.facts.launched}
