@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,8 @@ from specsim.setting import SpecSetting
 
 HEAVY = ("numpy", "pydantic", "pydantic_core", "rich", "scipy", "pandas", "matplotlib", "simpy")
 MEMORY_KB = 300_000
-MODULES = 50
-"""The bars of the command."""
+MODULES, OF_A_FIT = 50, 77
+"""The bars of the command; modules of ours that a prediction imports, and a log's calibration."""
 
 
 def imported(code: str) -> tuple[set[str], int]:
@@ -60,17 +61,34 @@ def test_the_analytic_command_imports_numpy_click_and_rich_only() -> None:
     assert peak < MEMORY_KB
 
 
-def test_the_analytic_command_runs_through_few_modules_of_ours() -> None:
-    """A newcomer who follows a prediction meets at most `MODULES` files."""
-    words = ["predict", "--topk", "2", "--steps", "2", "--solver", "analytic"]
+def modules_of_ours(*words: str) -> int:
+    """How many files of ours a newcomer meets who follows a command."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "specsim", *words],
         capture_output=True,
         text=True,
         check=True,
     )
-    ours = {name for name in done.stderr.split() if name.split(".")[0] == "specsim"}
-    assert len(ours) <= MODULES
+    return len({name for name in done.stderr.split() if name.split(".")[0] == "specsim"})
+
+
+def test_a_prediction_runs_through_few_modules_of_ours() -> None:
+    words = ("predict", "--topk", "2", "--steps", "2", "--solver", "analytic")
+    assert modules_of_ours(*words) <= MODULES
+
+
+def test_a_log_becomes_parameters_in_few_modules_of_ours(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        "".join(
+            f"[2026-01-02 03:04:{i:02d}] Decode batch, #running-req: 8, #token: 9000, token usage: "
+            "0.12, cuda graph: True, gen throughput (token/s): 800.00, #queue-req: 0\n"
+            for i in range(20)
+        )
+    )
+    said = "--model llama-3.1-8b --gpu h100-sxm --tp 1 --input-len 1024 --output-len 256"
+    target = str(tmp_path / "profile.toml")
+    assert modules_of_ours("calibrate", str(log), *said.split(), "-o", target) <= OF_A_FIT
 
 
 def test_the_simulated_command_stays_within_its_memory() -> None:

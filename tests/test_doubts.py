@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from specsim.calibrate.doubts import doubts
+from specsim.calibrate.report import doubts
 from specsim.cli.main import run
 from specsim.observations import (
     Observation,

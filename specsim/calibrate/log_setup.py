@@ -11,7 +11,6 @@ from typing import Any
 
 from specsim.architecture import draft_names, load_draft, load_model
 from specsim.architecture.loading import without_quantisation
-from specsim.calibrate.probed import measured_gpu
 from specsim.engine import engine_names
 from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_gpu
@@ -182,7 +181,7 @@ def build_setup(
     mapping: dict[str, object] = {
         "schema": "specsim.setup/1",
         "hardware": {
-            "gpu": measured_gpu(probe, None) if gpu is None and probe else gpu,
+            "gpu": gpu if gpu is not None or probe is None else _probed(probe),
             "gpu_count": count,
             "link": stated.link or _link(str(gpu), count, known),
             "allreduce": stated.allreduce or _allreduce(entries, tp, settings),
@@ -215,6 +214,12 @@ def build_setup(
         if current is not None:
             mapping["current"] = current
     return setup_from_mapping(mapping, "logs" if entries else COMMAND_LINE)
+
+
+def _probed(probe: LogEntry) -> dict[str, object]:
+    from specsim.calibrate.probed import measured_gpu
+
+    return measured_gpu(probe, None)
 
 
 def _repository(model: str, scheme: str | None) -> str:

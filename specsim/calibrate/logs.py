@@ -16,12 +16,11 @@ from specsim.calibrate.log_setup import (
     setting_of,
     speculates,
 )
-from specsim.calibrate.probed import foreign, probe_rows, weight_of, with_measured_gpu
 from specsim.calibrate.rows import steps_are_priced
 from specsim.engine.sglang import WHOLE_FORWARDS
 from specsim.errors import CalibrationError
 from specsim.logs import LogEntry, LogRow, Timing
-from specsim.observations import SURVIVAL, Observation, checked
+from specsim.observations import SURVIVAL, Observation, checked, weight_of
 from specsim.observations.observation import cell_text
 from specsim.server import Setup
 from specsim.setting import SpecSetting
@@ -59,6 +58,8 @@ def gather(
     setup = base if base is not None else build_setup(known, stated, entries)
     made: list[Observation] = []
     for probe in (e for e in entries if e.format == "probe"):
+        from specsim.calibrate.probed import foreign, probe_rows, with_measured_gpu
+
         reason = foreign(probe, setup, library_id(probe.settings["gpu"], "gpus"))
         if reason is not None:
             known.notes.append(f"{probe.path}: not used: {reason}")

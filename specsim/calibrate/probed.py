@@ -11,7 +11,7 @@ from specsim.cost.rounds import HOST_PER_TOKEN_S, HOST_S
 from specsim.hardware import gpu_from_table, load_gpu
 from specsim.library import read_library
 from specsim.logs import LogEntry
-from specsim.observations import Observation
+from specsim.observations import Observation, weight_of
 from specsim.server import Setup
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
@@ -21,8 +21,6 @@ IMPLEMENTATION_ERROR = 0.10
 are not fused as there): 10 % either way, of which its many points share most."""
 ASSUMED_ERROR = 0.8
 """Error (in log) of what is added to a step because the probe does not run it."""
-BASE_NOISE = 0.03
-"""Relative error that a weight of 1 stands for: of a cell beyond its windows' standard error."""
 LEAST_FLOPS = 1e9
 """A probe that had no time for more than one token has not measured a rate of products."""
 SIXTEEN_BITS = ("bf16", "fp16", "f16")
@@ -144,15 +142,6 @@ def _unlike(entry: LogEntry, setup: Setup) -> str | None:
     if facts.get("moe") == "loop":
         return "its experts ran one by one, which no engine does"
     return None
-
-
-def weight_of(variance: float) -> float:
-    """Return the weight of a row with this relative variance on top of the base noise.
-
-    >>> weight_of(BASE_NOISE**2)
-    0.5
-    """
-    return round(BASE_NOISE**2 / (BASE_NOISE**2 + variance), 6)
 
 
 def _float(value: object) -> float:

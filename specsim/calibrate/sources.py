@@ -8,9 +8,7 @@ from pathlib import Path
 
 from specsim.calibrate.log_setup import Sources, Stated
 from specsim.errors import InputError
-from specsim.live import is_url
 from specsim.observations import Observation, contradictions, read_observations
-from specsim.probe import FILE as PROBE_FILE
 from specsim.server import Setup, read_setup
 from specsim.textfile import name_of
 
@@ -69,6 +67,7 @@ def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = Non
     if logs or base is None:
         from specsim.calibrate.logs import gather
         from specsim.logs import read_file
+        from specsim.logs.source import is_url
 
         entries = []
         for log in logs:
@@ -105,7 +104,9 @@ def _probe_file(source: str) -> str | None:
     folder = Path(source)
     if not folder.is_dir() or (folder / "setup.toml").exists():
         return None
-    return str(folder / PROBE_FILE) if (folder / PROBE_FILE).is_file() else None
+    from specsim.probe import FILE
+
+    return str(folder / FILE) if (folder / FILE).is_file() else None
 
 
 def _is_observations(path: Path) -> bool:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from specsim.calibrate.doubts import doubts
 from specsim.calibrate.fit import fit_profile
+from specsim.calibrate.report import doubts
 from specsim.calibrate.rows import Rows, workload_of
 from specsim.documents import document
 from specsim.errors import CalibrationError

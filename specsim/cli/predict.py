@@ -101,7 +101,7 @@ def predict_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
         output.remark(["no speculation, which was asked about, is what all else is compared with"])
     cells: tuple[Observation, ...] = ()
     if how.observations is not None:
-        from specsim.calibrate.doubts import doubts
+        from specsim.calibrate.report import doubts
         from specsim.observations import read_observations
 
         read = read_observations(how.observations)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from specsim.cli import output
 from specsim.cli.options import command
 from specsim.errors import InputError
-from specsim.live import is_url
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +49,7 @@ def read_command(how: Options) -> None:
     """
     from specsim.logs import read_file, require_usable
     from specsim.logs.document import csv_text, log_json
+    from specsim.logs.source import is_url
     from specsim.textfile import write_text
 
     if how.as_json and how.as_csv:

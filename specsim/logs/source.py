@@ -133,6 +133,15 @@ class Source:
         return None
 
 
+def is_url(text: str) -> bool:
+    """Whether a source is a server, not a file.
+
+    >>> is_url("http://host:30000"), is_url("server.log")
+    (True, False)
+    """
+    return text.lower().startswith(("http://", "https://"))
+
+
 @contextmanager
 def open_source(path: str | Path) -> Iterator[Source]:
     """Open what a user names, or standard input for ``-``.

@@ -7,6 +7,7 @@ from specsim.observations.observation import Observation as Observation
 from specsim.observations.observation import Scope as Scope
 from specsim.observations.observation import cell_name as cell_name
 from specsim.observations.observation import checked as checked
+from specsim.observations.observation import weight_of as weight_of
 from specsim.observations.table import Observations as Observations
 from specsim.observations.table import contradictions as contradictions
 from specsim.observations.table import first_of as first_of

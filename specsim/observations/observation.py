@@ -18,6 +18,8 @@ LARGEST = 1e15
 """Nothing measured here is larger, and above it a float skips whole numbers."""
 ROUNDING = 1.005
 """An accept length may exceed its bound by as much: engines print two or three digits."""
+BASE_NOISE = 0.03
+"""Relative error that a weight of 1 stands for: of a cell beyond its windows' standard error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,3 +274,12 @@ def cell_name(o: Observation) -> str:
     context = f" ctx={o.context_len:g}" if o.context_len is not None else ""
     scheduler = "" if o.setting.scheduler == "auto" else f" {o.setting.scheduler}"
     return f"{o.setting.label}{scheduler} {load}{context}"
+
+
+def weight_of(variance: float) -> float:
+    """Return the weight of a row with this relative variance on top of the base noise.
+
+    >>> weight_of(BASE_NOISE**2)
+    0.5
+    """
+    return round(BASE_NOISE**2 / (BASE_NOISE**2 + variance), 6)

@@ -15,8 +15,6 @@ from specsim.cost.model import CostParameters, cost_parameters
 from specsim.curve import Curve, Misfit, Solver
 from specsim.errors import InputError, UnknownNameError
 from specsim.parameters import KNOT
-from specsim.predict import predict
-from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System, assemble
 from specsim.setting import FAMILY_OF, Algorithm, SpecSetting, parse_algorithm
@@ -215,6 +213,9 @@ class Profile:
         >>> [series.role for series in curve.series]
         ['baseline', 'current', 'asked', 'alternative']
         """
+        from specsim.predict import predict  # here, so that a fit does without
+        from specsim.question import Question
+
         if any(number is not None for number in (topk, num_steps, num_draft_tokens)):
             one = SpecSetting.of(topk, num_steps, num_draft_tokens, self.default_algorithm)
             settings = (*settings, one)

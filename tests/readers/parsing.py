@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from specsim.logs import LogEntry, Source
+from specsim.logs import LogEntry, Source, read_file
 from specsim.logs.document import log_json
-from specsim.logs.format import Format, known_formats
+from specsim.logs.format import Format, known_formats, require_usable
 
 
 class Pieces(io.BytesIO):
@@ -83,3 +84,12 @@ def _check_numbers(level: dict[str, Any]) -> None:
     for count in (windows["read"], windows["used"], *windows["dropped"].values()):
         assert type(count) is int
         assert count >= 0
+
+
+def read(tmp_path: Path, text: str) -> list[LogEntry]:
+    """Read a text as a file whose format has to be found, and that must be of use."""
+    path = tmp_path / "input"
+    path.write_text(text)
+    entries = read_file(path)
+    require_usable(entries)
+    return entries

@@ -1,0 +1,141 @@
+"""Tables of people that a blind test found misread: each right reading is a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from parsing import read
+
+from specsim.errors import FormatError
+from specsim.logs.format import require_usable
+
+LOADS = [(1, 92.7), (16, 1234.5)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| clients | tok/s |\n|---|---|\n| 1 | 92,7 |\n| 16 | 1.234,5 |\n",
+        "clients;tok/s\n1;92,7\n16;1234,5\n",
+        "| clients | tok/s |\n|---|---|\n| 1 | 92,7 |\n| 16 | 1 234,5 |\n",
+        "| clients | tok/s |\n|---|---|\n| 1 | 92.7 |\n| 16 | 1'234.5 |\n",
+        "| clients | tok/s (total) |\n|---|---|\n| 1 | **92.7** (±0.3) |\n| 16 | 1,234.5 (±2) |\n",
+        "| 并发数 | 吞吐 (tok/s) |\n|---|---|\n| 1 | 92.7 |\n| 16 | 1234.5 |\n",
+        "concurrency   tok/s\n-----------   ------\n1               92.7\n16            1234.5\n",
+        "   concurrency   tok/s\n0            1    92.7\n1           16  1234.5\n",
+        "===========  ======\nconcurrency  tok/s\n===========  ======\n1            92.7\n"
+        "16           1234.5\n===========  ======\n",
+        "| | c=1 | c=16 |\n|---|---|---|\n| throughput (tok/s) | 92.7 | 1234.5 |\n",
+        "| Metric | A | B |\n|---|---|---|\n| Output token throughput (tok/s) | 92.7 | 1234.5 |\n"
+        "| Concurrency | 1 | 16 |\n",
+        "| | tok/s | Note |\n|---|---|---|\n| 1 client | 92.7 | |\n| 16 clients | 1234.5 | |\n",
+        "concurrency,output_tok_s\n1,92.7\n16,1234.5\n",
+        "||clients||tok/s||\n|1|92.7|\n|16|1234.5|\n",
+        '[{"concurrency": 1, "output_tokens_per_second": 92.7, "note": null},\n'
+        ' {"concurrency": 16, "output_tokens_per_second": 1234.5, "note": "warm"}]\n',
+        '{"clients": 1, "tps": 92.7}\n{"clients": 16, "tps": 1234.5}\n',
+    ],
+)
+def test_tables_of_people(tmp_path: Path, text: str) -> None:
+    rows = [row for entry in read(tmp_path, text) for row in entry.rows]
+    assert [(row.concurrency, row.output_tps) for row in rows] == LOADS
+
+
+def test_figures_in_rows_and_servers_in_columns(tmp_path: Path) -> None:
+    text = (
+        "| Metric | Baseline | EAGLE3 |\n|---|---|---|\n| Concurrency | 8 | 8 |\n"
+        "| Output token throughput (tok/s) | 400.1 | 600.2 |\n| Mean TPOT (ms) | 18.0 | 12.0 |\n"
+        "| Accept length | - | 2.7 |\n"
+    )
+    plain, drafting = read(tmp_path, text)
+    assert (plain.settings["algorithm"], plain.rows[0].accept_length) == ("none", None)
+    assert (drafting.settings["algorithm"], drafting.rows[0].accept_length) == ("EAGLE3", 2.7)
+    assert (drafting.rows[0].tpot_s, drafting.rows[0].output_tps) == (pytest.approx(0.012), 600.2)
+
+
+def test_a_speed_that_falls_with_clients_is_of_one_of_them(tmp_path: Path) -> None:
+    text = "| users | TPS |\n|---|---|\n| 1 | 92.7 |\n| 4 | 90 |\n| 16 | 50 |\n"
+    (entry,) = read(tmp_path, text)
+    assert [row.concurrency for row in entry.rows] == [1]
+    assert entry.unread == {"speed of one request or all": 2}
+    text = "| users | ISL | TPS |\n|---|---|---|\n| 1 | 100 | 90 |\n| 16 | 30000 | 60 |\n"
+    (entry,) = read(tmp_path, text)
+    assert len(entry.rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("head", "algorithm"), [("cuda graph", None), ("prefix cache", None), ("speculation", "none")]
+)
+def test_what_is_off(tmp_path: Path, head: str, algorithm: str | None) -> None:
+    text = f"| {head} | clients | tok/s |\n|---|---|---|\n| off | 1 | 90 |\n| on | 1 | 99 |\n"
+    off, on = read(tmp_path, text)
+    assert (off.settings.get("algorithm"), on.settings.get("algorithm")) == (algorithm, None)
+
+
+PLAIN, EAGLE = [(1, 92.7), (16, 1234.5)], [(1, 160.0), (16, 1500.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "accept", "steps"),
+    [
+        (
+            "| bs | baseline tok/s | EAGLE-3 tok/s | EAGLE-3 accept len |\n|---|---|---|---|\n"
+            "| 1 | 92.7 | 160 | 2.9 |\n| 16 | 1,234.5 | 1,500 | 2.9 |\n",
+            2.9,
+            None,
+        ),
+        (
+            "| bs | no spec tok/s | EAGLE3 tok/s | accept length |\n|---|---|---|---|\n"
+            "| 1 | 92.7 | 160 | 2.9 |\n| 16 | 1234.5 | 1500 | 2.9 |\n",
+            2.9,
+            None,
+        ),
+        (
+            "clients\tEAGLE3\ttok/s\n1\toff\t92.7\n16\toff\t1234.5\n1\ton\t160\n16\ton\t1500\n",
+            None,
+            None,
+        ),
+        (
+            "Output throughput (tok/s):\n\n| Setup | c=1 | c=16 |\n|---|---|---|\n"
+            "| w/o spec | 92.7 | 1234.5 |\n| EAGLE3 k=3 | 160.0 | 1500 |\n",
+            None,
+            3,
+        ),
+        (
+            "| tok/s | 1 client | 16 clients |\n|---|---|---|\n"
+            "| baseline | 92.7 | 1234.5 |\n| with eagle-3 (k=3) | 160.0 | 1500 |\n",
+            None,
+            3,
+        ),
+    ],
+)
+def test_two_servers_in_one_table(
+    tmp_path: Path, text: str, accept: float | None, steps: int | None
+) -> None:
+    """Side by side, one below the other, with the loads in columns."""
+    plain, drafts = read(tmp_path, text)
+    assert [(row.concurrency, row.output_tps) for row in plain.rows] == PLAIN
+    assert [(row.concurrency, row.output_tps) for row in drafts.rows] == EAGLE
+    assert (plain.settings["algorithm"], drafts.settings["algorithm"]) == ("none", "EAGLE3")
+    assert {row.accept_length for row in drafts.rows} == {accept}
+    assert {row.accept_length for row in plain.rows} <= {None, 1.0}
+    assert drafts.settings.get("num_steps") == steps
+
+
+def test_times_of_two_servers_in_one_table(tmp_path: Path) -> None:
+    text = (
+        "| c | base tok/s | MTP tok/s | base TPOT (ms) | MTP TPOT (ms) | p99.9 TTFT (ms) |\n"
+        "|---|---|---|---|---|---|\n| 4 | 100 | 200 | 40 | 20 | 900 |\n"
+    )
+    plain, drafts = read(tmp_path, text)
+    assert (plain.rows[0].tpot_s, drafts.rows[0].tpot_s) == (0.04, 0.02)
+    assert plain.rows[0].ttft_s is None
+
+
+def test_records_that_nobody_knows_are_none(tmp_path: Path) -> None:
+    """Neither without a load, nor where a speed of each client falls."""
+    with pytest.raises(FormatError, match="not a result that is known"):
+        require_usable(read(tmp_path, '{"tps": 92.7}\n{"tps": 93.0}\n'))
+    entries = read(tmp_path, '{"clients": 1, "tps": 90.0}\n{"clients": 16, "tps": 40.0}\n')
+    assert [row.output_tps for entry in entries for row in entry.rows] == [90.0]
