@@ -24,7 +24,7 @@ from specsim.question import Question
 from specsim.server import Setup
 from specsim.server.system import System
 from specsim.setting import Algorithm, SpecSetting
-from specsim.uncertainty import Evidence, Interval, Parameter, Spread, normal_cdf, weakest
+from specsim.uncertainty import Evidence, Interval, Parameter, Spread, normal_cdf, strayed, weakest
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -398,6 +398,7 @@ def _notes(profile: Server, lanes: Sequence[Lane], workload: Workload) -> tuple[
     ]
     notes += [workload.assumed_lengths] if workload.evidence == "assumed" else []
     numbers = [p for p in profile.parameters if knot_of(p.name) is None]
+    notes += strayed(numbers)
     assumed = [p.name for p in numbers if p.fitted and p.driven == "prior"]
     if assumed:
         notes.append("fitted but prior-driven: " + ", ".join(assumed))

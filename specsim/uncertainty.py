@@ -44,6 +44,9 @@ EVEN_GAIN = 0.005
 STEP = 0.25
 """Of the central difference, in posterior standard deviations: secants see bends of caps."""
 
+STRAYED = 3.0
+"""Prior standard deviations from which a fitted value is far outside: by chance one in 370."""
+
 LARGEST_ERROR = 20.0
 """Of a coordinate or a logarithm, a factor of half a billion: beyond it exponentials overflow."""
 
@@ -228,6 +231,18 @@ class Parameter:
             interval = (self.at(mean - Z90 * alone), self.at(mean + Z90 * alone))
         value, sd = self.at(coordinate), sd * self.prior_sd
         return replace(self, value=value, sd=sd, fitted=fitted, interval=interval)
+
+
+def strayed(parameters: Iterable[Parameter]) -> list[str]:
+    """Return a line for each fitted value that its prior does not hold: it stands for more."""
+    return [
+        f"{p.name} {p.value:.3g} is far outside its prior, "
+        f"{' to '.join(f'{bound:.2g}' for bound in p.prior_interval)}: measured values, unit, or a "
+        "state that the setup does not tell (eager mode, a busy CPU, a throttled GPU)? predictions "
+        "away from the measured cells carry it on"
+        for p in parameters
+        if p.fitted and abs(p.coordinate) >= STRAYED
+    ]
 
 
 @dataclass(frozen=True, slots=True)

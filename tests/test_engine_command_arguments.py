@@ -193,6 +193,12 @@ def test_flags_follow_the_release() -> None:
             'vllm serve m --speculative-config \'{"method": "mtp", "num_speculative_tokens": -3}\'',
             "speculative_config.num_speculative_tokens -3",
         ),
+        ("vllm serve m -tp 4 -dcp x", "-dcp x"),
+        ("vllm serve m -tp 4 -pp two", "-pp two"),
+        ("vllm serve m --max-num-seqs --enforce-eager", "--max-num-seqs without a value"),
+        ("vllm serve m --cuda-graph-sizes all", "--cuda-graph-sizes all"),
+        ("trtllm-serve m --tp_size four", "--tp_size four"),
+        ("llama-server -m m.gguf -np many", "-np many"),
     ],
 )
 def test_numbers_that_are_none_are_named(words: str, odd: str) -> None:

@@ -16,6 +16,7 @@ from specsim.profile import load_profile
 from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.question import Question
 from specsim.server import setup_from_mapping, setup_to_mapping
+from specsim.server.system import assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import sglang_default
 
@@ -194,6 +195,38 @@ def test_mixed_chunks_follow_release_and_drafter() -> None:
         setting = SpecSetting.of(1, 3, algorithm=algorithm)  # type: ignore[arg-type]
         engine = EngineSpec("sglang", version, mixed_chunk=True)
         assert record.plan(setting, engine, 80 * GIB, False).prefill == prefill
+
+
+@pytest.mark.parametrize(
+    ("model", "kv_dtype", "version", "words"),
+    [
+        ("deepseek-v3", "fp8", "0.24.0", "DCP not support fp8 kvcache"),
+        ("deepseek-v3", "fp8", "0.25.0", None),
+        ("deepseek-v3", "bf16", "0.24.0", None),
+        ("gpt-oss-120b", "bf16", "0.33.0", "DCP not support sliding window"),
+        ("qwen3-next-80b-a3b", "bf16", "0.25.0", "DCP not support hybrid attn"),
+        ("qwen3-next-80b-a3b", "bf16", "0.26.0", None),
+        ("qwen3-235b-a22b", "fp8", "0.24.0", None),  # only latent attention refuses it
+    ],
+)
+def test_vllm_shares_out_the_caches_that_its_release_can(
+    model: str, kv_dtype: str, version: str, words: str | None
+) -> None:
+    mapping: dict[str, object] = {
+        "schema": "specsim.setup/1",
+        "hardware": {"gpu": "h200-sxm", "gpu_count": 16},
+        "model": {"id": model},
+        "engine": {
+            **{"name": "vllm", "version": version, "tp": 16, "kv_dtype": kv_dtype, "dcp": 2},
+        },
+    }
+    system = assemble(setup_from_mapping(mapping))
+    if words is None:
+        assert system.plan(SpecSetting.none()).allowed
+    else:
+        with pytest.raises(InputError, match=words):
+            system.plan(SpecSetting.none())
+        assert system.plan(SpecSetting.none(), what_if=True)
 
 
 # --- vLLM's defaults

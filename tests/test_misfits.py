@@ -13,6 +13,7 @@ from specsim.calibrate.misfits import misfits, whole_server
 from specsim.calibrate.report import warnings
 from specsim.observations import Observation, observations_from_rows
 from specsim.profile import profile_from_toml, profile_to_toml
+from specsim.uncertainty import Parameter, strayed
 
 
 def cells(*loads: int, weight: float = 1.0) -> tuple[Observation, ...]:
@@ -75,6 +76,19 @@ def test_a_profile_remembers_and_a_prediction_near_it_says_so() -> None:
     assert cell.sentence in near.notes or again.misfits[0].sentence in near.notes
     far = again.predict(concurrency=[load * 10], solver="analytic")
     assert again.misfits[0].sentence not in far.notes
+
+
+def test_a_value_far_outside_its_prior_is_named_first_and_remembered() -> None:
+    slow = fit_profile(setup(), simulated({"host": 14.0}, 0.01, np.random.default_rng(4)))
+    (said, *_) = warnings(slow)
+    assert "far outside its prior" in said
+    again = profile_from_toml(profile_to_toml(slow.profile), "again")
+    assert said in again.predict(concurrency=[4], solver="analytic").notes
+    usual = fit_profile(setup(), simulated({}, 0.01, np.random.default_rng(4)))
+    assert not any("far outside" in line for line in warnings(usual))
+    host = Parameter("host", "log", 1.0, 0.7, 14.0, 0.1, True, 0.01, 100.0)
+    assert "host 14 is far outside its prior, 0.32 to 3.2" in strayed([host])[0]
+    assert strayed([replace(host, value=3.0), replace(host, fitted=False)]) == []
 
 
 def test_a_server_known_by_its_times_alone_is_slower_where_they_are_longer() -> None:

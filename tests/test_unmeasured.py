@@ -101,6 +101,15 @@ def test_what_is_missing_is_named(
         assert word in captured.err
 
 
+def test_what_a_command_says_in_vain_is_seen_in_the_short_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 4 -dcp x"
+    assert run(["predict", "--gpu", "h100-sxm", "--concurrency", "1", "--command", command]) == 0
+    said = "specsim: note: not understood, and taken as without effect: -dcp x\n"
+    assert capsys.readouterr().err == said
+
+
 # --- hardware and models of one's own, and the commands that take them
 
 FILES = {

@@ -104,6 +104,8 @@ def collect(entries: Sequence[LogEntry], stated: Stated) -> Known:
     plain = [e for e in entries if e not in drafting]
     plain.sort(key=lambda e: e.format == "probe")  # a server's own words come first
     for entry in (*drafting, *plain):  # the setup is that of the speculating server
+        if odd := entry.settings.get("unknown"):
+            known.notes.append(f"not understood, and taken as without effect: {odd}")
         for key, value in entry.settings.items():
             if entry in drafting or key not in SETTING_KEYS:
                 known.settings.setdefault(key, value)

@@ -21,7 +21,7 @@ from specsim.parameters import CORRECTIONS, KNOT, knot_of, row_of
 from specsim.profile import Profile
 from specsim.server import Setup
 from specsim.setting import SpecSetting
-from specsim.uncertainty import Parameter
+from specsim.uncertainty import Parameter, strayed
 
 STRONG = 0.9
 """Correlation beyond which two parameters are named as inseparable."""
@@ -55,6 +55,7 @@ def warnings(result: FitResult) -> list[str]:
     profile = result.profile
     lines = list(doubts(profile.setup, result.observations))
     lines += [] if result.suspicion is None else [result.suspicion]
+    lines += strayed(p for p in profile.parameters if knot_of(p.name) is None)
     lines += [misfit.sentence for misfit in profile.misfits]
     lines += [
         f"{a} and {b} cannot be told apart by these cells (correlation {r:+.2f}): "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from specsim.architecture import load_model
 from specsim.calibrate.log_setup import Known, Stated, build_setup
+from specsim.cli import output
 from specsim.cli.options import AnyServer, Asked, filled, refuse_given
 from specsim.engine import engine_named
 from specsim.engine.command import Launch, parse_command
@@ -88,6 +89,7 @@ def _built(stated: Stated, known: Known) -> tuple[Setup, list[str]]:
 def launched(server: AnyServer, command: str) -> tuple[AnyServer, Setup, list[str]]:
     """Build the setup that a launch command describes; options say what it does not."""
     launch = read_launch(command)
+    output.remark(launch.notes[-1:] if launch.unknown else ())
     engine = server.engine or launch.engine
     version = server.engine_version or launch.version
     known = Known(dict(launch.settings), engine, version, list(launch.notes))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from specsim.arrays import Floats
+from specsim.case import TIMELINES
 from specsim.cost.model import CostModel
 from specsim.cost.rounds import round_time
 from specsim.decide import HIDDEN
@@ -277,8 +278,10 @@ def sps_table(profile: Profile, question: Question) -> str:
         T(B, m) = bias + alpha(B) + theta(m)
 
     fitted to this server's rounds of 2 to n tokens a request, relative errors squared, at the
-    requests' mean context; n is of the deepest chain that is wished for. Refuses a server that does
-    not draft with DSPARK.
+    requests' mean context; n is of the deepest chain that is wished for. The engine takes the m with
+    the most expected tokens per T, so T is a round of serving: under the plan's timeline, with what
+    n tokens commit on average (the engine's own profiler pins one, to hold its contexts still:
+    0.5.19 ``dspark_sps_profiler.py:457``). Refuses a server that does not draft with DSPARK.
     """
     plan = chain_plans(profile, question)[-1]
     if (plan.engine, plan.setting.algorithm) != ("sglang", "DSPARK"):
@@ -291,6 +294,8 @@ def sps_table(profile: Profile, question: Question) -> str:
     context_len = work.input_len.mean + work.output_len.mean / 2
 
     most = plan.setting.num_draft_tokens
+    (bought,) = profile.accept_tables([plan.setting], question.dataset, question.temperature)
+    commits = 1.0 + np.cumsum([0.0, *bought.pooled_survival])  # by verified tokens, from 1
     batch, width = (
         grid.ravel() for grid in np.meshgrid(np.array(PROBES, float), np.arange(2.0, most + 1))
     )
@@ -302,6 +307,8 @@ def sps_table(profile: Profile, question: Question) -> str:
         topk=plan.draft_rows,
         draft_forwards=plan.draft_forwards,
         extend_tokens=batch * width,
+        timeline=TIMELINES[plan.timeline],
+        committed=np.interp(width, np.arange(1.0, most + 1), commits),
     ).round_s
     tokens = [int(m) for m in np.unique(np.outer(PROBES, (2, most)))]
     parts = (np.ones((batch.size, 1)), _between(PROBES, batch), _between(tokens, batch * width))

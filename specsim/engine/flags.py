@@ -147,6 +147,8 @@ def flat(
 
 
 _UNSAID = ("", "none", "null", "auto", "true", "false")
+_EXACT = ("number", "map", "list", "largest")
+"""Kinds that not every text is a value of."""
 _COUNTS = ("topk", "num_steps", "num_draft_tokens", "chain")
 
 
@@ -165,9 +167,10 @@ def said_by(
             unknown.append(name)
             continue
         value = flag.value(text)
-        odd = flag.kind == "number" and value is None and str(text).lower() not in _UNSAID
-        if odd or (flag.setting in _COUNTS and isinstance(value, int | float) and value < 0):
-            unknown.append(f"{name} {text}")
+        exact = value is None and flag.kind.partition(":")[0] in _EXACT
+        given = str(text).lower() not in _UNSAID or (text == "" and name[:1] == "-")
+        if (exact and given) or (flag.setting in _COUNTS and isinstance(value, int | float) and value < 0):
+            unknown.append(f"{name} {text or 'without a value'}")
             continue
         if flag.setting == UNMODELLED and (value is True or value not in (None, False, 0, 1)):
             listed = said.setdefault(UNMODELLED, [])

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -275,14 +275,9 @@ def listed(
     ``name=value``, ``name!=value`` (a backend that is not stated is no other). Its effect is to
     refuse, a note, the whole chain, or the scheduler that runs (``bend``: another was asked for).
     """
-    version = engine.parsed_version
     for row in rows(name, engine.name) if setting.speculates else ():
-        if (
-            (row["algorithms"] == "*" or setting.algorithm in row["algorithms"].split())
-            and version.since(row["since"] or "0")
-            and not (row["before"] and version.since(row["before"]))
-            and all(_holds(condition, setting, engine) for condition in row["when"].split())
-        ):
+        named = row["algorithms"] == "*" or setting.algorithm in row["algorithms"].split()
+        if named and _applies(row, setting, engine):
             chain = as_chain(setting)
             names = row | {"algorithm": setting.algorithm, "steps": str(setting.num_steps)}
             names |= {"tokens": str(chain.num_draft_tokens)}
@@ -295,6 +290,25 @@ def listed(
             runs: Scheduler = "overlap" if effect == "overlap" else "sequential"
             return Ruling(text, setting.with_scheduler(runs), bends=bool(bend))
     return None
+
+
+def cache_refusal(engine: EngineSpec, kinds: Container[str]) -> tuple[str, str] | None:
+    """Return why ``caches.csv`` says that the engine refuses such a KV cache, and the remedy."""
+    for row in rows("caches", engine.name):
+        named = all(kind in kinds for kind in row["cache"].split())
+        if named and _applies(row, SpecSetting.none(), engine):
+            return row["text"], row["remedy"].format(**row)
+    return None
+
+
+def _applies(row: Mapping[str, str], setting: SpecSetting, engine: EngineSpec) -> bool:
+    """Whether a row is of that release, and its conditions hold."""
+    version = engine.parsed_version
+    return (
+        version.since(row["since"] or "0")
+        and not (row["before"] and version.since(row["before"]))
+        and all(_holds(condition, setting, engine) for condition in row["when"].split())
+    )
 
 
 def _holds(condition: str, setting: SpecSetting, engine: EngineSpec) -> bool:

@@ -13,6 +13,7 @@ from specsim.cost.model import CostModel, CostParameters, cost_values
 from specsim.draft_sharding import shard_draft
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
 from specsim.engine.attention import AttentionKernel, attention_kernel
+from specsim.engine.rules import cache_refusal
 from specsim.errors import InputError
 from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
 from specsim.parameters import Facts
@@ -78,6 +79,18 @@ class System:
             pool_logged=self.engine.kv_tokens is not None,
         )
 
+    @property
+    def cache(self) -> set[str]:
+        """Kinds of KV cache that the target has, as ``caches.csv`` names them."""
+        target = self.cost.target
+        kinds = {
+            "latent": target.model.attention == "mla",
+            "8-bit": target.kv_dtype_bytes < 2,
+            "window": any(share.group.window for share in target.attention),
+            "linear": target.model.linear_layers > 0,
+        }
+        return {kind for kind, has in kinds.items() if has}
+
     def plan(
         self,
         setting: SpecSetting,
@@ -92,14 +105,16 @@ class System:
 
         Raises
         ------
-        EngineRefusal
-            If the engine refuses the setting and it is not a what-if.
+        EngineRefusal, InputError
+            If the engine refuses the setting, or the server, and it is not a what-if.
         """
         engine = self.engine
         if engine_version is not None:
             engine = replace(engine, version=engine_version)
         if max_running_requests is not None:
             engine = replace(engine, max_running_requests=max_running_requests)
+        if not what_if and (refused := cache_refusal(engine, self.cache)) is not None:
+            raise InputError(f"dcp {engine.dcp}, {engine.name} {engine.version}", *refused)
         rules = engine_named(engine.name)
         memory = rules.class_bytes(self.gpu.name, self.gpu.mem_bytes)
         plan = rules.plan(setting, engine, memory, what_if)

@@ -23,7 +23,7 @@ def parse(source: Source) -> list[LogEntry]:
             "launch",
             found.engine,
             found.version,
-            {**found.settings, **({"unknown": " ".join(found.unknown)} if found.unknown else {})},
+            {**found.settings, **({"unknown": ", ".join(found.unknown)} if found.unknown else {})},
         )
         for found in launches
     ]
