@@ -217,7 +217,11 @@ def test_vllm_shares_out_the_caches_that_its_release_can(
         "hardware": {"gpu": "h200-sxm", "gpu_count": 16},
         "model": {"id": model},
         "engine": {
-            **{"name": "vllm", "version": version, "tp": 16, "kv_dtype": kv_dtype, "dcp": 2},
+            "name": "vllm",
+            "version": version,
+            "tp": 16,
+            "kv_dtype": kv_dtype,
+            "dcp": 2,
         },
     }
     system = assemble(setup_from_mapping(mapping))

@@ -278,9 +278,9 @@ def sps_table(profile: Profile, question: Question) -> str:
         T(B, m) = bias + alpha(B) + theta(m)
 
     fitted to this server's rounds of 2 to n tokens a request, relative errors squared, at the
-    requests' mean context; n is of the deepest chain that is wished for. The engine takes the m with
-    the most expected tokens per T, so T is a round of serving: under the plan's timeline, with what
-    n tokens commit on average (the engine's own profiler pins one, to hold its contexts still:
+    requests' mean context; n is of the deepest chain that is wished for. The engine takes the m
+    with the most expected tokens per T, so T is a round of serving: under the plan's timeline, with
+    what n tokens commit on average (the engine's own profiler pins one, to hold its contexts still:
     0.5.19 ``dspark_sps_profiler.py:457``). Refuses a server that does not draft with DSPARK.
     """
     plan = chain_plans(profile, question)[-1]
