@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from specsim.engine import EngineSpec, engine_named, launch_flags
+from specsim.engine import EngineSpec, engine_named
 from specsim.errors import EngineRefusal, InputError, SpecsimError
 from specsim.setting import Algorithm, SpecSetting
 
@@ -60,7 +60,10 @@ def lines(engine: str, version: str) -> Iterator[tuple[str, list[str]]]:
             except (EngineRefusal, SpecsimError):
                 continue
             draft = "org/draft" if setting.speculates and setting.family != "lookup" else None
-            yield f"{setting.algorithm} {setting.name}", launch_flags(plan, spec, draft)
+            yield (
+                f"{setting.algorithm} {setting.name}",
+                engine_named(engine).launch_flags(plan, spec, draft),
+            )
             yield from _tables(engine, spec, setting)
 
 

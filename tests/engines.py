@@ -37,7 +37,7 @@ class Server:
         return self.rules.plan(setting, self.spec, self.gpu_mem_bytes, what_if)
 
     def flags(self, plan: RunPlan, draft_model: str | None = None) -> list[str]:
-        return engine.launch_flags(plan, self.spec, draft_model)
+        return self.rules.launch_flags(plan, self.spec, draft_model)
 
     def capacity(self, weights: float, kv: float) -> int:
         return engine.kv_capacity(self.spec, self.gpu_mem_bytes, weights, kv)

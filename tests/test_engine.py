@@ -112,8 +112,6 @@ def test_refusals_name_rule_version_and_remedy(
         setting.num_draft_tokens,
     )
     assert plan.setting.scheduler == setting.scheduler or setting.scheduler == "auto"
-    with pytest.raises(InputError, match="cannot be launched"):
-        engine.flags(plan)
 
 
 @pytest.mark.parametrize("version", ["0.4.6", "0.5.12"])

@@ -40,7 +40,10 @@ def test_an_engine_is_one_record() -> None:
     chain = system.plan(SpecSetting.of(1, 2))
     assert chain.running_cap == 16
     assert system.kv_pool_tokens(chain) > 0
-    assert engine.launch_flags(chain, system.engine) == ["--depth", "2"]
+    assert engine.engine_named(chain.engine).launch_flags(chain, system.engine, None) == [
+        "--depth",
+        "2",
+    ]
     assert engine_named(chain.engine).launch_env(chain) == {}
     with pytest.raises(EngineRefusal, match="no trees"):
         system.plan(SpecSetting.of(2, 2))

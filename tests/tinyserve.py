@@ -15,7 +15,7 @@ def no_trees(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
 
 def plan(setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool) -> RunPlan:
     return mixed_plan(
-        judge(setting, engine, (no_trees,), what_if),
+        judge(setting, engine, what_if, [no_trees]),
         engine,
         max_running_requests=engine.max_running_requests or 16,
         chunked_prefill_size=512,

@@ -161,11 +161,11 @@ def _with_command(argv: Sequence[str]) -> list[str]:
     if "--" in words:
         import shlex
 
-        from specsim.engine.command import PROGRAM
+        from specsim.engine.command import program
 
         at = words.index("--")
         launch = words[at + 1] if len(words) == at + 2 else shlex.join(words[at + 1 :])
-        if PROGRAM.search(launch):
+        if program().search(launch):
             return [*words[:at], "--command", launch]
     return words
 

@@ -7,7 +7,7 @@ from shlex import quote
 
 from specsim.architecture.loading import load_model, without_quantisation
 from specsim.decide import Planned
-from specsim.engine import EngineSpec, RunPlan, engine_named, launch_flags
+from specsim.engine import EngineSpec, RunPlan, engine_named
 from specsim.engine.flags import GGUF_REPOSITORY, flag_words
 from specsim.library import repository
 from specsim.profile import Profile, main_algorithm
@@ -60,7 +60,7 @@ def launches_of(
         told = draft_model or (draft.path if draft and same else None)
         drafter = told or DRAFTER if loaded else None
         words = [*rules.program, *_model(spec, rules.model_first, model), *online]
-        own = launch_flags(plan, spec, drafter)
+        own = rules.launch_flags(plan, spec, drafter)
         most = flag_words(
             spec.name, spec.version, "max_running_requests", spec.max_running_requests
         )
@@ -68,7 +68,7 @@ def launches_of(
         files = rules.launch_files(plan, drafter)
         words += [word for name in files for word in (rules.launch_file_flag, name)]
         env = dict(sorted(rules.launch_env(plan).items()))
-        flags = tuple(launch_flags(plan, spec, told))
+        flags = tuple(rules.launch_flags(plan, spec, told))
         said = " ".join([*words, *files.values()])
         missing = tuple(name.strip("@") for name in (MODEL, DRAFTER) if name in said)
         files = {name: text.replace(DRAFTER, '"$DRAFTER"') for name, text in files.items()}

@@ -44,22 +44,6 @@ def engine_named(name: str) -> Engine:
     return engine
 
 
-def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None = None) -> list[str]:
-    """Return the flags that set the speculation, the scheduler and the caps of the setup.
-
-    `engine` is the server that the plan was made for, `draft_model` the path or name of the drafter
-    where the method needs one. Raises :class:`InputError` if the plan is a what-if: no flags make
-    the engine run it.
-    """
-    if not plan.allowed:
-        raise InputError(
-            f"{plan.setting.label}, scheduler {plan.setting.scheduler}",
-            f"cannot be launched: {plan.reason}",
-            "choose a setting that the engine runs, or another version",
-        )
-    return engine_named(plan.engine).launch_flags(plan, engine, draft_model)
-
-
 @lru_cache(maxsize=1024)
 def kv_capacity(
     engine: EngineSpec,

@@ -6,7 +6,7 @@ environment variables and line continuations. Nothing is run, and no file is ope
 the content of files that a command names.
 
 To use it: ``launch.settings`` has the keys of a log's settings (``LogEntry.settings``), so it joins
-them as it is; ``MARK`` finds the lines of a paste that may begin a command.
+them as it is.
 """
 
 import json
@@ -14,6 +14,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from specsim.engine import engine_named
 from specsim.engine.flags import NEUTRAL, UNMODELLED, flag_named, said_by
@@ -24,21 +25,8 @@ from specsim.setting import NO_SPECULATION
 
 Read = Callable[[str], str | None]
 
-PROGRAMS, IMAGES, FORKS = (
-    tuple(
-        (row["text"], row["engine"], row["dialect"])
-        for row in table("programs")
-        if row["kind"] == kind
-    )
-    for kind in ("program", "image", "fork")
-)
-"""Words that start a server, parts of the names of its container images, and what names a fork:
-the text, its engine, the dialect where it only resembles that engine."""
 SUBCOMMANDS = ("serve", "throughput", "latency", "disaggregated", "mm_embedding_serve")
 
-_NAMES = "|".join(re.escape(words).replace(r"\ ", r"\s+") for words, _, _ in PROGRAMS)
-MARK = re.compile(rf"(?<![\w-])(?:{_NAMES})(?:\.exe)?(?=[\s\"'\\]|\Z)".encode())
-PROGRAM = re.compile(rf"(?<![\w-])(?:{_NAMES})(?:\.exe)?(?![\w-])")
 _ENDS = frozenset(";&|<>\n")
 _VERSION = re.compile(
     r"[:-]v?(\d{1,4}\.\d{1,3}\.\d{1,4}(?:\.?(?:post|rc)\d{1,3})?)(?![\d.])|-(b\d{4,6})\b"
@@ -62,6 +50,23 @@ _TYPESET = (
 )
 LIMIT = 2**18
 """Characters of a text that are looked at."""
+
+
+@cache
+def _known(kind: str) -> tuple[tuple[str, str, str], ...]:
+    """Return words that start a server (`program`), parts of image names, names of a `fork`.
+
+    Each with its engine, and with the dialect where it only resembles that engine.
+    """
+    listed = (row for row in table("programs") if row["kind"] == kind)
+    return tuple((row["text"], row["engine"], row["dialect"]) for row in listed)
+
+
+@cache
+def program() -> re.Pattern[str]:
+    """Return what finds the words that start a server."""
+    names = (re.escape(words).replace(r"\ ", r"\s+") for words, _, _ in _known("program"))
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(names)})(?:\.exe)?(?![\w-])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +141,7 @@ def _starts(text: str) -> list[int]:
     """Return where a line begins that starts a server."""
     lines = list(re.finditer(r"(?m)^.*$", text))
     image = re.compile(r"\b(?:docker|podman|nerdctl)\b.*\brun\b")
-    return [m.start() for m in lines if PROGRAM.search(m[0]) or image.search(m[0])]
+    return [m.start() for m in lines if program().search(m[0]) or image.search(m[0])]
 
 
 def _lexed(text: str) -> list[str]:
@@ -159,12 +164,12 @@ def _lexed(text: str) -> list[str]:
 def _starts_server(words: Sequence[str]) -> bool:
     """Whether a word, or up to three neighbours as in ``vllm bench latency``, start a server."""
     neighbours = (zip(*(words[at:] for at in range(n)), strict=False) for n in (1, 2, 3))
-    return any(PROGRAM.search(" ".join(of)) for some in neighbours for of in some)
+    return any(program().search(" ".join(of)) for some in neighbours for of in some)
 
 
 def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:
     """Yield the commands among words; a word that holds a command line is one of its own."""
-    nested = [word for word in words if re.search(r"\s", word) and PROGRAM.search(word)]
+    nested = [word for word in words if re.search(r"\s", word) and program().search(word)]
     image = next((w for w in words if _image(w)), None)
     for word in nested:
         for inner in _commands(word):
@@ -185,7 +190,9 @@ def _image(word: str) -> str | None:
         return None
     tagged = re.fullmatch(r"[\w.-]+(?::\d+)?(?:/[\w.-]+)*(?:[:@][\w.:+-]+)?", name)
     repository = re.split(r"[:@](?=[^/]*$)", name)[0]
-    return next((e for part, e, _ in IMAGES if tagged and f"/{repository}".endswith(part)), None)
+    return next(
+        (e for part, e, _ in _known("image") if tagged and f"/{repository}".endswith(part)), None
+    )
 
 
 def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> Launch | None:
@@ -198,7 +205,7 @@ def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> 
             version = (found[1] or found[2]) if found else None
             engine, rest = image, words[at + 1 :]
             continue
-        for name, of, as_dialect in PROGRAMS:
+        for name, of, as_dialect in _known("program"):
             size = len(name.split())
             shown = " ".join(words[at : at + size]).replace("\\", "/").rpartition("/")[2]
             if shown.removesuffix(".exe") == name:
@@ -318,7 +325,7 @@ def _json(flag: str, text: str) -> object:
 
 def _finished(launch: Launch, version: str | None, text: str) -> Launch:
     """Return a launch with its version and dialect, and what is to be said of them."""
-    dialect = launch.dialect or next((name for part, _, name in FORKS if part in text), "")
+    dialect = launch.dialect or next((name for part, _, name in _known("fork") if part in text), "")
     notes = list(launch.notes)
     if dialect:
         notes.append(f"{dialect} is read as {launch.engine}, which it resembles")

@@ -1,19 +1,15 @@
 """llama.cpp's server: slots, chains, everything in turn [@llamacpp-source]."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from specsim.engine.plan import RunPlan
 from specsim.engine.rules import (
     GIB,
     Engine,
     EngineSpec,
-    Ruling,
     judge,
-    listed,
     mixed_plan,
     parse_version,
-    scheduler_default,
     state_notes,
 )
 from specsim.setting import Algorithm, SpecSetting, chain_settings
@@ -43,12 +39,7 @@ def plan_llama_cpp(
     if engine.max_running_requests is None:
         notes.append(f"{most} slots assumed (older builds: 1); see --parallel")
     return mixed_plan(
-        judge(
-            setting,
-            engine,
-            (listed, partial(listed, name="trees"), partial(listed, name="chains"), _no_overlap),
-            what_if,
-        ),
+        judge(setting, engine, what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or BATCH_TOKENS,
@@ -58,12 +49,6 @@ def plan_llama_cpp(
         first_draft="forward",
         notes=notes,
     )
-
-
-def _no_overlap(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    if setting.scheduler == "overlap":
-        return Ruling("llama.cpp has no overlap scheduler", remedy="use --scheduler sequential")
-    return Ruling("", scheduler_default(setting, overlap=False))
 
 
 def kv_room_bytes(

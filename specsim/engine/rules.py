@@ -2,9 +2,9 @@
 
 import csv
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -159,15 +159,16 @@ class Verdict:
 
 
 def judge(
-    setting: SpecSetting, engine: EngineSpec, rules: Iterable[Rule], what_if: bool
+    setting: SpecSetting, engine: EngineSpec, what_if: bool, rules: Sequence[Rule] = ()
 ) -> Verdict:
-    """Apply the rules in order.
+    """Apply the stages of ``rulings.csv`` as they stand there, then rules of the engine's own.
 
     Raises :class:`EngineRefusal` if a rule refuses the setting and it is not a what-if.
     """
+    stages: list[Rule] = [partial(listed, stage=stage) for stage in _staged(engine.name)]
     reasons: list[str] = []
     notes: list[str] = []
-    for rule in rules:
+    for rule in (*stages, *rules):
         ruling = rule(setting, engine)
         if ruling is None:
             continue
@@ -187,13 +188,6 @@ def judge(
             setting = ruling.instead
             notes += [ruling.rule] if ruling.rule else []
     return Verdict(setting, "; ".join(reasons) or None, tuple(notes))
-
-
-def scheduler_default(setting: SpecSetting, overlap: bool) -> SpecSetting:
-    """Return the setting with `auto` replaced by what the engine does by itself."""
-    if setting.scheduler != "auto":
-        return setting
-    return setting.with_scheduler("overlap" if overlap else "sequential")
 
 
 def as_chain(setting: SpecSetting) -> SpecSetting:
@@ -263,28 +257,35 @@ def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
     return tuple(row for row in table(name) if row["engine"] in (engine, "*"))
 
 
-def listed(
-    setting: SpecSetting,
-    engine: EngineSpec,
-    name: Literal["rulings", "trees", "chains", "schedulers"] = "rulings",
-) -> Ruling | None:
-    """Return what the first fitting row of a table says; None where none fits.
+@cache
+def _staged(engine: str) -> dict[str, list[dict[str, str]]]:
+    """Return the rulings of an engine by stage."""
+    stages: dict[str, list[dict[str, str]]] = {}
+    for row in rows("rulings", engine):
+        stages.setdefault(row["stage"], []).append(row)
+    return stages
+
+
+def listed(setting: SpecSetting, engine: EngineSpec, stage: str) -> Ruling | None:
+    """Return what the first fitting row of a stage of ``rulings.csv`` says; None where none fits.
 
     A row holds of some algorithms (``*``: all that speculate), from release `since` and before
     `before`, and under all its conditions on fields of engine or setting: ``name>N``,
     ``name=value``, ``name!=value`` (a backend that is not stated is no other). Its effect is to
     refuse, a note, the whole chain, or the scheduler that runs (``bend``: another was asked for).
     """
-    for row in rows(name, engine.name) if setting.speculates else ():
-        named = row["algorithms"] == "*" or setting.algorithm in row["algorithms"].split()
+    known = {setting.algorithm, "*" * setting.speculates}
+    for row in _staged(engine.name)[stage]:
+        named = not known.isdisjoint(row["algorithms"].split())
         if named and _applies(row, setting, engine):
-            chain = as_chain(setting)
-            names = row | {"algorithm": setting.algorithm, "steps": str(setting.num_steps)}
-            names |= {"tokens": str(chain.num_draft_tokens)}
+            chain = replace(setting, topk=1, num_draft_tokens=setting.num_steps + 1)
+            names: dict[str, object] = {"algorithm": setting.algorithm, "spec": engine}
+            names |= {**row, "steps": setting.num_steps, "tokens": chain.num_draft_tokens}
             text, remedy = (row[part].format(**names) for part in ("text", "remedy"))
             bend, _, effect = row["effect"].rpartition(" ")
             if effect == "chain":  # of S drafts S + 1 tokens are verified
-                return None if setting.topk > 1 or setting == chain else Ruling(text, chain)
+                tree = setting.topk > 1 and not bend
+                return None if tree or setting == chain else Ruling(text, chain, bends=bool(bend))
             if effect in ("refuse", "note"):
                 return Ruling(text, setting if effect == "note" else None, remedy)
             runs: Scheduler = "overlap" if effect == "overlap" else "sequential"

@@ -7,13 +7,10 @@ from specsim.engine.plan import RunPlan
 from specsim.engine.rules import (
     Engine,
     EngineSpec,
-    Ruling,
     ScheduleRows,
     ScheduleSyntax,
     judge,
-    listed,
     mixed_plan,
-    scheduler_default,
     state_notes,
 )
 from specsim.setting import Algorithm, SpecSetting
@@ -32,7 +29,7 @@ def plan_tensorrt_llm(
     graph_max = min(most, engine.cuda_graph_max_bs or GRAPH_MAX)
     sizes = {size for size in (1, 2, 4, *range(8, graph_max + 1, 8)) if size <= graph_max}
     return mixed_plan(
-        judge(setting, engine, (listed, _overlap_by_default), what_if),
+        judge(setting, engine, what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or MAX_TOKENS,
@@ -44,10 +41,6 @@ def plan_tensorrt_llm(
             "defaults of TensorRT-LLM are assumed: batch and graph sizes, tokens per step",
         ],
     )
-
-
-def _overlap_by_default(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    return Ruling("", scheduler_default(setting, overlap=True))
 
 
 def kv_room_bytes(

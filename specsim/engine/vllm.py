@@ -6,7 +6,6 @@ assumed, and noted as such.
 
 import json
 from collections.abc import Mapping
-from functools import partial
 
 from specsim.engine.plan import RunPlan, Timeline
 from specsim.engine.rules import (
@@ -14,27 +13,19 @@ from specsim.engine.rules import (
     Engine,
     EngineSpec,
     EngineVersion,
-    Ruling,
     ScheduleRows,
     ScheduleSyntax,
     judge,
-    listed,
     mixed_plan,
     parse_version,
-    scheduler_default,
     state_notes,
 )
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.33.0"
 
-ASYNC_DEFAULT_FROM = "0.14.0"
-"""Release from which async scheduling is taken as the default (assumed)."""
 RUN_AHEAD_SPECULATING_FROM = "0.19.0"
-"""Release from which it does not wait for the accepted tokens of a round (assumed)."""
-
-ASYNC_SPECULATES_FROM = "0.12.0"
-"""Release from which async scheduling and speculation go together (assumed; 0.11 refuses both)."""
+"""Release from which async scheduling does not wait for a round's accepted tokens (assumed)."""
 
 EAGLE3_CAPTURED_FROM = "0.11.0"
 """Release from which an EAGLE-3 drafter is taken to run in a captured graph (assumed; in mid-2025
@@ -66,8 +57,7 @@ def plan_vllm(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what vLLM does with a setting, or raise EngineRefusal."""
-    rules = (listed, partial(listed, name="trees"), partial(listed, name="chains"), _scheduler)
-    verdict = judge(setting, engine, rules, what_if)
+    verdict = judge(setting, engine, what_if)
     setting = verdict.setting
     chunk, requests = defaults(engine, gpu_mem_bytes)
     most = engine.max_running_requests or requests
@@ -120,20 +110,6 @@ def graph_sizes(
     if setting.speculates and engine.parsed_version.since(REQUEST_SIZES_FROM):
         sizes |= {size * tokens for size in GRAPH_SIZES_TOKENS if size * tokens <= top}
     return tuple(sorted(sizes))
-
-
-def _scheduler(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
-    asks = setting.speculates and setting.scheduler == "overlap"
-    if asks and engine.parsed_version.before(ASYNC_SPECULATES_FROM):
-        rule = "async scheduling and speculation do not go together in this version"
-        return Ruling(rule, remedy=f"drop --async-scheduling, or use {ASYNC_SPECULATES_FROM}")
-    overlap = engine.parsed_version.since(ASYNC_DEFAULT_FROM)
-    definite = scheduler_default(setting, overlap)
-    if setting.scheduler == "auto":
-        text = "is" if overlap else "is not"
-        note = f"{definite.scheduler}: async scheduling {text} the default of this version, assumed"
-        return Ruling(note, definite)
-    return Ruling("", definite)
 
 
 def _switch_notes(setting: SpecSetting, engine: EngineSpec) -> list[str]:
@@ -215,11 +191,9 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
             config["model"] = draft_model
         flags += ["--speculative-config", json.dumps(config)]
     flags += flag_words("vllm", plan.version, "max_running_requests", engine.max_running_requests)
-    default = engine.parsed_version.since(ASYNC_DEFAULT_FROM)
-    if setting.scheduler == "overlap" and not default:
-        flags += flag_words("vllm", plan.version, "scheduler", "overlap")
-    if setting.scheduler == "sequential" and default:
-        flags += flag_words("vllm", plan.version, "scheduler", "sequential")
+    default = judge(setting.with_scheduler("auto"), engine, what_if=True).setting.scheduler
+    if setting.scheduler != default:
+        flags += flag_words("vllm", plan.version, "scheduler", setting.scheduler)
     return flags
 
 

@@ -21,7 +21,7 @@ from specsim.engine.rules import (
     table,
 )
 from specsim.engine.sglang import limits
-from specsim.engine.sglang.limits import RULES, V2_ONLY_FROM, mixes, spec_era
+from specsim.engine.sglang.limits import V2_ONLY_FROM, mixes, spec_era
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.5.23"
@@ -45,7 +45,7 @@ def plan_sglang(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what SGLang does with a setting, or raise EngineRefusal."""
-    verdict = judge(setting, engine, RULES, what_if)
+    verdict = judge(setting, engine, what_if)
     setting, version, mem_mib = verdict.setting, engine.parsed_version, gpu_mem_bytes / MIB
     overlap = setting.scheduler == "overlap"
     v2 = setting.speculates and (overlap or spec_era(version) == "v2-only")
