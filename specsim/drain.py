@@ -22,11 +22,8 @@ NODES = 5
 """Batch sizes that the rounds are counted at, log-spaced; between them a round's price is taken to
 be linear in log b."""
 
-GENERATIONS = 40
-"""Requests per slot that are played; what is beyond runs at the full batch."""
-
-DRAWS = 8
-"""Plays of a run, each with other requests."""
+GENERATIONS = 40  # requests per slot that are played; what is beyond runs at the full batch
+DRAWS = 8  # plays of a run, each with other requests
 
 IN_STEP = 0.5
 """Standard deviation of the rounds of a request, in rounds, below which all end together."""
@@ -44,19 +41,10 @@ class FiniteRun:
 
 @lru_cache(maxsize=4096)
 def finite_run(rounds: tuple[float, ...], slots: int, requests: int) -> FiniteRun:
-    """Play a run in rounds.
+    """Play a run in rounds: of so many requests, at least 1, so many slots of which run at once.
 
-    Parameters
-    ----------
-    rounds
-        Rounds that a request takes, equally likely values.
-    slots
-        Requests that run at once, at least 1.
-    requests
-        Requests in all, at least 1.
+    `rounds` are what a request takes, equally likely values.
 
-    Examples
-    --------
     >>> finite_run((10.0,), 4, 4).rounds[-1]  # all four end together
     10.0
     >>> run = finite_run((10.0,), 4, 5)       # the fifth starts when they end

@@ -7,8 +7,7 @@ The command line turns any of them into one line on stderr and exit code 2; a li
 import difflib
 from collections.abc import Iterable
 
-LONGEST_LIST = 150
-"""Characters of the known names that are listed beside the nearest one."""
+LONGEST_LIST = 150  # characters of the known names that are listed beside the nearest one
 
 
 class SpecsimError(Exception):

@@ -40,8 +40,7 @@ nvfp4 on two [@aiconfigurator]; int8 taken as fp8."""
 OWN_ID, OWN_SOURCE = "custom", "setup file"
 """What stands for the id and the sources that a person's own table does not name."""
 
-USUAL_LINK = "pcie4-x16"
-"""Link of GPUs whose table names none, assumed."""
+USUAL_LINK = "pcie4-x16"  # link of GPUs whose table names none, assumed
 
 LinkKind = Literal[
     "pcie", "nvlink", "infinity-fabric", "hccs", "roce", "infiniband", "ethernet", "none"

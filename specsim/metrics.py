@@ -93,11 +93,6 @@ class Goodput:
     share: float
 
 
-def queue_s(requests: Records) -> Floats:
-    """Wait from arrival until the prompt is taken up, seconds."""
-    return _between(requests, "arrival_s", "admitted_s")
-
-
 def ttft_s(requests: Records) -> Floats:
     """Time to first token of each request, seconds (TTFT)."""
     return _between(requests, "arrival_s", "first_token_s")
@@ -127,17 +122,9 @@ def itl_s(
 ) -> Floats:
     """Gaps between the tokens of one request, seconds (ITL).
 
-    Parameters
-    ----------
-    first_token_s
-        When the first token came.
-    delivered_s, tokens
-        When each later chunk came, rising, and its tokens.
-    per_chunk
-        Whether a chunk counts as one gap instead of one per token.
+    After the first token each later chunk came at its time, rising, with its tokens; `per_chunk` it
+    counts as one gap instead of one per token.
 
-    Examples
-    --------
     >>> itl_s(1.0, [1.3, 1.4], [3, 1]).round(3).tolist()
     [0.1, 0.1, 0.1, 0.1]
     >>> itl_s(1.0, [1.3, 1.4], [3, 1], per_chunk=True).round(3).tolist()

@@ -28,14 +28,12 @@ import numpy as np
 
 from specsim.arrays import Floats
 
-PROMPTS = 64
-"""Most prompts of one interval that are told apart."""
+PROMPTS = 64  # most prompts of one interval that are told apart
 
 LEAST_PROMPTS = 32
 """And at least so many, where few come in a round."""
 
-NODES = 6
-"""Lengths of a round at which the chain of prompts is solved; linear between them."""
+NODES = 6  # lengths of a round at which the chain of prompts is solved; linear between them
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,10 +106,6 @@ class ShardedModel:
             for group in (share.group for share in self.attention)
         )
 
-    def kv_read_bytes(self, context_len: float) -> float:
-        """Bytes that one query row's attention moves on one GPU at that context."""
-        return float(self.attention_work(context_len)[0])
-
 
 def shard(
     model: ModelArchitecture,
@@ -123,28 +119,13 @@ def shard(
 ) -> ShardedModel:
     """Split a model over GPUs.
 
-    Parameters
-    ----------
-    model
-        Its shape.
-    quantisation
-        Scheme of the weights; ``native`` is the model's own.
-    tp, dp, ep
-        Degrees of parallelism (conventions of :mod:`specsim.sharding`).
-    kv_dtype
-        Type of the KV cache.
-    weight_bytes
-        Size of the checkpoint, where it is known better than derived; scales all weight bytes.
-    dcp
-        Degree of decode context parallelism.
+    Raises :class:`InputError` if the model cannot be split so, or `weight_bytes` is far from what
+    the shape gives.
 
-    Raises
-    ------
-    InputError
-        If the model cannot be split so, or `weight_bytes` is far from what the shape gives.
+    Degrees of parallelism are those of :mod:`specsim.sharding`; ``native`` is the scheme of the
+    model's own weights. `weight_bytes` is the size of the checkpoint where it is known better than
+    derived: it scales all weight bytes.
 
-    Examples
-    --------
     >>> from specsim.architecture import load_model
     >>> kimi = shard(load_model("kimi-k2.5"), "int4-experts", tp=8)
     >>> f"{kimi.expert_bytes / 1e6:.2f} MB, {kimi.weight_bytes_total / 1e9:.0f} GB"

@@ -16,8 +16,7 @@ from specsim.errors import FormatError, InputError
 LIMIT_BYTES = 5_000_000
 """A longer file is refused: a log or a model given by mistake must not be read whole."""
 
-MOST_DEPTH = 50
-"""Of tables in tables; the deepest file that specsim reads has six."""
+MOST_DEPTH = 50  # of tables in tables; the deepest file that specsim reads has six
 
 LARGEST = 1e40
 """No number that is written in a file is larger; squares and exponentials of it must be finite."""

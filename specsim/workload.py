@@ -151,8 +151,7 @@ class Load:
 MOST_SECONDS = 1e6
 MOST_LEVEL = 1e5
 MOST_PERIODS = 10_000
-MOST_REQUESTS = 1_000_000
-"""Of a varying load: beyond them it is surely a mistake."""
+MOST_REQUESTS = 1_000_000  # of a varying load: beyond them it is surely a mistake
 
 Unit = Literal["clients", "requests_per_s"]
 
@@ -161,8 +160,6 @@ Unit = Literal["clients", "requests_per_s"]
 class VaryingLoad:
     """A load that changes: clients in flight, or Poisson arrivals, along straight lines over time.
 
-    Examples
-    --------
     >>> up_and_down = VaryingLoad.ramp((1, 64, 1), 600)
     >>> up_and_down.reaches(32.5, after_s=0.0)
     150.0
@@ -215,10 +212,8 @@ class VaryingLoad:
     ) -> VaryingLoad:
         """Stay at a base level, with a burst of `burst_s` at the end of every period.
 
-        Raises
-        ------
-        InputError
-            If a burst does not fit into its period, or the period into the duration.
+        Raises :class:`InputError` if a burst does not fit into its period, or the period into the
+        duration.
         """
         if not 0 < burst_s < period_s <= duration_s <= MOST_PERIODS * period_s:
             raise InputError(
@@ -275,10 +270,7 @@ class VaryingLoad:
 
         The integral of the rate up to each arrival grows by exponential steps of mean 1.
 
-        Raises
-        ------
-        InputError
-            If more than a million are to be expected.
+        Raises :class:`InputError` if more than a million are to be expected.
         """
         times, rates = np.array(self.time_s), np.array(self.level)
         pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2

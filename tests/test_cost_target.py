@@ -278,8 +278,8 @@ def test_sparse_attention_stops_growing_but_for_its_index() -> None:
     table = {"same_as": "deepseek-v3", **index}
     sparse = replace(dense, target=shard(model_from_table(table, "v3.2"), tp=8))
     near, far = 50_000.0, 100_000.0
-    read = sparse.target.kv_read_bytes
-    assert read(far) - read(near) == 61 * 132 * 50_000
+    work = sparse.target.attention_work
+    assert work(far)[0] - work(near)[0] == 61 * 132 * 50_000
     whole = float(attention_s(dense, 1, 1, far))
     assert float(attention_s(sparse, 1, 1, 2000)) > float(attention_s(dense, 1, 1, 2000))
     # the indexer's products are whole on every rank, so it grows by more than its bytes

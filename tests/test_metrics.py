@@ -18,7 +18,6 @@ from specsim.metrics import (
     e2e_s,
     goodput,
     itl_s,
-    queue_s,
     tpot_s,
     ttft_s,
 )
@@ -38,7 +37,6 @@ def records() -> Records:
 
 def test_times_are_the_differences_that_the_names_say() -> None:
     table = records()
-    np.testing.assert_allclose(queue_s(table), [0.5, 0.0, 1.0])
     np.testing.assert_allclose(ttft_s(table), [1.0, 0.5, math.nan])
     np.testing.assert_allclose(tpot_s(table), [0.5, math.nan, math.nan])
     np.testing.assert_allclose(e2e_s(table), [3.2, 0.6, math.nan])

@@ -162,10 +162,10 @@ def test_attention_flops_per_pair() -> None:
 
 def test_what_attention_reads() -> None:
     oss, hybrid = load_model("gpt-oss-120b"), load_model("qwen3.5-397b-a17b")
-    assert shard(oss, tp=4).kv_read_bytes(10_000) == 18 * 2048 * (10_000 + 128) / 4
-    assert shard(KIMI, tp=8).kv_read_bytes(1000) == 1000 * 70272
+    assert shard(oss, tp=4).attention_work(10_000)[0] == 18 * 2048 * (10_000 + 128) / 4
+    assert shard(KIMI, tp=8).attention_work(1000)[0] == 1000 * 70272
     state = 45 * 4 * 2**20  # 45 linear layers, 4 MiB each, read and written
-    assert shard(hybrid, "awq").kv_read_bytes(0) == 2 * state
+    assert shard(hybrid, "awq").attention_work(0)[0] == 2 * state
     assert shard(hybrid, "awq").state_bytes_per_request == state
 
 
@@ -296,7 +296,7 @@ def test_more_gpus_never_mean_more_on_each(model: ModelArchitecture, scheme: str
         values = [getattr(part, name) for part in parts]
         assert values == sorted(values, reverse=True)
     for few, many in itertools.pairwise(parts):
-        assert few.kv_read_bytes(1000) >= many.kv_read_bytes(1000)
+        assert few.attention_work(1000)[0] >= many.attention_work(1000)[0]
 
 
 @given(
@@ -306,11 +306,11 @@ def test_more_gpus_never_mean_more_on_each(model: ModelArchitecture, scheme: str
 )
 def test_longer_contexts_read_more(model: ModelArchitecture, context: float, more: float) -> None:
     part = shard(model, "bf16")
-    assert part.kv_read_bytes(context + more) >= part.kv_read_bytes(context)
+    assert part.attention_work(context + more)[0] >= part.attention_work(context)[0]
     # compressed layers read what is not compressed yet besides
     window = 2 * sum(g.layers * g.numbers * g.window for g in model.attention_groups if g.ratio)
     plain = window + context * part.kv_bytes_per_token + 2 * part.state_bytes_per_request
-    assert part.kv_read_bytes(context) <= plain * (1 + 1e-9)
+    assert part.attention_work(context)[0] <= plain * (1 + 1e-9)
 
 
 def test_ranks_of_decode_context_parallelism_hold_parts_of_the_context() -> None:
@@ -318,7 +318,7 @@ def test_ranks_of_decode_context_parallelism_hold_parts_of_the_context() -> None
     kimi = load_model("kimi-k2.5")
     whole, parts = (shard(kimi, "int4-experts", tp=8, dcp=d) for d in (1, 4))
     assert parts.kv_bytes_per_token == whole.kv_bytes_per_token / 4
-    assert parts.kv_read_bytes(1000) == pytest.approx(whole.kv_read_bytes(1000) / 4)
+    assert parts.attention_work(1000)[0] == pytest.approx(whole.attention_work(1000)[0] / 4)
     assert parts.attention_flops_per_pair == whole.attention_flops_per_pair  # more heads, less each
     assert parts.dense_bytes == whole.dense_bytes
     assert parts.exchanged_bytes_per_token == 2 * 576 * 64 / 8 * 4  # queries of four ranks' heads

@@ -70,24 +70,13 @@ def load_draft(
 ) -> DraftArchitecture:
     """Return the drafter called `name`, sized for `target`.
 
-    Parameters
-    ----------
-    name
-        A library id or Hugging Face name; ``mtp``, ``eagle3`` or ``eagle`` (sized from the
-        target); ``ngram``; a TOML file with the keys of a library entry; the drafter's own
-        config.json or its folder; or a model of :func:`load_model`, which then drafts as a model
-        of its own.
-    target
-        The model that verifies.
-    layers
-        Keep so many of the first layers of a model that drafts.
+    Raises :class:`UnknownNameError`, which names the nearest id; :class:`InputError` if the drafter
+    does not fit the target, or cannot be cut to `layers`.
 
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest id.
-    InputError
-        If the drafter does not fit the target, or cannot be cut to `layers`.
+    The name is a library id or Hugging Face name; ``mtp``, ``eagle3`` or ``eagle`` (sized from the
+    target); ``ngram``; a TOML file with the keys of a library entry; the drafter's own config.json
+    or its folder; or a model of :func:`load_model`, which then drafts as a model of its own, with
+    so many of its first `layers`.
     """
     from_config = _of_config(name, target) if is_config(name) and layers is None else None
     if from_config is not None:

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from specsim.architecture.hf_config import Config
 
 MOST_LAYERS = 4096
-STATE_BYTES = 4
-"""Recurrent states are kept in fp32 unless the config says otherwise."""
+STATE_BYTES = 4  # recurrent states are kept in fp32 unless the config says otherwise
 
 
 def layer_kinds(config: Config) -> list[str]:

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from specsim.calibrate.fit import FitResult
 
 SCHEMA = "specsim.fit/1"
-
 WIDTH = 110
-
-EXACT = 17
-"""Significant digits that give back every float."""
+EXACT = 17  # significant digits that give back every float
 
 PARAMETER_KEYS = {
     **{name: name for name in ("name", "value", "sd")},

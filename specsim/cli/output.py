@@ -32,12 +32,8 @@ COLOURS = {r"\+\d+ %$": "green", r"-\d+ %$": "red"}
 """Of a gain at the end of a cell; its sign is printed all the same."""
 
 PIPED_WIDTH = 160
-
-LEAST_WIDTH = 60
-"""A narrower terminal breaks lines itself."""
-
-PATIENCE_S = 1.0
-"""What is done sooner shows no progress bar."""
+LEAST_WIDTH = 60  # a narrower terminal breaks lines itself
+PATIENCE_S = 1.0  # what is done sooner shows no progress bar
 
 
 # --- the terminal

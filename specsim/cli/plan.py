@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from specsim.workload import Workload
 
 WIDTH = 110
-
 SHOWN = 8
 
 COLUMNS: Columns[Measurement] = (

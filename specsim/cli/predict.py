@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from specsim.report import View
 
 WIDTH = 100
-
-WIDE = 76
-"""From here on the small table has room for the asked setting."""
+WIDE = 76  # from here on the small table has room for the asked setting
 
 MOST_SIMULATED = {"concurrency": 20_000, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""

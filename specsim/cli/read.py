@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from specsim.cli.output import Columns
     from specsim.logs import LogEntry, LogRow, Timing
 
-MAX_TIMINGS = 24
-"""Timings shown in the terminal; the JSON has them all."""
-
+MAX_TIMINGS = 24  # timings shown in the terminal; the JSON has them all
 HIDDEN_SETTINGS = ("label", "inferred", "tag", "backend")
-
 WIDTH, FILE_WIDTH = 80, 100
 
 

@@ -21,12 +21,8 @@ MOST_TOPK, MOST_STEPS = 64, 64
 """Beyond these a tree takes gigabytes to price, and no engine verifies it."""
 
 MOST_SETTINGS = 200
-
 MOST_LOADS = 1000
-
-WHOLE = 0.011
-"""How far the shares of a mix may be from one in all: thirds are written 0.33."""
-
+WHOLE = 0.011  # how far the shares of a mix may be from one in all: thirds are written 0.33
 TRIPLE = re.compile(r"-?[0-9]{1,9},-?[0-9]{1,9},-?[0-9]{1,9}")
 NUMBERS = re.compile(r"[-0-9, ]+")
 """A setting as S,K,N, and a word that is meant as one: no file has such a name."""
@@ -182,8 +178,7 @@ class Defaults(NamedTuple):
 Numbers = tuple[int | None, int | None, int | None]
 """Branches, steps and draft tokens of a setting, as far as they are said."""
 
-Noted: TypeAlias = "tuple[SpecSetting, str | None]"
-"""A setting, and what was replaced in it."""
+Noted: TypeAlias = "tuple[SpecSetting, str | None]"  # a setting, and what was replaced in it
 
 
 def asked_settings(

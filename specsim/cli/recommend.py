@@ -22,14 +22,9 @@ if TYPE_CHECKING:
     from specsim.uncertainty import Interval
 
 WIDTH = 120
-
-FULL_WIDTH = 110
-"""A narrower terminal gets gains without their intervals."""
-
+FULL_WIDTH = 110  # a narrower terminal gets gains without their intervals
 SHOWN_TIES = 2
-
 SHOWN_LAUNCHES = 3
-
 PATHS = "--model-path and --draft-model"
 
 

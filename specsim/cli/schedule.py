@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from specsim.workload import VaryingLoad
 
 WIDTH = 120
-
 FULL_WIDTH = 105
-WIDE = ("TTFT", "request", "switches")
-"""A narrower terminal does without these columns."""
+WIDE = ("TTFT", "request", "switches")  # a narrower terminal does without these columns
 
 SCORES = {
     "goodput": "requests per second that meet the targets",

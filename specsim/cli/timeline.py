@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from specsim.setting import SpecSetting
 
 WIDTH = 110
-
-SKETCHED = 4
-"""Rounds of the sketch; files hold all."""
+SKETCHED = 4  # rounds of the sketch; files hold all
 
 AVERAGED = 400
 """Rounds of the means, at least: accepted tokens of 30 requests are then known to 1 %."""

@@ -23,11 +23,8 @@ from specsim.textfile import read_text, shown
 if TYPE_CHECKING:
     from specsim.cli.options import Loaded
 
-MOST_PATH = 1000
-"""A longer text is no file's name."""
-
-SPLITS = (1, 2, 4, 8, 16)
-"""Tensor-parallel sizes that are tried where none is said."""
+MOST_PATH = 1000  # a longer text is no file's name
+SPLITS = (1, 2, 4, 8, 16)  # Tensor-parallel sizes that are tried where none is said
 
 
 def uncalibrated(server: AnyServer, asked: Asked | None) -> Loaded:

@@ -11,8 +11,7 @@ from specsim.engine import RunPlan
 from specsim.setting import Algorithm, Scheduler
 from specsim.uncertainty import Interval
 
-HIDDEN = {"json": False}
-"""Metadata of a field that documents leave out."""
+HIDDEN = {"json": False}  # metadata of a field that documents leave out
 
 
 def whole_percent(fraction: float) -> str:

@@ -57,8 +57,7 @@ TRIED = 6
 """Fixed settings that are simulated for their mean over all loads; the best at the lowest and at
 the highest load are too."""
 
-KEPT = 2
-"""Of them, those that are repeated: the best of the first run."""
+KEPT = 2  # of them, those that are repeated: the best of the first run
 
 SIMULATED = (
     *("output_tps", "tpot_s", "tpot_p99_s", "ttft_s", "ttft_p99_s", "batch_size"),
@@ -173,25 +172,11 @@ def schedule_under_load(
 ) -> LoadAnswer:
     """Simulate the best table by batch and its rivals under a load that changes.
 
-    Parameters
-    ----------
-    profile
-        The server.
-    load
-        A ramp, bursts, or a trace to replay.
-    question
-        Limits, targets, release and lengths; `targets` are on single requests here.
-    repeats
-        Runs with other random numbers, at least 1; with one there are no standard errors.
-    given
-        A table that the server runs already, or one to try.
-    progress
-        Called with (runs done, runs in all).
+    Raises :class:`InputError` if the server has no drafter, or `repeats` is out of range.
 
-    Raises
-    ------
-    InputError
-        If the server has no drafter, or `repeats` is out of range.
+    The question's targets are on single requests here. `repeats` are runs with other random
+    numbers: with one there are no standard errors. `given` is a table that the server runs already,
+    or one to try; `progress` is told runs done and in all.
     """
     question = question or Question()
     if not 1 <= repeats <= 100:

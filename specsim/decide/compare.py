@@ -86,16 +86,9 @@ class ServerComparison:
 def compare(
     first: Profile, second: Profile, question: Question, others: Sequence[Profile] = ()
 ) -> ServerComparison:
-    """Compare servers.
+    """Compare two servers setting by setting, and the choices of others besides.
 
-    Parameters
-    ----------
-    first, second
-        Profiles, or scenarios of one.
-    question
-        Loads, and settings besides no speculation and what runs today on either.
-    others
-        Further servers, of which the choices are shown.
+    The settings are no speculation, what runs today on either, and those of the question.
     """
     todays = [p.setup.current for p in (first, second) if p.setup.current is not None]
     drafting = (s.with_scheduler("auto") for s in (*question.settings, *todays) if s.speculates)

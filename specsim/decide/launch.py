@@ -23,8 +23,7 @@ SHARED = (
 MODEL, DRAFTER = "@MODEL@", "@DRAFTER@"
 """What stands for a path that is not known: $MODEL and $DRAFTER in the shell's line."""
 
-OWN_DRAFT = ("none", "MTP", "NGRAM", "SUFFIX")
-"""Algorithms without a model of their own to load."""
+OWN_DRAFT = ("none", "MTP", "NGRAM", "SUFFIX")  # algorithms without a model of their own to load
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,16 +91,8 @@ def belief(view: Outlook) -> Belief:
 def worth(now: Belief, rows: Floats, noise: Floats, normal: Floats, weights: Floats) -> float:
     """Return what a measurement is expected to gain (WORTH), in ln(throughput).
 
-    Parameters
-    ----------
-    now
-        What is believed.
-    rows, noise
-        The measurement, as :meth:`Belief.foreseen` takes it.
-    normal
-        (draws, at least m): standard normal numbers, the same for all measurements.
-    weights
-        (loads,): how much each load counts, adding up to 1.
+    Of m numbers, as :meth:`Belief.foreseen` takes them. `normal` (draws, at least m) are standard
+    normal, the same for all measurements; `weights` (loads,) add up to 1.
     """
     moved = normal[:, : len(rows)] @ now.foreseen(rows, noise).T
     return float((_excess(now.cells, moved) * weights).sum())
@@ -122,14 +114,12 @@ Kind = Literal["sweep", "accept-log", "pinned-timing", "nccl-tests", "trace"]
 
 LOADS = (1, 10, 30, 100)
 FINALISTS = 12
-CANDIDATES = 6
-"""Settings in the decision, and those among them whose measurement is considered."""
+CANDIDATES = 6  # settings in the decision, and those among them whose measurement is considered
 
 RESTART_MIN, CELL_MIN, LOG_MIN, TRACE_MIN, NCCL_MIN = 10.0, 3.0, 3.0, 3.0, 2.0
 """Assumed minutes: another launch, one load of a sweep, one more log, a trace, nccl-tests."""
 
-TRACE_SD = 0.05
-"""Assumed: error of ln(time) of a phase in a trace of one batch size."""
+TRACE_SD = 0.05  # assumed: error of ln(time) of a phase in a trace of one batch size
 
 TRACE_DEPTH_SD = 0.1
 """Assumed: error of the share psi of the overhead that grows with depth, read off a trace."""
@@ -180,13 +170,7 @@ class MeasurementPlan:
 def plan_measurements(profile: Profile, question: Question | None = None) -> MeasurementPlan:
     """Rank measurements by the expected cut of the regret of the choice at every load (WORTH).
 
-    Parameters
-    ----------
-    profile
-        The server.
-    question
-        Loads that matter, equally unless it has a mix; limits of the candidates, engine version,
-        requests.
+    The loads of the question matter equally unless it has a mix.
     """
     question = question or Question(concurrency=LOADS)
     shares = dict(question.mix) or dict.fromkeys(question.concurrency, 1.0)

@@ -265,8 +265,7 @@ def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-PROBES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""Requests at which the table is filled."""
+PROBES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # requests at which the table is filled
 
 
 def sps_table(profile: Profile, question: Question) -> str:

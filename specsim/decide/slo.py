@@ -18,9 +18,7 @@ from specsim.question import Metric, Statistic, Target
 from specsim.workload import Load
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-
-TRIES = 6
-"""Fastest settings of a load that are simulated when a target is on a percentile."""
+TRIES = 6  # fastest settings of a load that are simulated when a target is on a percentile
 
 
 def parse_slo(text: str) -> tuple[Target, ...]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from specsim.engine.rules import EngineSpec, rows
 
-HOPPER, BLACKWELL = 9, 10
-"""Compute capabilities, whole part, with kernels of their own."""
+HOPPER, BLACKWELL = 9, 10  # compute capabilities, whole part, with kernels of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +45,9 @@ def attention_kernel(
 ) -> AttentionKernel:
     """Return the kernel that is stated, or else taken by default on NVIDIA's GPUs.
 
-    Parameters
-    ----------
-    engine
-        Its name and what it was told.
-    compute_capability
-        None where the GPU is none of NVIDIA's, or nobody says.
-    latent
-        Whether the cache is one of latent attention.
-    small_kv
-        Whether it has 8 bits or fewer per number.
+    The compute capability is None where the GPU is none of NVIDIA's, or nobody says; the cache is
+    one of `latent` attention, or `small_kv`: of 8 bits or fewer per number.
 
-    Examples
-    --------
     >>> attention_kernel(EngineSpec("vllm", "0.24.0"), 12.0, False, False)
     AttentionKernel(name='fa2', walks=True, planned=False, picks=False)
     >>> attention_kernel(EngineSpec("vllm", "0.24.0"), 8.0, False, True)

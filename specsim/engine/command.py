@@ -26,7 +26,6 @@ from specsim.setting import NO_SPECULATION
 Read = Callable[[str], str | None]
 
 SUBCOMMANDS = ("serve", "throughput", "latency", "disaggregated", "mm_embedding_serve")
-
 _ENDS = frozenset(";&|<>\n")
 _VERSION = re.compile(
     r"[:-]v?(\d{1,4}\.\d{1,3}\.\d{1,4}(?:\.?(?:post|rc)\d{1,3})?)(?![\d.])|-(b\d{4,6})\b"
@@ -48,8 +47,7 @@ _TYPESET = (
     (re.compile(r"[\u201c\u201d]"), '"'),
     (re.compile(r"(?<=\s)(?:\u2014|[\u2013-]?\u2013|\u2013-)(?=[A-Za-z])"), "--"),
 )
-LIMIT = 2**18
-"""Characters of a text that are looked at."""
+LIMIT = 2**18  # characters of a text that are looked at
 
 
 @cache

@@ -147,8 +147,7 @@ def flat(
 
 
 _UNSAID = ("", "none", "null", "auto", "true", "false")
-_EXACT = ("number", "map", "list", "largest")
-"""Kinds that not every text is a value of."""
+_EXACT = ("number", "map", "list", "largest")  # kinds that not every text is a value of
 _COUNTS = ("topk", "num_steps", "num_draft_tokens", "chain")
 
 

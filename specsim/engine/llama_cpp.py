@@ -16,8 +16,7 @@ from specsim.setting import Algorithm, SpecSetting, chain_settings
 
 SLOTS = 4
 BATCH_TOKENS = 2048
-COMPUTE_BYTES = GIB
-"""Assumed: compute buffers."""
+COMPUTE_BYTES = GIB  # assumed: compute buffers
 
 
 TYPES_FROM = "b9000"

@@ -118,8 +118,7 @@ _CALL = re.compile(
     r"\b(?P<engine>LLM|(?:Async)?EngineArgs|(?:sgl|sglang)\.Engine)(?=\()"
     r"|(?:(?:CMD|ENTRYPOINT)\s*)?(?=\[\s*[\"'])"
 )
-MOST_CALLS, MOST_CODE = 64, 2**14
-"""That are looked at, and their characters."""
+MOST_CALLS, MOST_CODE = 64, 2**14  # that are looked at, and their characters
 _TOKEN = re.compile(
     r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|#[^\n]*|(?P<open>[(\[{])|(?P<close>[)\]}])"
 )

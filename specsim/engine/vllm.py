@@ -44,13 +44,10 @@ GRAPH_SIZES_TOKENS = (1, 2, 4, *range(8, 256, 8), *range(256, 1025, 16))
 LARGE, LARGEST = 70 * GIB, 160 * GIB
 """Memory of GPUs with higher defaults: tokens of a step 2048, 8192 and, from 0.28.0, 16384; most
 requests 256 and 1024 (0.33.0 ``engine/arg_utils.py:2971-3005``)."""
-SMALL = ("a100", "gb10")
-"""GPUs that count as small whatever they hold."""
+SMALL = ("a100", "gb10")  # GPUs that count as small whatever they hold
 LARGEST_FROM = "0.28.0"
-
 MEMORY_FRACTION = 0.9
-ACTIVATION_BYTES = 2 * GIB
-"""Assumed: what vLLM's profiling run leaves out of the KV cache."""
+ACTIVATION_BYTES = 2 * GIB  # assumed: what vLLM's profiling run leaves out of the KV cache
 
 
 def plan_vllm(

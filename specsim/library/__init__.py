@@ -23,8 +23,7 @@ Table = Mapping[str, object]
 LibraryName = Literal[
     "gpus", "links", "models", "drafts", "families", "acceptance", "quantisations"
 ]
-Kind = type | tuple[str, ...]
-"""What a key may hold: a value of a type, or one of so many texts."""
+Kind = type | tuple[str, ...]  # what a key may hold: a value of a type, or one of so many texts
 
 _MISFITS = {
     str: ("is not text", "put it in quotes"),
@@ -87,22 +86,12 @@ def is_file(name: str) -> bool:
 def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
     """Return the id and the table that `name` means.
 
-    Parameters
-    ----------
-    library
-        Where to look.
-    name
-        An id, a name or an alias of an entry as people write them: in any case, order and
-        punctuation, whoever uploaded it; or the path of a TOML file with the keys of one entry.
-    remedy
-        The way to bring one's own.
+    Raises :class:`UnknownNameError`, which names the nearest id, and all ids; :class:`FormatError`
+    or :class:`InputError` if the file cannot be read.
 
-    Raises
-    ------
-    UnknownNameError
-        Names the nearest id, and all ids.
-    FormatError, InputError
-        If the file cannot be read.
+    That is an id, a name or an alias of an entry as people write them: in any case, order and
+    punctuation, whoever uploaded it; or the path of a TOML file with the keys of one entry. The
+    `remedy` is the way to bring one's own.
     """
     kind = library.removesuffix("s")
     if is_file(name):
@@ -193,25 +182,13 @@ def read_table(
 ) -> dict[str, Any]:
     """Return the values of a table after a check of its keys and types.
 
-    Parameters
-    ----------
-    where
-        What the table describes, for the messages.
-    keys
-        What may stand under each: text, true or false, a whole number (int), a finite number
-        (float), a list, a table (dict), or one of so many texts.
-    required
-        Keys that must be there; others that are not are left out of the result.
+    Raises :class:`UnknownNameError`, which names the known key, or text, that is nearest;
+    :class:`FormatError` or :class:`InputError` if a key is missing, or a value is of another kind.
 
-    Raises
-    ------
-    UnknownNameError
-        Names the known key, or text, that is nearest.
-    FormatError, InputError
-        If a key is missing, or a value is of another kind.
+    `where` says in messages what the table describes. Under a key may stand text, true or false, a
+    whole number (int), a finite number (float), a list, a table (dict), or one of so many texts.
+    Keys that are not there, and not `required`, are left out of the result.
 
-    Examples
-    --------
     >>> read_table("gpu x", {"mem_bytes": 1}, {"mem_bytes": float, "is_cpu": bool}, ())
     {'mem_bytes': 1.0}
     """

@@ -3,5 +3,4 @@
 torch is imported where it is called; ``document``, ``shapes`` and ``grid`` do without it.
 """
 
-FILE = "probe.json"
-"""The file of a folder that the probe writes."""
+FILE = "probe.json"  # the file of a folder that the probe writes

@@ -14,12 +14,9 @@ CONTEXT = 1024  # KV tokens of each request, where they are not what is varied
 TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Decode steps: so many requests of a token each."""
 WIDTHS = (1, 2, 4, 8, 16)
-BATCHES = (1, 4, 16, 64)
-"""Verify steps: batch times width, at most the largest token count."""
+BATCHES = (1, 4, 16, 64)  # verify steps: batch times width, at most the largest token count
 KV_BATCHES = (1, 8, 32)
-CONTEXTS = (1024, 4096, 16384)
-"""Decode steps over KV length."""
-
+CONTEXTS = (1024, 4096, 16384)  # decode steps over KV length
 MOST_LAYERS = 4
 CACHE_FACTOR = 4.0
 """Weights must exceed the last-level cache by this factor, or repeats would read them from it."""

@@ -17,10 +17,7 @@ def under_engine(
     fraction, which mean other things there, become that engine's defaults. None stands for the
     newest version that is known.
 
-    Raises
-    ------
-    UnknownNameError
-        If there is no such engine.
+    Raises :class:`UnknownNameError` if there is no such engine.
     """
     own, other = profile.setup.engine, engine_named(engine)
     if other.name == own.name:

@@ -108,10 +108,7 @@ class Profile:
         Of the server's own drafter, or of another by `algorithm`: nothing that was measured of one
         drafter says anything of another, which has the prior of its kind where it has no rows.
 
-        Raises
-        ------
-        UnknownNameError
-            If the profile has none for them.
+        Raises :class:`UnknownNameError` if the profile has none for them.
         """
         main = self.default_algorithm
         wanted = main if algorithm in (None, "none") else algorithm
@@ -186,6 +183,9 @@ class Profile:
     ) -> Curve:
         """Predict throughput over load; the short way to :func:`specsim.predict.predict`.
 
+        Raises :class:`InputError` if a number cannot be used; :class:`EngineRefusal` if the engine
+        refuses a setting and ``what_if`` is not set.
+
         Parameters
         ----------
         settings
@@ -198,13 +198,6 @@ class Profile:
             As there.
         question
             Further fields of :class:`specsim.question.Question`, e.g. ``engine_version``.
-
-        Raises
-        ------
-        InputError
-            If a number cannot be used.
-        EngineRefusal
-            If the engine refuses a setting and ``what_if`` is not set.
 
         Examples
         --------

@@ -48,15 +48,9 @@ def profile_names() -> tuple[str, ...]:
 def load_profile(profile: str | Path | None = None) -> Profile:
     """Load a shipped profile by name, or a profile.toml by path; the default one for None.
 
-    Raises
-    ------
-    UnknownNameError
-        If it is neither a file nor a shipped name.
-    FormatError
-        If the file is not a profile, or is of a newer schema.
+    Raises :class:`UnknownNameError` if it is neither a file nor a shipped name;
+    :class:`FormatError` if the file is not a profile, or is of a newer schema.
 
-    Examples
-    --------
     >>> load_profile().name
     'kimi-k2.5-int4-8x-rtx-pro-6000'
     """
@@ -75,10 +69,7 @@ def load_profile(profile: str | Path | None = None) -> Profile:
 def profile_from_toml(text: str, origin: str) -> Profile:
     """Parse a profile.
 
-    Raises
-    ------
-    FormatError
-        If the text is not a profile of this schema; names the field.
+    Raises :class:`FormatError` if the text is not a profile of this schema; names the field.
     """
     document = parse_toml(text, origin)
     _check_schema(document, origin)

@@ -44,21 +44,11 @@ def uncalibrated_profile(
 ) -> Profile:
     """Build a profile from the library and the priors alone.
 
-    Parameters
-    ----------
-    setup
-        The server.
-    name
-        Name of the profile.
-    accept_length
-        Accept length that `setting` is assumed to have; None keeps the drafter's prior.
-    setting
-        The setting it belongs to; the setup's current one if None.
+    Raises :class:`InputError` if the accept length is out of what the setting can give, or belongs
+    to none.
 
-    Raises
-    ------
-    InputError
-        If the accept length is out of what the setting can give, or belongs to none.
+    `accept_length` is assumed of `setting`, or of the setup's current one; None keeps the drafter's
+    prior.
     """
     system = assemble(setup)
     current = setup.current

@@ -20,7 +20,6 @@ SIZE_INCHES = (7.5, 5.0)
 CAPTION_COLUMNS = 125  # of a caption below a figure of that width
 TICK_GAP = 0.045  # loads nearer to each other than this share of the axis are not both labelled
 BACKING = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.9}  # of words on lines
-
 BLACK, BLUE, VERMILION, SKY = "#000000", "#0072B2", "#D55E00", "#56B4E9"
 PURPLE, GREEN, ORANGE, YELLOW = "#CC79A7", "#009E73", "#E69F00", "#F0E442"
 """Colours that the colour-blind tell apart (Okabe and Ito 2008)."""

@@ -49,10 +49,7 @@ class DrawnTree:
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
     """Build the tree of a context whose accept probabilities are the mean ones at every depth.
 
-    Raises
-    ------
-    InputError
-        If nothing is drafted.
+    Raises :class:`InputError` if nothing is drafted.
     """
     if not setting.speculates:
         raise InputError("no speculation", "has no draft tree", "give topk and steps")
@@ -68,10 +65,7 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
 
     The number in a node is the probability that the whole path to it is accepted, per cent.
 
-    Raises
-    ------
-    InputError
-        If the pool has more than `MOST_NODES` candidates.
+    Raises :class:`InputError` if the pool has more than `MOST_NODES` candidates.
     """
     beam, setting = drawn.beam, drawn.setting
     count = len(beam.depth)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from specsim.observations import Observation
 
-Cells = tuple[tuple[float, float], ...]
-"""Loads and tokens/s."""
+Cells = tuple[tuple[float, float], ...]  # loads and tokens/s
 
 SAME_LENGTH = 0.01  # requests that differ by more are other requests
 

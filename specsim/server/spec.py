@@ -81,10 +81,8 @@ def workload_of(
     Lengths are means in tokens; `input_len_cv` and `output_len_cv` are coefficients of variation,
     0 for fixed lengths; `shared_prefix_len` prompt tokens are the same in all requests.
 
-    Raises
-    ------
-    InputError
-        If a number is out of range, or more prompt tokens are cached than there are.
+    Raises :class:`InputError` if a number is out of range, or more prompt tokens are cached than
+    there are.
     """
     at_least(1, output_len=output_len)
     at_least(0, input_len=input_len, input_cached=input_cached, temperature=temperature)
@@ -122,10 +120,7 @@ def setting_of(
 ) -> SpecSetting:
     """Return the setting that runs today: topk 1 and a full tree where they are not stated.
 
-    Raises
-    ------
-    InputError
-        If the numbers contradict each other or the algorithm.
+    Raises :class:`InputError` if the numbers contradict each other or the algorithm.
     """
     at_least(0, topk=topk, num_steps=num_steps, num_draft_tokens=num_draft_tokens)
     known, numbers = parse_algorithm(algorithm), (topk, num_steps, num_draft_tokens)
@@ -150,10 +145,7 @@ class SourceSpec:
 class Setup:
     """The content of a setup.toml; `draft` and `current` are None where the file has none.
 
-    Raises
-    ------
-    InputError
-        If the model has neither id nor config, or both.
+    Raises :class:`InputError` if the model has neither id nor config, or both.
     """
 
     hardware: HardwareSpec

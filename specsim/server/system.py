@@ -103,10 +103,8 @@ class System:
 
         A what-if models the setting as it was asked for where the engine would refuse or change it.
 
-        Raises
-        ------
-        EngineRefusal, InputError
-            If the engine refuses the setting, or the server, and it is not a what-if.
+        Raises :class:`EngineRefusal` or :class:`InputError` if the engine refuses the setting, or
+        the server, and it is not a what-if.
         """
         engine = self.engine
         if engine_version is not None:
@@ -164,10 +162,8 @@ class System:
 def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
     """Resolve the library ids of a setup.
 
-    Raises
-    ------
-    UnknownNameError, InputError, FormatError
-        If an id is unknown, the model cannot be split so, or the GPUs are too few.
+    Raises :class:`UnknownNameError`, :class:`InputError` or :class:`FormatError` if an id is
+    unknown, the model cannot be split so, or the GPUs are too few.
     """
     hardware, engine = setup.hardware, setup.engine
     gpu = load_gpu(hardware.gpu) if isinstance(hardware.gpu, str) else hardware.gpu

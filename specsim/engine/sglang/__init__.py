@@ -25,9 +25,7 @@ from specsim.engine.sglang.limits import V2_ONLY_FROM, mixes, spec_era
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.5.23"
-
-TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"
-"""Tables by batch size; step 0 in them."""
+TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"  # tables by batch size; step 0 in them
 
 WHOLE_FORWARDS = "0.5.23"
 """Release whose forward metrics have all of a speculating round; not 0.5.19."""
