@@ -140,6 +140,19 @@ def parse_toml(text: str, origin: str | Path) -> dict[str, Any]:
     return content
 
 
+def check_schema(found: object, schema: str, origin: object, remedy: str) -> None:
+    """Refuse a document of another schema; one of a later number asks for a newer specsim."""
+    name, _, number = schema.partition("/")
+    later = re.fullmatch(rf"{re.escape(name)}/([0-9]{{1,9}})", str(found))
+    if later and int(later[1]) > int(number):
+        why = "was written by a newer specsim"
+        raise FormatError(f"{origin}: schema {found}", why, "upgrade specsim")
+    if found != schema:
+        said = f"{origin}: schema {shown(found)}" if found is not None else f"{origin}: schema"
+        why = "is missing" if found is None else f"is not {schema}"
+        raise FormatError(said, why, remedy)
+
+
 def check_tree(content: Any, origin: str | Path, largest: float = LARGEST) -> None:
     """Refuse what no honest file holds, wherever it stands in a TOML or JSON document.
 

@@ -162,7 +162,7 @@ PROFILES = {
     "incomplete": (b'schema = "specsim.profile/1"', "is no complete profile"),
     "newer": (
         shipped().replace("specsim.profile/1", "specsim.profile/2").encode(),
-        "written by a newer specsim: upgrade specsim",
+        "written by a newer specsim; upgrade specsim",
     ),
     "unknown key": (
         shipped().replace("model_error", "modle_error").encode(),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from servers import kimi, llama
 
 from specsim.acceptance.prior import default_acceptance
-from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
+from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.parameters import (
     acceptance_priors,
     cost_priors,
@@ -134,26 +134,29 @@ def sub(pattern: str, replacement: str) -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (sub("profile/1", "profile/2"), "newer specsim: upgrade"),
+        (sub("profile/1", "profile/2"), "newer specsim; upgrade"),
         (sub('^schema = "specsim.profile', 'schema = "other'), "make a profile with specsim"),
         (lambda _: "", "is empty"),
-        (lambda _: "x = 1", "has schema ''"),
+        (lambda _: "x = 1", "schema: is missing"),
         (lambda text: text + "=", "is not TOML"),
         (lambda text: text + "\n[extra]\n", "section 'extra'"),
         (sub("^name = .*", ""), "no complete profile.*name"),
-        (sub("^prior_sd = .*", ""), "no complete profile.*prior_sd"),
+        (sub("^prior_sd = .*", ""), "has no 'prior_sd'"),
         (sub("^prior_sd = .*", "prior_sd = 0.0"), "parameter bandwidth"),
-        (sub("^prior_sd = .*", "prior_sd = nan"), "parameter bandwidth"),
-        (sub("^prior_sd = .*", 'prior_sd = "0.1"'), "prior_sd = '0.1': must be a number"),
-        (sub("^fitted = .*", "fitted = 1"), "fitted = 1: must be true or false"),
-        (sub("^observations = .*", "observations = 1.5"), "must be a whole number"),
+        (sub("^prior_sd = .*", "prior_sd = nan"), "prior_sd = nan: must be finite"),
+        (sub("^prior_sd = .*", 'prior_sd = "0.1"'), "prior_sd = '0.1': is not a number"),
+        (sub("^fitted = .*", "fitted = 1"), "fitted = 1: is not true or false"),
+        (
+            sub("^observations = .*", "observations = 1.5"),
+            "is not an integer; write a whole number",
+        ),
         (sub("^prior_sd", "prior_sdd"), "key 'prior_sdd'.*did you mean 'prior_sd'"),
         (sub("^value = .*", "value = -1.0"), "must be positive on a log scale"),
         (sub("^value = .*", "value = 1e9"), "must lie in"),
         (sub('^scale = "log"', 'scale = "cubic"'), "scale 'cubic'"),
         (sub("^decay = .*", "decay = 9.0"), "decay 9.0: must lie in"),
         (sub("^accept_prob = .*", "accept_prob = [2.0]"), "accept probability 2.0"),
-        (sub("^accept_prob = .*", "accept_prob = 0.5"), "no complete profile"),
+        (sub("^accept_prob = .*", "accept_prob = 0.5"), "accept_prob = 0.5: is not a list"),
         (sub('^evidence = "assumed"\nsource = "prior', 'evidence = "x"\nsource = "p'), "evidence"),
         (sub("^correlation = .*", "correlation = [[1.0]]\nx = ["), "section 'x'"),
         (sub(r"    \[1\.0\],\n", ""), "correlation of another size"),
@@ -259,7 +262,7 @@ def test_an_interval_survives_its_file() -> None:
     assert again.parameters[0].interval == (0.5, 1.5)
     for wrong in ("1.5", "[1.5]", '["a", "b"]', "[1.0, 2.0, 3.0]"):
         text = profile_to_toml(changed).replace("[0.5, 1.5]", wrong)
-        with pytest.raises(FormatError):
+        with pytest.raises(InputError):
             profile_from_toml(text, "again")
 
 

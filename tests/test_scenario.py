@@ -191,8 +191,8 @@ def test_a_scenario_file(tmp_path: Path) -> None:
     [
         ('schema = "specsim.scenario/2"', FormatError),
         ('schema = "specsim.scenario/1"\nsets = []', UnknownNameError),
-        ('schema = "specsim.scenario/1"\nset = "tp=4"', FormatError),
-        ('schema = "specsim.scenario/1"\nname = 3', FormatError),
+        ('schema = "specsim.scenario/1"\nset = "tp=4"', InputError),
+        ('schema = "specsim.scenario/1"\nname = 3', InputError),
         ("schema =", FormatError),
     ],
 )

@@ -161,6 +161,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+@functools.cache
 def kinds_of(of: Any) -> dict[str, Any]:
     """Return what may stand under the name of each field or argument, by its annotation.
 

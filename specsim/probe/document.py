@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from specsim.documents import document
 from specsim.errors import FormatError, InputError
 from specsim.probe import FILE
+from specsim.textfile import check_schema
 
 SCHEMA = "specsim.probe/1"
 SIGNIFICANT_DIGITS = 6  # no stopwatch has more
@@ -153,11 +154,8 @@ class ProbeDocument:
 def parse_probe(value: Mapping[str, Any], path: str | Path) -> ProbeDocument:
     """Check a mapping of the schema; a :class:`FormatError` names the first field that is wrong."""
     content = dict(value)
-    schema = content.pop("schema", None)
-    if schema != SCHEMA:
-        raise FormatError(
-            f"{path}: schema {schema!r}", "is not that of a probe", "upgrade specsim, or probe anew"
-        )
+    remedy = "give a file that specsim probe wrote"
+    check_schema(content.pop("schema", None), SCHEMA, path, remedy)
     try:
         return TypeAdapter(ProbeDocument).validate_python(content)
     except ValidationError as error:

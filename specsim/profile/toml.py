@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from specsim.acceptance import Acceptance
 from specsim.architecture.loading import is_config
 from specsim.curve import Misfit
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
-from specsim.library import is_file
+from specsim.library import is_file, kinds_of, read_table
 from specsim.profile.profile import FitRecord, Profile
 from specsim.server import setup_from_mapping, setup_to_mapping
 from specsim.server.reading import PATHS
-from specsim.textfile import carried, parse_toml, read_text, write_text
+from specsim.textfile import carried, check_schema, parse_toml, read_text, write_text
 from specsim.uncertainty import Parameter
 
 SCHEMA = "specsim.profile/1"
@@ -25,19 +25,9 @@ SHIPPED = Path(__file__).parent.parent / "profiles"
 DEFAULT_PROFILE = "kimi-k2.5-int4-8x-rtx-pro-6000"
 SECTIONS = ("schema", "name", "setup", "parameters", "correlation", "acceptance", "fit", "misfits")
 DIGITS = 8
-KINDS: dict[str, tuple[type, str]] = {
-    "float": (float, "a number"),
-    "int": (int, "a whole number"),
-    "str": (str, "a text"),
-    "bool": (bool, "true or false"),
-}
-"""What a field's type asks of a value."""
-
 _NEW = ("draft_share", "algorithm", "asked_depth", "asked_loss", "shape")
 LATER = {f.name: f.default for f in fields(Acceptance) if f.name in _NEW}
 """Fields that came later, with what they are where a file does not say."""
-
-Record = TypeVar("Record", Parameter, Acceptance, FitRecord, Misfit)
 
 
 def profile_names() -> tuple[str, ...]:
@@ -72,7 +62,10 @@ def profile_from_toml(text: str, origin: str) -> Profile:
     Raises :class:`FormatError` if the text is not a profile of this schema; names the field.
     """
     document = parse_toml(text, origin)
-    _check_schema(document, origin)
+    check_schema(document.get("schema"), SCHEMA, origin, "make a profile with specsim calibrate")
+    for key in document:
+        if key not in SECTIONS:
+            raise UnknownNameError(f"{origin}: section", key, SECTIONS)
     try:
         return Profile(
             str(document["name"]),
@@ -91,34 +84,12 @@ def profile_from_toml(text: str, origin: str) -> Profile:
         ) from error
 
 
-def _check_schema(document: Mapping[str, Any], origin: str) -> None:
-    schema = str(document.get("schema", ""))
-    if schema != SCHEMA:
-        newer = schema.startswith("specsim.profile/") and schema > SCHEMA
-        upgrade = "it was written by a newer specsim: upgrade specsim"
-        remedy = upgrade if newer else "make a profile with specsim calibrate"
-        raise FormatError(origin, f"has schema {schema!r}, this specsim reads {SCHEMA!r}", remedy)
-    for key in document:
-        if key not in SECTIONS:
-            raise UnknownNameError(f"{origin}: section", key, SECTIONS)
-
-
-def _record(kind: type[Record], row: Mapping[str, Any], origin: str) -> Record:
+def _record(kind: Any, row: Mapping[str, Any], origin: str) -> Any:
     """Build a flat dataclass from a table; whole numbers may stand for fractions."""
-    known = {f.name: str(f.type) for f in fields(kind)}
-    values: dict[str, Any] = {}
-    for key, value in row.items():
-        if key not in known:
-            raise UnknownNameError(f"{origin}: key", key, known)
-        wanted, what = KINDS.get(known[key], (object, ""))
-        if isinstance(value, list):
-            value = tuple(float(x) for x in value)
-        elif wanted is float and type(value) is int:
-            value = float(value)
-        if not isinstance(value, wanted):
-            raise FormatError(f"{origin}: {key} = {value!r}", f"must be {what}", "correct the file")
-        values[key] = value
-    return kind(**values)
+    needed = [f.name for f in fields(kind) if f.default is MISSING]
+    values = read_table(origin, row, kinds_of(kind), needed)
+    lists = {k: tuple(map(float, v)) for k, v in values.items() if isinstance(v, list)}
+    return kind(**values | lists)
 
 
 def _correlation(triangle: list[list[float]]) -> tuple[tuple[float, ...], ...]:

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specsim.errors import FormatError, InputError, UnknownNameError
+from specsim.errors import FormatError, InputError
+from specsim.library import read_table
 from specsim.profile import load_profile
 from specsim.scenario.apply import Applied, apply_overrides
 from specsim.scenario.override import Override, parse_overrides
-from specsim.textfile import read_toml
+from specsim.textfile import check_schema, read_toml
 
 SCHEMA = "specsim.scenario/1"
-TEXTS = ("name", "description", "profile")
-KEYS = ("schema", *TEXTS, "set")
+KEYS = {**dict.fromkeys(("schema", "name", "description", "profile"), str), "set": list}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +32,11 @@ def read_scenario(path: str | Path) -> Scenario:
     :class:`InputError` if it cannot be read.
     """
     path = Path(path)
-    document = read_toml(path, "a scenario.toml")
-    if document.get("schema") != SCHEMA:
-        raise FormatError(
-            f"{path}: schema {document.get('schema')!r}",
-            "is not that of a scenario",
-            f'write schema = "{SCHEMA}"',
-        )
-    for key, value in document.items():
-        if key not in KEYS:
-            raise UnknownNameError(f"{path}: key", key, KEYS)
-        if key in TEXTS and not isinstance(value, str):
-            raise FormatError(f"{path}: {key} = {value!r}", "must be a text", "put it in quotes")
+    document = read_table(str(path), read_toml(path, "a scenario.toml"), KEYS, ())
+    check_schema(document.get("schema"), SCHEMA, path, f'write schema = "{SCHEMA}"')
     overrides = document.get("set", [])
-    if not isinstance(overrides, list) or not all(isinstance(o, str) for o in overrides):
-        raise FormatError(
-            f"{path}: set", "must be a list of texts", 'write set = ["allreduce.latency=*0.5"]'
-        )
+    if not all(isinstance(o, str) for o in overrides):
+        raise FormatError(f"{path}: set", "must hold texts", 'write ["allreduce.latency=*0.5"]')
     profile = document.get("profile") or None
     if profile is not None and profile.endswith(".toml"):
         profile = str(path.parent / profile)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from specsim.errors import InputError, UnknownNameError
-from specsim.library import Kind
+from specsim.library import Kind, kinds_of
 from specsim.parameters import ACCEPTANCE, COST
-from specsim.server.reading import key_kinds
+from specsim.server.spec import SECTIONS
 
 HOMES = {
     "hardware": ("gpu", "link", "allreduce"),
@@ -49,7 +49,8 @@ ALIASES = {
 def kind_of(key: str) -> Kind:
     """Return what a key of the setup holds: a number, or a text if neither int nor float."""
     section, _, name = SETUP[key].partition(".")
-    return key_kinds(section)[name]
+    kind: Kind = kinds_of(SECTIONS[section])[name]
+    return kind
 
 
 def parameter_keys() -> dict[str, str]:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import date
-from functools import cache
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameErr
 from specsim.hardware import Gpu, gpu_from_table, load_gpu
 from specsim.library import Kind, checked, is_file, kinds_of
 from specsim.server.spec import REQUIRED, SECTIONS, Setup, workload_table
-from specsim.textfile import read_toml, shown
+from specsim.textfile import check_schema, read_toml, shown
 
 SCHEMA = "specsim.setup/1"
 
@@ -50,7 +49,7 @@ def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup")
     ... }).hardware.gpu
     'h100-sxm'
     """
-    _check_schema(mapping.get("schema"), origin)
+    check_schema(mapping.get("schema"), SCHEMA, origin, f'write schema = "{SCHEMA}"')
     for name in mapping:
         if name != "schema" and name not in SECTIONS:
             raise _unknown_key(origin, str(name), None)
@@ -75,7 +74,7 @@ def setup_to_mapping(setup: Setup) -> dict[str, Any]:
         if name == "workload":
             values = workload_table(section)
         elif section is not None:
-            values = {key: getattr(section, key) for key in key_kinds(name)}
+            values = {key: getattr(section, key) for key in kinds_of(SECTIONS[name])}
         else:
             continue
         mapping[name] = {k: _plain(v) for k, v in values.items() if v is not None and v != ""}
@@ -103,7 +102,7 @@ def _section(name: str, raw: object, origin: str | Path) -> Any:
             given = table.get(key)
             if isinstance(given, str) and (key == "config" or is_file(given)):
                 table[key] = str(origin.parent / Path(given).expanduser())
-    kinds = key_kinds(name)
+    kinds = kinds_of(SECTIONS[name])
     for key in table:
         if key not in kinds:
             raise _unknown_key(origin, name, key)
@@ -114,12 +113,6 @@ def _section(name: str, raw: object, origin: str | Path) -> Any:
         return SECTIONS[name](**{k: _value(k, v, kinds[k]) for k, v in table.items()})
     except InputError as error:
         raise _in_file(where, error) from None
-
-
-@cache
-def key_kinds(name: str) -> dict[str, Kind]:
-    """Return what each key of a section may hold: the types of its arguments."""
-    return kinds_of(SECTIONS[name])
 
 
 def _value(key: str, value: object, kind: Kind) -> object:
@@ -172,26 +165,10 @@ def _in_file(where: str, error: SpecsimError) -> InputError:
 
 def _unknown_key(origin: str | Path, section: str, key: str | None) -> UnknownNameError:
     """Return the error of a key that its section, or a section that the file, does not have."""
-    known = {name: list(key_kinds(name)) for name in SECTIONS}
+    known = {name: list(kinds_of(SECTIONS[name])) for name in SECTIONS}
     name = section if key is None else key
     homes = [other for other, keys in known.items() if name in keys]
     remedy = f"it belongs in {' or '.join(f'[{home}]' for home in homes)}" if homes else None
     if key is None:
         return UnknownNameError(f"{origin}: section", section, known, remedy)
     return UnknownNameError(f"{origin}: key of [{section}]", key, known[section], remedy)
-
-
-def _check_schema(schema: object, origin: str | Path) -> None:
-    """Refuse another schema, and a later number of this one with its own remedy."""
-    if schema == SCHEMA:
-        return
-    remedy = f'write schema = "{SCHEMA}"'
-    if schema is None:
-        raise FormatError(f"{origin}: schema", "is missing", remedy)
-    name, number = SCHEMA.split("/")
-    match = re.fullmatch(rf"{re.escape(name)}/([0-9]{{1,9}})", str(schema))
-    if match and int(match[1]) > int(number):
-        raise FormatError(
-            f"{origin}: schema {schema}", "was written by a newer specsim", "upgrade specsim"
-        )
-    raise FormatError(f"{origin}: schema {shown(schema)}", "is not that of a setup", remedy)
