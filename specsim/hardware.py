@@ -188,11 +188,8 @@ class Link:
         if self.kind != "none":
             positive(f"link {self.id}: bytes_per_s", self.bytes_per_s, 1e6, "64 GB/s is 64e9")
         elif self.bytes_per_s != 0:
-            raise InputError(
-                f"link {self.id}: bytes_per_s = {self.bytes_per_s}",
-                "must be 0 for kind none",
-                "name the kind of the link",
-            )
+            what = f"link {self.id}: bytes_per_s = {self.bytes_per_s}"
+            raise InputError(what, "must be 0 for kind none", "name the kind of the link")
 
     def allreduce_pieces(self, path: AllReducePath, gpus: int) -> tuple[AllReducePiece, ...]:
         """Pieces of one curve in rising order; empty if it was not measured.

@@ -64,9 +64,8 @@ class Question:
             raise InputError("concurrency", "is empty", "give at least one load, e.g. 1,10,100")
         for c in self.concurrency:
             if not 1 <= c <= MOST_CLIENTS:
-                raise InputError(
-                    f"concurrency {c}", f"must lie in 1..{MOST_CLIENTS}", "give clients in flight"
-                )
+                why = f"must lie in 1..{MOST_CLIENTS}"
+                raise InputError(f"concurrency {c}", why, "give clients in flight")
         numbers = {"request rate": self.request_rate, "context length": self.context_len}
         numbers |= {"input length": self.input_len, "output length": self.output_len}
         for name, value in numbers.items():
@@ -80,11 +79,8 @@ class Question:
                 raise InputError(f"{name} {most}", f"must be at least {least}", remedy)
         for c, share in self.mix:
             if not 1 <= c <= MOST_CLIENTS or not share > 0:
-                raise InputError(
-                    f"mix {c}:{share}",
-                    "needs a load of at least 1 and a positive share",
-                    "write e.g. 1:0.5,30:0.5",
-                )
+                why = "needs a load of at least 1 and a positive share"
+                raise InputError(f"mix {c}:{share}", why, "write e.g. 1:0.5,30:0.5")
         price = self.gpu_hour_price
         if price is not None and not price > 0:
             raise InputError(f"GPU hour price {price}", "must be positive", "or leave it out")

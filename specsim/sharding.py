@@ -185,11 +185,9 @@ def scheme_for(model: ModelArchitecture, quantisation: str) -> Quantisation:
     native = quantisation.strip().lower() == "native"
     scheme = load_quantisation(model.native_quantisation if native else quantisation)
     if scheme.only_experts and not model.experts:
-        raise InputError(
-            f"quantisation {scheme.id}",
-            f"compresses experts, and {model.id} has none",
-            f"use {scheme.id.removesuffix('-experts')!r} or 'bf16'",
-        )
+        why = f"compresses experts, and {model.id} has none"
+        remedy = f"use {scheme.id.removesuffix('-experts')!r} or 'bf16'"
+        raise InputError(f"quantisation {scheme.id}", why, remedy)
     return scheme
 
 
@@ -198,41 +196,28 @@ def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
         if degree < 1:
             raise InputError(f"{name} {degree}", "must be at least 1", "use 1 for none")
         if tp % degree:
-            raise InputError(
-                f"{name} {degree}",
-                f"does not divide tp {tp}",
-                "let tp count all GPUs of one copy of the model (vLLM's tp times dp)",
-            )
+            remedy = "let tp count all GPUs of one copy of the model (vLLM's tp times dp)"
+            raise InputError(f"{name} {degree}", f"does not divide tp {tp}", remedy)
     ranks = tp // dp
     given = f"tp {tp}" + (f" with dp {dp}" if dp > 1 else "")
     if model.heads % ranks:
-        raise InputError(
-            given,
-            f"splits attention over {ranks} GPUs, and {model.id} has {model.heads} heads",
-            f"use a divisor of {model.heads}",
-        )
+        why = f"splits attention over {ranks} GPUs, and {model.id} has {model.heads} heads"
+        raise InputError(given, why, f"use a divisor of {model.heads}")
     for heads in {group.cache_heads for group in model.attention_groups}:
         if heads % ranks and ranks % heads:
-            raise InputError(
-                given,
-                f"neither divides nor is a multiple of the {heads} KV heads of {model.id}",
-                "use another tp",
-            )
+            why = f"neither divides nor is a multiple of the {heads} KV heads of {model.id}"
+            raise InputError(given, why, "use another tp")
     if ep > 1 and (not model.experts or model.experts % ep):
-        raise InputError(
-            f"ep {ep}", f"does not divide the {model.experts} experts of {model.id}", "use ep 1"
-        )
+        why = f"does not divide the {model.experts} experts of {model.id}"
+        raise InputError(f"ep {ep}", why, "use ep 1")
 
 
 def _check_context_ranks(model: ModelArchitecture, ranks: int, dcp: int) -> None:
     heads = max((group.cache_heads for group in model.attention_groups), default=1)
     copies = max(1, ranks // heads)
     if dcp < 1 or copies % dcp:
-        raise InputError(
-            f"dcp {dcp}",
-            f"does not divide the copies of a cache of {heads} heads on {ranks} ranks: {copies}",
-            f"use a divisor of {copies}",
-        )
+        why = f"does not divide the copies of a cache of {heads} heads on {ranks} ranks: {copies}"
+        raise InputError(f"dcp {dcp}", why, f"use a divisor of {copies}")
 
 
 def _attention_on_gpu(model: ModelArchitecture, ranks: int) -> float:
@@ -283,9 +268,7 @@ def _scale(
         return 1.0
     ratio = weight_bytes / total
     if not (math.isfinite(ratio) and 0.25 <= ratio <= 4):
-        raise InputError(
-            f"weight_bytes {weight_bytes:g}",
-            f"is far from the {total:.3g} bytes of {model.id} in {scheme.id}",
-            "give bytes (547 GB is 547e9), and the scheme that the weights are in",
-        )
+        why = f"is far from the {total:.3g} bytes of {model.id} in {scheme.id}"
+        remedy = "give bytes (547 GB is 547e9), and the scheme that the weights are in"
+        raise InputError(f"weight_bytes {weight_bytes:g}", why, remedy)
     return ratio

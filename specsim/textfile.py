@@ -111,9 +111,8 @@ def read_text(path: str | Path, what: str, limit_bytes: int = LIMIT_BYTES) -> st
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FormatError(
-            path, f"is not UTF-8 text (byte {error.start})", f"give {what}, saved as UTF-8"
-        ) from None
+        why = f"is not UTF-8 text (byte {error.start})"
+        raise FormatError(path, why, f"give {what}, saved as UTF-8") from None
     if "\0" in text:
         raise FormatError(path, "is a binary file", f"give {what}")
     if _CONTROL.search(text):

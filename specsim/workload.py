@@ -78,22 +78,17 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.output_len.mean < 1:
-            raise InputError(
-                f"output length {self.output_len.mean}", "must be at least 1", "give tokens"
-            )
+            why = "must be at least 1"
+            raise InputError(f"output length {self.output_len.mean}", why, "give tokens")
         if not 0 <= self.input_cached <= self.input_len.mean:
-            raise InputError(
-                f"cached input {self.input_cached}",
-                f"must lie in 0..{self.input_len.mean}, the input length",
-                "give the mean number of prompt tokens found in the prefix cache",
-            )
+            why = f"must lie in 0..{self.input_len.mean}, the input length"
+            remedy = "give the mean number of prompt tokens found in the prefix cache"
+            raise InputError(f"cached input {self.input_cached}", why, remedy)
 
         if not 0 <= self.shared_prefix_len <= self.input_len.mean:
-            raise InputError(
-                f"shared prefix {self.shared_prefix_len}",
-                f"must lie in 0..{self.input_len.mean}, the input length",
-                "give the prompt tokens that all requests begin with",
-            )
+            why = f"must lie in 0..{self.input_len.mean}, the input length"
+            remedy = "give the prompt tokens that all requests begin with"
+            raise InputError(f"shared prefix {self.shared_prefix_len}", why, remedy)
 
     @property
     def assumed_lengths(self) -> str:
@@ -130,22 +125,17 @@ class Load:
             ("window_s", "steady_decode"),
         ):
             if getattr(self, name) is not None and self.kind != kind:
-                raise InputError(
-                    f"{name} {getattr(self, name)} of a {self.kind}",
-                    "would be ignored",
-                    f'leave it out, or give kind="{kind}"',
-                )
+                what = f"{name} {getattr(self, name)} of a {self.kind}"
+                raise InputError(what, "would be ignored", f'leave it out, or give kind="{kind}"')
         if self.kind == "open_loop":
             if self.request_rate is None or not (
                 math.isfinite(self.request_rate) and self.request_rate > 0
             ):
-                raise InputError(
-                    f"request rate {self.request_rate}", "must be positive", "give requests/s"
-                )
+                why = "must be positive"
+                raise InputError(f"request rate {self.request_rate}", why, "give requests/s")
         elif self.concurrency < 1:
-            raise InputError(
-                f"concurrency {self.concurrency}", "must be at least 1", "give clients in flight"
-            )
+            why = "must be at least 1"
+            raise InputError(f"concurrency {self.concurrency}", why, "give clients in flight")
 
 
 MOST_SECONDS = 1e6
@@ -175,22 +165,17 @@ class VaryingLoad:
         if len(times) != len(levels) or len(times) < 2 or not np.isfinite(times).all():
             raise InputError(f"{self.kind} of {len(times)} times", "has no course", "give corners")
         if times[0] != 0 or (np.diff(times) < 0).any() or not 0 < times[-1] <= MOST_SECONDS:
-            raise InputError(
-                f"{self.kind} from {times[0]:g} to {times[-1]:g} s",
-                f"must begin at 0, rise and last at most {MOST_SECONDS:g} s",
-                "give a duration, e.g. @600s",
-            )
+            why = f"must begin at 0, rise and last at most {MOST_SECONDS:g} s"
+            remedy = "give a duration, e.g. @600s"
+            raise InputError(f"{self.kind} from {times[0]:g} to {times[-1]:g} s", why, remedy)
         if not np.isfinite(levels).all() or (levels < 0).any() or levels.max() > MOST_LEVEL:
-            raise InputError(
-                f"{self.kind} of {levels.min():g}..{levels.max():g} {self.words}",
-                f"must lie in 0..{MOST_LEVEL:g}",
-                "give clients in flight or requests/s",
-            )
+            what = f"{self.kind} of {levels.min():g}..{levels.max():g} {self.words}"
+            why = f"must lie in 0..{MOST_LEVEL:g}"
+            raise InputError(what, why, "give clients in flight or requests/s")
         least = 1.0 if self.unit == "clients" else 0.0
         if levels.max() < least or self.mean <= 0:
-            raise InputError(
-                f"{self.kind} up to {levels.max():g} {self.words}", "sends nothing", "give more"
-            )
+            why = "sends nothing"
+            raise InputError(f"{self.kind} up to {levels.max():g} {self.words}", why, "give more")
 
     @classmethod
     def ramp(
@@ -216,11 +201,9 @@ class VaryingLoad:
         duration.
         """
         if not 0 < burst_s < period_s <= duration_s <= MOST_PERIODS * period_s:
-            raise InputError(
-                f"bursts of {burst_s:g} s every {period_s:g} s in {duration_s:g} s",
-                f"do not fit, or are more than {MOST_PERIODS}",
-                "write e.g. burst:1..20/s,10s/60s@600s",
-            )
+            what = f"bursts of {burst_s:g} s every {period_s:g} s in {duration_s:g} s"
+            why = f"do not fit, or are more than {MOST_PERIODS}"
+            raise InputError(what, why, "write e.g. burst:1..20/s,10s/60s@600s")
         times, levels = [0.0], [base]
         for end in np.arange(1, math.floor(duration_s / period_s) + 1) * period_s:
             begin = float(end) - burst_s
@@ -276,9 +259,8 @@ class VaryingLoad:
         pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2
         total = np.concatenate([[0.0], np.cumsum(pieces)])
         if total[-1] > MOST_REQUESTS:
-            raise InputError(
-                f"{self.label}", f"is more than {MOST_REQUESTS} requests", "give a shorter one"
-            )
+            why = f"is more than {MOST_REQUESTS} requests"
+            raise InputError(f"{self.label}", why, "give a shorter one")
         steps = int(total[-1] + 8 * math.sqrt(total[-1]) + 16)
         due = np.cumsum(rng.exponential(1.0, steps))
         due = due[due < total[-1]]

@@ -87,11 +87,8 @@ def load_draft(
         model = _cut(_drafting_model(name), layers)
         return DraftArchitecture(id=model.id, kind="standalone", shape=model, own_head=True)
     if layers is not None:
-        raise InputError(
-            f"draft {id}: layers = {layers}",
-            "only a library model that drafts can be cut short",
-            "leave layers out",
-        )
+        why = "only a library model that drafts can be cut short"
+        raise InputError(f"draft {id}: layers = {layers}", why, "leave layers out")
     return draft_from_table(table, id, target)
 
 
@@ -126,11 +123,8 @@ def _cut(model: ModelArchitecture, layers: int | None) -> ModelArchitecture:
     if layers is None or layers == model.layers:
         return model
     if model.experts or model.sliding_layers or model.linear_layers or layers > model.layers:
-        raise InputError(
-            f"draft {model.id}: layers = {layers}",
-            f"needs a dense model with as many layers of one kind; it has {model.layers}",
-            "name a model of that size",
-        )
+        why = f"needs a dense model with as many layers of one kind; it has {model.layers}"
+        raise InputError(f"draft {model.id}: layers = {layers}", why, "name a model of that size")
     return replace(
         model,
         layers=layers,
@@ -270,11 +264,9 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
     DeepSeek-V3 (arXiv 2412.19437, section 2.2): a 2*hidden -> hidden projection in front.
     """
     if not target.mtp_layers:
-        raise InputError(
-            f"draft {id}",
-            f"{target.id} comes without a multi-token-prediction layer",
-            'use "eagle3", or a model whose config has num_nextn_predict_layers',
-        )
+        why = f"{target.id} comes without a multi-token-prediction layer"
+        remedy = 'use "eagle3", or a model whose config has num_nextn_predict_layers'
+        raise InputError(f"draft {id}", why, remedy)
     return DraftArchitecture(
         id=id,
         kind="mtp",
@@ -313,9 +305,8 @@ def _eagle_layer(id: str, target: ModelArchitecture, said: dict[str, Any]) -> Mo
     """
     mla, layers = said.get("mla", False), said.get("layers", 1)
     if mla and target.attention != "mla":
-        raise InputError(
-            f"draft {id}", f"has latent attention, the target {target.id} has not", 'use "eagle3"'
-        )
+        why = f"has latent attention, the target {target.id} has not"
+        raise InputError(f"draft {id}", why, 'use "eagle3"')
     kept = ("hidden", "vocab", "heads", "kv_heads", "head_dim", "ffn_inter")
     sizes: dict[str, Any] = {key: getattr(target, key) for key in kept}
     if not target.dense_layers:

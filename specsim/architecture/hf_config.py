@@ -318,11 +318,9 @@ class Config:
         routed = "experts_per_token" in self.shape() and self.number("experts", 0) > 0
         scheme, kv_dtype = scheme_of_config(about, self.number("layers", 0), routed)
         if not scheme:
-            raise FormatError(
-                f"{self.where}: quantization_config",
-                f"is of an unknown kind ({shown(about.get('quant_method'))})",
-                'name the nearest scheme: [model] quantisation = "..."',
-            )
+            why = f"is of an unknown kind ({shown(about.get('quant_method'))})"
+            remedy = 'name the nearest scheme: [model] quantisation = "..."'
+            raise FormatError(f"{self.where}: quantization_config", why, remedy)
         return scheme, kv_dtype
 
     def refuse_what_is_left(self) -> None:

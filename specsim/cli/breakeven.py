@@ -95,9 +95,8 @@ def _without_profile(round_ms: float | None, step_ms: float | None, steps: int |
     from specsim.decide.breakeven import breakeven_accept_length
 
     if round_ms is None or step_ms is None:
-        raise InputError(
-            "--round-ms and --step-ms", "belong together", "give both, in milliseconds"
-        )
+        why = "belong together"
+        raise InputError("--round-ms and --step-ms", why, "give both, in milliseconds")
     length = breakeven_accept_length(1e-3 * round_ms, 1e-3 * step_ms)
     text = f"Break-even at {length:.2f} tokens per round (bonus token included)"
     if steps is not None and steps >= 1:

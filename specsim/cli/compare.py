@@ -80,9 +80,8 @@ def _servers(server: AnyServer, asked: opt.Asked, how: Options) -> Iterator[Load
     if several:
         variants = list(product(*several.values()))
         if len(variants) > MOST_SERVERS:
-            raise InputError(
-                f"{len(variants)} servers", f"are more than {MOST_SERVERS}", "give fewer values"
-            )
+            why = f"are more than {MOST_SERVERS}"
+            raise InputError(f"{len(variants)} servers", why, "give fewer values")
         for chosen in variants:
             said: dict[str, Any] = dict(zip(several, chosen, strict=True))
             profile, notes = replace(server, **said).load(asked)

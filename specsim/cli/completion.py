@@ -31,9 +31,8 @@ def completion_script(command: click.Command) -> tuple[str, str]:
     shell = Path(os.environ.get("SHELL", "")).name
     found = get_completion_class(shell)
     if shell not in SHELLS or found is None:
-        raise InputError(
-            f"shell {shell!r}", "is not one that can complete", f"use {', '.join(SHELLS)}"
-        )
+        why = "is not one that can complete"
+        raise InputError(f"shell {shell!r}", why, f"use {', '.join(SHELLS)}")
     return shell, found(command, {}, "specsim", "_SPECSIM_COMPLETE").source()
 
 

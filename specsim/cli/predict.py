@@ -59,17 +59,12 @@ class Options(opt.Requests):
             if one not in (None, False) and other is not None:
                 raise InputError(names, why, "choose one")
         if self.context_len is not None and (self.input_len, self.output_len) != (None, None):
-            raise InputError(
-                "--context-len with --input-len or --output-len",
-                "contradict each other: a steady decode has no requests",
-                "drop one of them",
-            )
+            why = "contradict each other: a steady decode has no requests"
+            remedy = "drop one of them"
+            raise InputError("--context-len with --input-len or --output-len", why, remedy)
         if self.observations is not None and self.plot is None:
-            raise InputError(
-                f"--observations {self.observations}",
-                "is drawn, and no picture is asked for",
-                "add --plot",
-            )
+            why = "is drawn, and no picture is asked for"
+            raise InputError(f"--observations {self.observations}", why, "add --plot")
 
 
 @command("predict", AnyServer, opt.Asking, Options)
@@ -90,11 +85,8 @@ def predict_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
         asked.scheduler != "auto" or asked.algorithm not in (None, "none")
     ):
         of = "scheduler" if asked.scheduler != "auto" else "algorithm"
-        raise InputError(
-            f"--{of} {getattr(asked, of)}",
-            "is of a setting, and none is asked about",
-            "add e.g. --topk 2 --steps 2",
-        )
+        why = "is of a setting, and none is asked about"
+        raise InputError(f"--{of} {getattr(asked, of)}", why, "add e.g. --topk 2 --steps 2")
     if any(not setting.speculates for setting in question.settings):
         output.remark(["no speculation, which was asked about, is what all else is compared with"])
     cells: tuple[Observation, ...] = ()
@@ -131,11 +123,8 @@ def predicted(
     loads = (max(question.concurrency), question.output_len)
     for (name, most), value in zip(MOST_SIMULATED.items(), loads, strict=True):
         if solver == "simulate" and value is not None and value > most:
-            raise InputError(
-                f"{name} {value:g}",
-                f"is too much to simulate (at most {most})",
-                "use --solver analytic",
-            )
+            why = f"is too much to simulate (at most {most})"
+            raise InputError(f"{name} {value:g}", why, "use --solver analytic")
     with output.progress_bar("simulating") as advance:
         curve = predict(profile, question, solver=solver, seed=question.seed, progress=advance)
     return replace(curve, notes=(*notes, *curve.notes))

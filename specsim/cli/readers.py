@@ -113,9 +113,8 @@ def parse_concurrency(text: str) -> tuple[int, ...]:
             raise InputError(shown, reason, "give clients in flight, e.g. --concurrency 1,10,100")
         loads.add(int(word))
     if len(loads) > MOST_LOADS:
-        raise InputError(
-            f"concurrency of {len(loads)} loads", f"is more than {MOST_LOADS}", "give fewer"
-        )
+        why = f"is more than {MOST_LOADS}"
+        raise InputError(f"concurrency of {len(loads)} loads", why, "give fewer")
     return tuple(sorted(loads))
 
 
@@ -202,9 +201,8 @@ def triple(text: str, defaults: Defaults) -> Noted:
     'topk=2 steps=2 tokens=7'
     """
     if not TRIPLE.fullmatch(text):
-        raise InputError(
-            f"setting {text!r}", "is not S,K,N", "write steps,topk,draft tokens: 2,2,7"
-        )
+        why = "is not S,K,N"
+        raise InputError(f"setting {text!r}", why, "write steps,topk,draft tokens: 2,2,7")
     steps, topk, tokens = map(int, text.split(","))
     return make_setting((topk, steps, tokens), defaults)
 
@@ -220,11 +218,9 @@ def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
     if algorithm == "none":
         if numbers != (None, None, None):
             said = ", ".join(str(number) for number in numbers if number is not None)
-            raise InputError(
-                f"algorithm none with {said}",
-                "is a contradiction: nothing is drafted",
-                "drop the numbers or name an algorithm",
-            )
+            why = "is a contradiction: nothing is drafted"
+            remedy = "drop the numbers or name an algorithm"
+            raise InputError(f"algorithm none with {said}", why, remedy)
         return SpecSetting.none(scheduler), None
     bounds = {"topk": MOST_TOPK, "steps": MOST_STEPS, "draft tokens": MOST_DRAFT_TOKENS}
     for value, (name, most) in zip(numbers, bounds.items(), strict=True):

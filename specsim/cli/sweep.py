@@ -56,9 +56,8 @@ def sweep_command(server: Server, asked: opt.Asking, how: Options) -> None:
     grid = grid_settings(how.grid, asked.algorithm or algorithm)
     wanted = (*settings.asked, *(replace(s, scheduler=asked.scheduler) for s in grid))
     if not wanted:
-        raise InputError(
-            "no setting", "is asked for", "add S,K,N or --grid topk=1,2 --grid steps=1-4"
-        )
+        why = "is asked for"
+        raise InputError("no setting", why, "add S,K,N or --grid topk=1,2 --grid steps=1-4")
     sweep = filled(
         Sweep,
         how,
@@ -93,9 +92,8 @@ def _path(target: str) -> Path:
     from importlib.util import find_spec
 
     if target.endswith(".parquet") and find_spec("pyarrow") is None:
-        raise InputError(
-            f"--output {target}", "needs pyarrow, which is not installed", "write .csv instead"
-        )
+        why = "needs pyarrow, which is not installed"
+        raise InputError(f"--output {target}", why, "write .csv instead")
     return Path(target)
 
 

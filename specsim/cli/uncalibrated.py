@@ -76,11 +76,9 @@ def _built(stated: Stated, known: Known) -> tuple[Setup, list[str]]:
         if pool >= work.input_len.mean + work.output_len.mean:
             fits = f"tp {tp}: the fewest {stated.gpu} that hold {stated.model} and a drafter"
             return setup, [*tried.notes, f"{fits}; --tp says"]
-    raise InputError(
-        f"--model {stated.model}",
-        f"does not fit on up to {sizes[-1]} x {stated.gpu}{reason}",
-        "give more GPUs with --tp, or a smaller --quantisation",
-    )
+    why = f"does not fit on up to {sizes[-1]} x {stated.gpu}{reason}"
+    remedy = "give more GPUs with --tp, or a smaller --quantisation"
+    raise InputError(f"--model {stated.model}", why, remedy)
 
 
 def launched(server: AnyServer, command: str) -> tuple[AnyServer, Setup, list[str]]:
@@ -122,9 +120,7 @@ def read_launch(command: str) -> Launch:
 
     launch = parse_command(read_text(command, "a launch command") if written else command, beside)
     if launch is None:
-        raise InputError(
-            f"--command {shown(command)}",
-            "launches no engine that specsim knows",
-            "give the command of an SGLang, vLLM, TensorRT-LLM or llama.cpp server",
-        )
+        why = "launches no engine that specsim knows"
+        remedy = "give the command of an SGLang, vLLM, TensorRT-LLM or llama.cpp server"
+        raise InputError(f"--command {shown(command)}", why, remedy)
     return launch

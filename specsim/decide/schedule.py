@@ -284,11 +284,9 @@ def sps_table(profile: Profile, question: Question) -> str:
     """
     plan = chain_plans(profile, question)[-1]
     if (plan.engine, plan.setting.algorithm) != ("sglang", "DSPARK"):
-        raise InputError(
-            f"--sps-table with {plan.engine} and {plan.setting.algorithm}",
-            "is a table of SGLang's DSPARK",
-            "ask about a server that drafts with it",
-        )
+        what = f"--sps-table with {plan.engine} and {plan.setting.algorithm}"
+        why = "is a table of SGLang's DSPARK"
+        raise InputError(what, why, "ask about a server that drafts with it")
     cost, work = profile.system().cost, question.workload(profile.setup.workload)
     context_len = work.input_len.mean + work.output_len.mean / 2
 

@@ -153,9 +153,8 @@ def _lexed(text: str) -> list[str]:
                 break
             words.append(word)
     except ValueError:
-        raise InputError(
-            text[:60].strip(), "has a quotation that is not closed", "close it"
-        ) from None
+        why = "has a quotation that is not closed"
+        raise InputError(text[:60].strip(), why, "close it") from None
     return words
 
 
@@ -315,9 +314,8 @@ def _json(flag: str, text: str) -> object:
                 re.sub(r"'", '"', text).replace("True", "true").replace("False", "false")
             )
         except (ValueError, RecursionError):
-            raise InputError(
-                f"{flag} {text[:60]}", "is not JSON", 'quote it: \'{"method": "eagle3", ...}\''
-            ) from None
+            remedy = 'quote it: \'{"method": "eagle3", ...}\''
+            raise InputError(f"{flag} {text[:60]}", "is not JSON", remedy) from None
     return value
 
 

@@ -64,11 +64,8 @@ def parse_version(text: str) -> EngineVersion:
     try:
         key = Version(Version(plain).public)
     except ValueError:  # also of numbers with thousands of digits
-        raise InputError(
-            f"engine version {text!r}",
-            "is not a version",
-            "write it as the engine prints it, such as 0.5.9, 0.5.12.post1 or main",
-        ) from None
+        remedy = "write it as the engine prints it, such as 0.5.9, 0.5.12.post1 or main"
+        raise InputError(f"engine version {text!r}", "is not a version", remedy) from None
     return EngineVersion(key, text)
 
 
@@ -114,11 +111,8 @@ class EngineSpec:
         at_least(1, chunked_prefill_size=self.chunked_prefill_size)
         fraction = self.mem_fraction_static
         if fraction is not None and not 0 < fraction <= 1:
-            raise InputError(
-                f"mem_fraction_static = {fraction}",
-                "must lie in 0..1",
-                "write a fraction: 0.88, not 88",
-            )
+            what = f"mem_fraction_static = {fraction}"
+            raise InputError(what, "must lie in 0..1", "write a fraction: 0.88, not 88")
         parse_version(self.version)
 
     @property

@@ -42,11 +42,9 @@ def choose_device(name: str) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = int(found[1] or 0)
     if index >= count:
-        raise InputError(
-            f"device {name}",
-            f"is not there: torch {torch.__version__} sees {count} CUDA device(s)",
-            "check the driver and torch's CUDA build, or use --device cpu",
-        )
+        why = f"is not there: torch {torch.__version__} sees {count} CUDA device(s)"
+        remedy = "check the driver and torch's CUDA build, or use --device cpu"
+        raise InputError(f"device {name}", why, remedy)
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
 

@@ -180,9 +180,8 @@ def write_directory(folder: str | Path, measured: ProbeDocument) -> None:
         beside.rename(folder)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise InputError(
-            folder, f"cannot be written ({error.strerror})", "give a new name in a writable folder"
-        ) from None
+        why = f"cannot be written ({error.strerror})"
+        raise InputError(folder, why, "give a new name in a writable folder") from None
 
 
 def check_free(folder: str | Path) -> None:

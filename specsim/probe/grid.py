@@ -121,11 +121,9 @@ def layers_that_fit(
     room = int((memory_bytes / 2 - around_bytes) // size)
     built = min(layers.whole, wanted, room)
     if built < 1:
-        raise InputError(
-            f"{memory_bytes / 1e9:.3g} GB of memory",
-            f"do not hold one layer of {size / 1e9:.3g} GB, the head and a KV cache",
-            "raise --max-memory-gb, or probe a share of the model with --tp",
-        )
+        why = f"do not hold one layer of {size / 1e9:.3g} GB, the head and a KV cache"
+        remedy = "raise --max-memory-gb, or probe a share of the model with --tp"
+        raise InputError(f"{memory_bytes / 1e9:.3g} GB of memory", why, remedy)
     return replace(layers, built=built)
 
 

@@ -103,9 +103,8 @@ def probe(
         lines = str(error).strip().splitlines()
         notes.append(f"no all-reduce: {lines[-1][:160] if lines else type(error).__name__}")
     if not stacks["target"].points:
-        raise InputError(
-            f"{request.seconds:g} s", "do not suffice for one step", "raise --max-seconds"
-        )
+        why = "do not suffice for one step"
+        raise InputError(f"{request.seconds:g} s", why, "raise --max-seconds")
     if taken > OTHERS_SHARE * about.mem_bytes:
         notes.append(
             f"{taken / 1e9:.1f} GB of the device were taken before: if another process also ran "

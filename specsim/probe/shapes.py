@@ -142,11 +142,9 @@ def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
     (32, 218)
     """
     if model.ffn_matrices != 3 or any(getattr(model, key) for key in _NOT_BUILT):
-        raise InputError(
-            f"model {model.id}",
-            "has layers that the probe cannot build (linear, sparse, no gate or of two kinds)",
-            "probe a model with full attention; bandwidth and GEMM rate hold for this one too",
-        )
+        why = "has layers that the probe cannot build (linear, sparse, no gate or of two kinds)"
+        remedy = "probe a model with full attention; bandwidth and GEMM rate hold for this one too"
+        raise InputError(f"model {model.id}", why, remedy)
     _check(model, tp)
     plain = _layer(model, tp)
     dense = replace(plain, ffn=_split(model.ffn_inter, tp))
@@ -212,8 +210,5 @@ def _check(model: ModelArchitecture, tp: int) -> None:
     if fits and model.attention == "gqa":
         fits = model.kv_heads % tp == 0 or tp % model.kv_heads == 0
     if not fits:
-        raise InputError(
-            f"tp {tp}",
-            f"does not split the {model.heads} heads of {model.id}",
-            f"use a divisor of {model.heads}",
-        )
+        why = f"does not split the {model.heads} heads of {model.id}"
+        raise InputError(f"tp {tp}", why, f"use a divisor of {model.heads}")

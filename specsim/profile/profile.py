@@ -44,11 +44,9 @@ class FitRecord:
         numbers = (self.observations, self.noise, self.model_error)
         errors = (self.noise, self.model_error)
         if not (all(n >= 0 for n in numbers) and max(errors) <= LARGEST_ERROR):
-            raise InputError(
-                f"[fit] observations, noise, model_error = {numbers}",
-                f"must be finite and not negative, errors at most {LARGEST_ERROR:g}",
-                "fit the profile again",
-            )
+            why = f"must be finite and not negative, errors at most {LARGEST_ERROR:g}"
+            remedy = "fit the profile again"
+            raise InputError(f"[fit] observations, noise, model_error = {numbers}", why, remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +64,11 @@ class Profile:
     def __post_init__(self) -> None:
         size = len(self.parameters)
         if len(self.correlation) != size or any(len(row) != size for row in self.correlation):
-            raise InputError(
-                f"profile {self.name}", "has a correlation of another size", "fit it again"
-            )
+            why = "has a correlation of another size"
+            raise InputError(f"profile {self.name}", why, "fit it again")
         if not all(abs(number) <= 1 + ROUNDING for row in self.correlation for number in row):
-            raise InputError(
-                f"profile {self.name}", "has a correlation outside -1..1", "fit it again"
-            )
+            why = "has a correlation outside -1..1"
+            raise InputError(f"profile {self.name}", why, "fit it again")
         if not self.acceptances:
             raise InputError(f"profile {self.name}", "has no acceptance", "fit it again")
 

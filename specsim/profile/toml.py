@@ -79,9 +79,8 @@ def profile_from_toml(text: str, origin: str) -> Profile:
     except SpecsimError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(
-            origin, f"is no complete profile ({error!r})", "fit it again with specsim calibrate"
-        ) from error
+        why = f"is no complete profile ({error!r})"
+        raise FormatError(origin, why, "fit it again with specsim calibrate") from error
 
 
 def _record(kind: Any, row: Mapping[str, Any], origin: str) -> Any:

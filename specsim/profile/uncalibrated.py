@@ -62,11 +62,8 @@ def uncalibrated_profile(
     bought = acceptance_priors(names, standalone=drafter == "STANDALONE")
     if accept_length is not None:
         if wanted is None or not wanted.speculates:
-            raise InputError(
-                f"accept length {accept_length:g}",
-                "belongs to no setting",
-                "name the setting with --steps (and --topk, --draft-tokens)",
-            )
+            remedy = "name the setting with --steps (and --topk, --draft-tokens)"
+            raise InputError(f"accept length {accept_length:g}", "belongs to no setting", remedy)
         acceptance = at_accept_length(acceptance, wanted, accept_length)
         level = replace(bought[0], prior_sd=ASSUMED_LEVEL_SD, sd=ASSUMED_LEVEL_SD)
         bought = (level, *bought[1:])

@@ -170,11 +170,9 @@ def _simulated(
         if len(result.rounds) >= rounds:
             return result
         requests *= 2
-    raise InputError(
-        f"rounds {rounds}",
-        f"only {len(result.rounds)} happened: answers of {workload.output_len.mean:g} tokens",
-        "ask for fewer rounds, or for longer answers with --output-len",
-    )
+    why = f"only {len(result.rounds)} happened: answers of {workload.output_len.mean:g} tokens"
+    remedy = "ask for fewer rounds, or for longer answers with --output-len"
+    raise InputError(f"rounds {rounds}", why, remedy)
 
 
 def timeline_of(result: SimulationResult, title: str, rounds: int | None = None) -> Timeline:

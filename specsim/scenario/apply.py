@@ -95,9 +95,8 @@ def _changed_setup(setup: Setup, changes: Sequence[Override], notes: list[str]) 
         value = change.changed(table.get(field))
         if kind is int:
             if value != round(value):
-                raise InputError(
-                    f"--set {change.label}", "must give a whole number", "give another factor"
-                )
+                why = "must give a whole number"
+                raise InputError(f"--set {change.label}", why, "give another factor")
             value = round(value)
         if change.key == "context" and table.get("input_cached"):
             table["input_cached"] = value * table["input_cached"] / table["input_len"]
@@ -231,11 +230,9 @@ def _with_parameter(profile: Profile, change: Override) -> Profile:
     old = next((p for p in profile.parameters if p.name == name), None)
     if old is None:
         names = [p.name for p in profile.parameters if "[" not in p.name]
-        raise InputError(
-            f"--set {change.label}",
-            f"changes {name}, which this profile was not fitted with",
-            f"fit the profile again if this server has it, or change one of {', '.join(names)}",
-        )
+        why = f"changes {name}, which this profile was not fitted with"
+        remedy = f"fit the profile again if this server has it, or change one of {', '.join(names)}"
+        raise InputError(f"--set {change.label}", why, remedy)
     value = change.changed(old.value)
     if old.scale == "log" and value <= 0:
         raise InputError(f"--set {change.label}", "must be positive", "give a factor above 0")
@@ -262,11 +259,8 @@ def _with_accept_length(profile: Profile, change: Override, notes: list[str]) ->
     wanted = change.changed(accept_table(acceptance, setting).accept_length)
     most = 1 + min(setting.num_steps, setting.num_draft_tokens - 1)
     if not 1 < wanted < most:
-        raise InputError(
-            f"--set {change.label}",
-            f"must lie between 1 and {most}, the bonus token included ({setting.label})",
-            "give tokens per request and round",
-        )
+        why = f"must lie between 1 and {most}, the bonus token included ({setting.label})"
+        raise InputError(f"--set {change.label}", why, "give tokens per request and round")
     level = at_accept_length(acceptance, setting, wanted).level
     name = level_name(acceptance)
     parameters = tuple(replace(p, sd=0.0) if p.name == name else p for p in profile.parameters)

@@ -85,17 +85,15 @@ class Override:
         not set.
         """
         if self.factor and old is None:
-            raise InputError(
-                f"--set {self.label}", "multiplies a number that is not set", "give a value instead"
-            )
+            why = "multiplies a number that is not set"
+            raise InputError(f"--set {self.label}", why, "give a value instead")
         try:
             number = float(self.text)
         except ValueError:
             number = math.nan
         if not 0 <= number < math.inf:
-            raise InputError(
-                f"--set {self.label}", "needs a number that is not negative", f"{self.key}=*0.5"
-            )
+            why = "needs a number that is not negative"
+            raise InputError(f"--set {self.label}", why, f"{self.key}=*0.5")
         return old * number if self.factor and old is not None else number
 
 

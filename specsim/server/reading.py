@@ -140,19 +140,15 @@ def _own_gpu(value: object) -> Gpu:
 def _pairs(value: object) -> tuple[tuple[int, float], ...]:
     """Turn a table of bytes -> seconds into pairs in order of bytes."""
     if not isinstance(value, Mapping) or not value:
-        raise InputError(
-            f"allreduce = {shown(value)}",
-            "is neither a name nor a table of bytes and seconds",
-            'write e.g. "fused" or {"65536" = 42e-6}',
-        )
+        why = "is neither a name nor a table of bytes and seconds"
+        remedy = 'write e.g. "fused" or {"65536" = 42e-6}'
+        raise InputError(f"allreduce = {shown(value)}", why, remedy)
     for size, seconds in value.items():
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not (re.fullmatch(r"[1-9][0-9]{0,14}", str(size)) and number and 0 < seconds < math.inf):
-            raise InputError(
-                f"allreduce: {shown(size)} = {shown(seconds)}",
-                "must be a whole number of bytes and a positive number of seconds",
-                'write e.g. "65536" = 42e-6',
-            )
+            why = "must be a whole number of bytes and a positive number of seconds"
+            remedy = 'write e.g. "65536" = 42e-6'
+            raise InputError(f"allreduce: {shown(size)} = {shown(seconds)}", why, remedy)
     return tuple(sorted((int(size), float(seconds)) for size, seconds in value.items()))
 
 

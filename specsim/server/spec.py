@@ -158,11 +158,8 @@ class Setup:
 
     def __post_init__(self) -> None:
         if (self.model.id is None) == (self.model.config is None):
-            raise InputError(
-                "[model]",
-                "must have either id or config",
-                "give a library id, or the path of the model's config.json",
-            )
+            remedy = "give a library id, or the path of the model's config.json"
+            raise InputError("[model]", "must have either id or config", remedy)
 
 
 SECTIONS: dict[str, Callable[..., Any]] = {

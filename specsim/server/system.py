@@ -168,11 +168,8 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
     hardware, engine = setup.hardware, setup.engine
     gpu = load_gpu(hardware.gpu) if isinstance(hardware.gpu, str) else hardware.gpu
     if engine.tp > hardware.gpu_count:
-        raise InputError(
-            f"tp {engine.tp}",
-            f"exceeds the {hardware.gpu_count} GPUs of [hardware] gpu_count",
-            "set gpu_count to the GPUs of the server",
-        )
+        why = f"exceeds the {hardware.gpu_count} GPUs of [hardware] gpu_count"
+        raise InputError(f"tp {engine.tp}", why, "set gpu_count to the GPUs of the server")
     joined = engine.tp > 1 and hardware.link == "none"  # then by what joins such GPUs
     link = load_link(gpu.link if joined else hardware.link)
     model = load_model(setup.model.config or str(setup.model.id), setup.model.quantisation)
@@ -193,11 +190,8 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
     if setup.draft is not None and setup.draft.id is not None:
         tp = setup.draft.tp or engine.tp
         if tp not in (1, engine.tp) or (tp < engine.tp and engine.dp > 1):
-            raise InputError(
-                f"tp {tp} of the drafter",
-                f"is neither 1 nor the {engine.tp} of the target, or there is dp attention",
-                "leave [draft] tp out",
-            )
+            why = f"is neither 1 nor the {engine.tp} of the target, or there is dp attention"
+            raise InputError(f"tp {tp} of the drafter", why, "leave [draft] tp out")
         draft = shard_draft(
             with_vocab(load_draft(setup.draft.id, model, setup.draft.layers), setup.draft.vocab),
             model,
