@@ -64,8 +64,6 @@ def _of_parts(name: str) -> Quantisation | None:
 def load_quantisation(name: str) -> Quantisation:
     """Return the scheme called `name`.
 
-    Raises :class:`UnknownNameError`, which names the nearest scheme.
-
     >>> load_quantisation("int4-experts").experts, load_quantisation("int4-experts").dense
     (0.5625, 2.0)
     >>> load_quantisation("fp8-ffn").attention
@@ -82,13 +80,7 @@ def load_quantisation(name: str) -> Quantisation:
 
 
 def kv_dtype_bytes(name: str) -> float:
-    """Bytes per number in the KV cache.
-
-    Raises :class:`UnknownNameError`, which names the nearest type.
-
-    >>> kv_dtype_bytes("fp8_e4m3")
-    1.0
-    """
+    """Bytes per number in the KV cache, by its type."""
     sizes: Any = read_library("quantisations")["kv_bytes"]
     if (known := name.strip().lower()) not in sizes:
         raise UnknownNameError("kv_dtype", name, sizes)

@@ -117,10 +117,7 @@ def shard(
     weight_bytes: float | None = None,
     dcp: int = 1,
 ) -> ShardedModel:
-    """Split a model over GPUs.
-
-    Raises :class:`InputError` if the model cannot be split so, or `weight_bytes` is far from what
-    the shape gives.
+    """Split a model over GPUs; refuses what cannot be split so, and a size that cannot be its own.
 
     Degrees of parallelism are those of :mod:`specsim.sharding`; ``native`` is the scheme of the
     model's own weights. `weight_bytes` is the size of the checkpoint where it is known better than

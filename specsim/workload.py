@@ -195,11 +195,7 @@ class VaryingLoad:
         duration_s: float,
         unit: Unit = "requests_per_s",
     ) -> VaryingLoad:
-        """Stay at a base level, with a burst of `burst_s` at the end of every period.
-
-        Raises :class:`InputError` if a burst does not fit into its period, or the period into the
-        duration.
-        """
+        """Stay at a base level, with a burst of `burst_s` at the end of every period."""
         if not 0 < burst_s < period_s <= duration_s <= MOST_PERIODS * period_s:
             what = f"bursts of {burst_s:g} s every {period_s:g} s in {duration_s:g} s"
             why = f"do not fit, or are more than {MOST_PERIODS}"
@@ -252,8 +248,6 @@ class VaryingLoad:
         """Draw Poisson arrivals whose rate is the level, seconds, rising.
 
         The integral of the rate up to each arrival grows by exponential steps of mean 1.
-
-        Raises :class:`InputError` if more than a million are to be expected.
         """
         times, rates = np.array(self.time_s), np.array(self.level)
         pieces = np.diff(times) * (rates[1:] + rates[:-1]) / 2

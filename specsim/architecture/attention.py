@@ -74,10 +74,7 @@ class AttentionGroup:
         return self.indexers * self.indexer.params if self.indexer else 0
 
     def entries(self, context_len: Any, least: Callable[[Any, Any], Any] = min) -> Any:
-        """Entries of one layer that a query token attends to (SPARSE).
-
-        `least` is the minimum of two, for arrays numpy's.
-        """
+        """Entries of a layer that a query token reads (SPARSE); `least` of arrays is numpy's."""
         if self.ratio:
             return least(context_len, self.window) + least(context_len / self.ratio, self.topk)
         bound = self.window or self.topk

@@ -68,10 +68,7 @@ def draft_names() -> tuple[str, ...]:
 def load_draft(
     name: str, target: ModelArchitecture, layers: int | None = None
 ) -> DraftArchitecture:
-    """Return the drafter called `name`, sized for `target`.
-
-    Raises :class:`UnknownNameError`, which names the nearest id; :class:`InputError` if the drafter
-    does not fit the target, or cannot be cut to `layers`.
+    """Return the drafter called `name`, sized for `target`; refuses one that does not fit it.
 
     The name is a library id or Hugging Face name; ``mtp``, ``eagle3`` or ``eagle`` (sized from the
     target); ``ngram``; a TOML file with the keys of a library entry; the drafter's own config.json

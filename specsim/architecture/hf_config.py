@@ -30,14 +30,9 @@ def table_of_config(
     """Read the shape of a model from its config.json: name and table as the library has them.
 
     Knows the decoder families of library/families.toml, alone or as the ``text_config`` of a
-    multimodal model.
-
-    Raises :class:`InputError` if the file cannot be read or a number in it makes no sense;
-    :class:`FormatError` or :class:`UnknownNameError` if it is not JSON, lacks a key, is of another
-    family, or has a key that may change the cost and is not understood.
-
-    The folder that holds the file names a model without a name. `quantisation` is the scheme of the
-    weights where the config's own is not to be read.
+    multimodal model; refuses a key that may change the cost and is not understood. The folder that
+    holds the file names a model without a name. `quantisation` is the scheme of the weights where
+    the config's own is not to be read.
     """
     file = Path(name_of(path))
     file = file / "config.json" if file.is_dir() else file
@@ -53,10 +48,7 @@ def table_of_config(
 
 
 def read_config(path: str | Path) -> Mapping[str, Any]:
-    """Return the content of a config.json, or of the one in a folder.
-
-    Raises :class:`InputError` or :class:`FormatError` if it cannot be read, or is no JSON object.
-    """
+    """Return the content of a config.json, or of the one in a folder."""
     name = name_of(path)
     file = Path(name, "config.json") if Path(name).is_dir() else path
     try:

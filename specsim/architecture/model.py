@@ -268,34 +268,19 @@ class ModelArchitecture:
 
     @property
     def total_params(self) -> int:
-        """All parameters; a tied embedding counts once; vision tower and MTP do not count.
-
-        >>> from specsim.architecture import load_model
-        >>> round(load_model("kimi-k2.5").total_params / 1e9, 1)
-        1026.4
-        """
+        """All parameters; a tied embedding counts once; vision tower and MTP do not count."""
         routed = self.moe_layers * self.experts * self.expert_params
         matrices = self.head_params * (1 if self.tied_embeddings else 2)
         return self.dense_params + routed + matrices
 
     @property
     def active_params(self) -> int:
-        """Parameters that one token is multiplied with, head included.
-
-        >>> from specsim.architecture import load_model
-        >>> round(load_model("kimi-k2.5").active_params / 1e9, 1)
-        31.7
-        """
+        """Parameters that one token is multiplied with, head included."""
         routed = self.moe_layers * self.experts_per_token * self.expert_params
         return self.dense_params + routed + self.head_params
 
     def kv_bytes_per_token(self, kv_dtype_bytes: float = 2.0) -> float:
-        """KV bytes of one token over all layers, one copy; windows are not applied.
-
-        >>> from specsim.architecture import load_model
-        >>> load_model("kimi-k2.5").kv_bytes_per_token()
-        70272.0
-        """
+        """KV bytes of one token over all layers, one copy; windows are not applied."""
         return sum(
             group.layers * group.numbers * kv_dtype_bytes * group.entries_per_token
             + group.index_bytes_per_token

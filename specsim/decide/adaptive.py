@@ -172,8 +172,6 @@ def schedule_under_load(
 ) -> LoadAnswer:
     """Simulate the best table by batch and its rivals under a load that changes.
 
-    Raises :class:`InputError` if the server has no drafter, or `repeats` is out of range.
-
     The question's targets are on single requests here. `repeats` are runs with other random
     numbers: with one there are no standard errors. `given` is a table that the server runs already,
     or one to try; `progress` is told runs done and in all.

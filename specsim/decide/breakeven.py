@@ -91,10 +91,7 @@ class BreakEvens:
 
 
 def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEvenCurve:
-    """Return what a setting needs at each load to equal no speculation, and where it stops paying.
-
-    Raises :class:`InputError` if the plan does not speculate.
-    """
+    """Return what a setting needs at each load to equal no speculation, and where it pays."""
     if not plan.setting.speculates:
         label = plan.setting.label
         raise InputError(label, "has no break-even", "ask about a setting that speculates")
@@ -134,10 +131,7 @@ class GainMap:
 
 
 def gain_map(profile: Profile, plan: RunPlan, question: Question, rows: int = 25) -> GainMap:
-    """Solve a plan at two loads or more, for `rows` drafters from useless to perfect.
-
-    Raises :class:`InputError` if there are less than two loads.
-    """
+    """Solve a plan at two loads or more, for `rows` drafters from useless to perfect."""
     loads = question.concurrency
     if len(loads) < 2:
         what = f"concurrency of {len(loads)} loads"

@@ -64,10 +64,7 @@ class Belief:
         return np.asarray(self.view[cells] + self.shared[cells])
 
     def regret(self, normal: Floats, weights: Floats) -> float:
-        """Return the expected regret of choosing the best mean at every load, in ln X.
-
-        `normal` (draws, state) are standard normal numbers; `weights` (loads,) add up to 1.
-        """
+        """Return the expected regret of choosing the best mean at every load, in ln X (`worth`)."""
         drawn = normal @ (self.view @ root(self.covariance)).T
         return float((_excess(self.cells, drawn) * weights).sum())
 

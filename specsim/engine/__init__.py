@@ -32,8 +32,6 @@ def engine_names() -> tuple[str, ...]:
 def engine_named(name: str) -> Engine:
     """Return the engine of that name, in any case.
 
-    Raises :class:`UnknownNameError`, which names the nearest engine.
-
     >>> engine_named("vLLM").cap_flag
     '--max-num-seqs'
     """

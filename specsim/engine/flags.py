@@ -107,11 +107,7 @@ def flags_of(engine: str) -> tuple[Flag, ...]:
 
 
 def plain(name: str) -> str:
-    """Return a name as it is looked up: engines take dashes for underscores and back.
-
-    >>> plain("--tensor_parallel_size")
-    'tensor-parallel-size'
-    """
+    """Return a name as it is looked up: engines take dashes for underscores and back."""
     return name.lstrip("-").replace("_", "-")
 
 

@@ -48,11 +48,7 @@ class Sourced:
 
 @functools.cache
 def read_library(name: LibraryName) -> dict[str, Table]:
-    """Return the tables of one library file by id; read once per process.
-
-    >>> read_library("gpus")["rtx-pro-6000"]["name"]
-    'RTX PRO 6000 Blackwell Server Edition'
-    """
+    """Return the tables of one library file by id; read once per process."""
     return {id: _entry(name, id) for id in _texts(name)}
 
 
@@ -75,19 +71,12 @@ def _entry(name: LibraryName, id: str) -> Table:
 
 
 def is_file(name: str) -> bool:
-    """Whether a name is the path of a TOML file rather than an id of the library.
-
-    >>> is_file("my-gpu.toml"), is_file("h100-sxm")
-    (True, False)
-    """
+    """Whether a name is the path of a TOML file rather than an id of the library."""
     return name_of(name).lower().endswith(".toml")
 
 
 def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
     """Return the id and the table that `name` means.
-
-    Raises :class:`UnknownNameError`, which names the nearest id, and all ids; :class:`FormatError`
-    or :class:`InputError` if the file cannot be read.
 
     That is an id, a name or an alias of an entry as people write them: in any case, order and
     punctuation, whoever uploaded it; or the path of a TOML file with the keys of one entry. The
@@ -146,11 +135,7 @@ def _spellings(library: LibraryName) -> dict[str, str]:
 
 
 def repository(library: LibraryName, id: str) -> str | None:
-    """Return the Hugging Face name of an entry itself, not of what is only shaped like it.
-
-    >>> repository("models", "kimi-k2.5")
-    'moonshotai/Kimi-K2.5'
-    """
+    """Return the Hugging Face name of an entry itself, not of what is only shaped like it."""
     names = _entry(library, id).get("aliases") if id in _texts(library) else None
     full = [str(name) for name in names if "/" in str(name)] if isinstance(names, list) else []
     own = [name for name in full if _letters(id) in _letters(name.rsplit("/", 1)[-1])]
@@ -182,9 +167,6 @@ def read_table(
     where: str, table: Table, keys: Mapping[str, Kind], required: Iterable[str]
 ) -> dict[str, Any]:
     """Return the values of a table after a check of its keys and types.
-
-    Raises :class:`UnknownNameError`, which names the known key, or text, that is nearest;
-    :class:`FormatError` or :class:`InputError` if a key is missing, or a value is of another kind.
 
     `where` says in messages what the table describes. Under a key may stand text, true or false, a
     whole number (int), a finite number (float), a list, a table (dict), or one of so many texts.

@@ -109,12 +109,6 @@ def layers_that_fit(
 
     At least `most` (or all there are), more where they would fit into the cache, fewer where
     memory is short, at least one; half of the memory is left for the KV cache and activations.
-
-    >>> from specsim.architecture import load_model
-    >>> from specsim.probe.shapes import target_shape
-    >>> (small,) = target_shape(load_model("smollm2-135m")).groups
-    >>> small.whole, layers_that_fit(small, 0, 1e9, 50e6, 2).built
-    (30, 29)
     """
     size = layers.shape.params * number_bytes
     wanted = max(most, int(CACHE_FACTOR * cache_bytes // size) + 1)
@@ -181,14 +175,6 @@ class Timed:
 
         Without a second one, or where noise would make a part negative, the time is all the
         layers'.
-
-        >>> from specsim.architecture import load_model
-        >>> from specsim.probe.shapes import target_shape
-        >>> (layers,) = target_shape(load_model("llama-3.1-8b")).groups
-        >>> four = replace(layers, built=4)
-        >>> timed = Timed.of(Sample(9.0, 0.0, 9), Sample(5.0, 0.0, 9), four)
-        >>> timed.layer_s, timed.fixed_s
-        (2.0, 1.0)
         """
         if small is not None:
             more = layers.built - layers.small

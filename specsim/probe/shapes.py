@@ -131,10 +131,7 @@ _NOT_BUILT = (
 
 
 def target_shape(model: ModelArchitecture, tp: int = 1) -> StackShape:
-    """Return the matrices of one of `tp` GPUs.
-
-    Raises :class:`InputError` if the model has layers that the probe cannot build, or cannot be
-    split so.
+    """Return the matrices of one of `tp` GPUs; refuses layers that the probe cannot build.
 
     >>> from specsim.architecture import load_model
     >>> (layers,) = target_shape(load_model("llama-3.1-8b")).groups

@@ -16,8 +16,6 @@ def under_engine(
     Parallelism, KV format and attention backend stay; caps, graph sizes, chunks and memory
     fraction, which mean other things there, become that engine's defaults. None stands for the
     newest version that is known.
-
-    Raises :class:`UnknownNameError` if there is no such engine.
     """
     own, other = profile.setup.engine, engine_named(engine)
     if other.name == own.name:

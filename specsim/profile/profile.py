@@ -103,8 +103,6 @@ class Profile:
 
         Of the server's own drafter, or of another by `algorithm`: nothing that was measured of one
         drafter says anything of another, which has the prior of its kind where it has no rows.
-
-        Raises :class:`UnknownNameError` if the profile has none for them.
         """
         main = self.default_algorithm
         wanted = main if algorithm in (None, "none") else algorithm

@@ -44,9 +44,6 @@ def uncalibrated_profile(
 ) -> Profile:
     """Build a profile from the library and the priors alone.
 
-    Raises :class:`InputError` if the accept length is out of what the setting can give, or belongs
-    to none.
-
     `accept_length` is assumed of `setting`, or of the setup's current one; None keeps the drafter's
     prior.
     """

@@ -47,10 +47,7 @@ class DrawnTree:
 
 
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
-    """Build the tree of a context whose accept probabilities are the mean ones at every depth.
-
-    Raises :class:`InputError` if nothing is drafted.
-    """
+    """Build the tree of a context whose accept probabilities are the mean ones at every depth."""
     if not setting.speculates:
         raise InputError("no speculation", "has no draft tree", "give topk and steps")
     alpha = accept_prob_at(acceptance, setting.num_steps)

@@ -61,11 +61,7 @@ class Applied:
 
 
 def apply_overrides(profile: Profile, overrides: Iterable[Override]) -> Applied:
-    """Return the profile under the overrides: first the setup's, then parameters, then acceptance.
-
-    Raises :class:`InputError` or :class:`UnknownNameError` or :class:`FormatError` if a value is
-    impossible, or a name unknown.
-    """
+    """Return the profile under the overrides: the setup's, then parameters, then acceptance."""
     changes = tuple(overrides)
     if not changes:
         return Applied(profile)

@@ -26,11 +26,7 @@ class Scenario:
 
 
 def read_scenario(path: str | Path) -> Scenario:
-    """Read a scenario.toml; a relative profile file counts from its folder.
-
-    Raises :class:`FormatError` or :class:`UnknownNameError` if it is not a scenario of this schema;
-    :class:`InputError` if it cannot be read.
-    """
+    """Read a scenario.toml; a relative profile file counts from its folder."""
     path = Path(path)
     document = read_table(str(path), read_toml(path, "a scenario.toml"), KEYS, ())
     check_schema(document.get("schema"), SCHEMA, path, f'write schema = "{SCHEMA}"')
@@ -45,11 +41,7 @@ def read_scenario(path: str | Path) -> Scenario:
 
 
 def load_server(source: str | None, overrides: Sequence[str] = ()) -> Applied:
-    """Load a shipped profile, a profile.toml or a scenario.toml, and apply further overrides.
-
-    Raises :class:`UnknownNameError` or :class:`FormatError` or :class:`InputError` if it is none of
-    these, or an override is wrong.
-    """
+    """Load a shipped profile, a profile.toml or a scenario.toml, and apply further overrides."""
     if source is None or not _is_scenario(source):
         return apply_overrides(load_profile(source), parse_overrides(overrides))
     scenario = read_scenario(source)

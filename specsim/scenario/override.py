@@ -79,11 +79,7 @@ class Override:
         return f"{self.key}={'*' if self.factor else ''}{self.text}"
 
     def changed(self, old: float | None) -> float:
-        """Return the new value of a number.
-
-        Raises :class:`InputError` if it is none, not finite or negative, or what is multiplied is
-        not set.
-        """
+        """Return the new value of a number; refuses none, and to multiply what is not set."""
         if self.factor and old is None:
             why = "multiplies a number that is not set"
             raise InputError(f"--set {self.label}", why, "give a value instead")
@@ -99,9 +95,6 @@ class Override:
 
 def parse_override(text: str) -> Override:
     """Read ``KEY=VALUE`` or ``KEY=*FACTOR``; ``parameter NAME=...`` and ``parameter.NAME`` too.
-
-    Raises :class:`InputError` or :class:`UnknownNameError` if it is not of that form, or the key is
-    unknown; names the nearest one.
 
     >>> parse_override("allreduce.latency=*0.5")
     Override(key='allreduce.latency', text='0.5', factor=True)

@@ -36,8 +36,6 @@ def read_setup(path: str | Path) -> Setup:
 def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup") -> Setup:
     """Check a mapping of the schema and return it as a Setup.
 
-    Raises :class:`FormatError` or :class:`UnknownNameError` as :func:`read_setup`.
-
     An empty text is the same as a key left out. `origin` is for messages; where it is a Path, a
     relative path in the mapping counts from its folder.
 

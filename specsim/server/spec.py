@@ -80,9 +80,6 @@ def workload_of(
 
     Lengths are means in tokens; `input_len_cv` and `output_len_cv` are coefficients of variation,
     0 for fixed lengths; `shared_prefix_len` prompt tokens are the same in all requests.
-
-    Raises :class:`InputError` if a number is out of range, or more prompt tokens are cached than
-    there are.
     """
     at_least(1, output_len=output_len)
     at_least(0, input_len=input_len, input_cached=input_cached, temperature=temperature)
@@ -118,10 +115,7 @@ def setting_of(
     num_draft_tokens: int | None = None,
     scheduler: Scheduler = "auto",
 ) -> SpecSetting:
-    """Return the setting that runs today: topk 1 and a full tree where they are not stated.
-
-    Raises :class:`InputError` if the numbers contradict each other or the algorithm.
-    """
+    """Return the setting that runs today: topk 1 and a full tree where they are not stated."""
     at_least(0, topk=topk, num_steps=num_steps, num_draft_tokens=num_draft_tokens)
     known, numbers = parse_algorithm(algorithm), (topk, num_steps, num_draft_tokens)
     if known == "none" and numbers not in {(None, None, None), (0, 0, 0)}:
@@ -143,10 +137,7 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The content of a setup.toml; `draft` and `current` are None where the file has none.
-
-    Raises :class:`InputError` if the model has neither id nor config, or both.
-    """
+    """The content of a setup.toml; `draft` and `current` are None where the file has none."""
 
     hardware: HardwareSpec
     model: ModelSpec

@@ -101,10 +101,8 @@ class System:
     ) -> RunPlan:
         """Return what the engine does with a setting; other version or cap where given.
 
-        A what-if models the setting as it was asked for where the engine would refuse or change it.
-
-        Raises :class:`EngineRefusal` or :class:`InputError` if the engine refuses the setting, or
-        the server, and it is not a what-if.
+        A what-if models the setting as it was asked for where the engine would refuse or change it;
+        else :class:`EngineRefusal` is raised, or :class:`InputError` of such a server.
         """
         engine = self.engine
         if engine_version is not None:
@@ -160,11 +158,7 @@ class System:
 
 
 def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
-    """Resolve the library ids of a setup.
-
-    Raises :class:`UnknownNameError`, :class:`InputError` or :class:`FormatError` if an id is
-    unknown, the model cannot be split so, or the GPUs are too few.
-    """
+    """Resolve the library ids of a setup; refuses a model that cannot be split, or too few GPUs."""
     hardware, engine = setup.hardware, setup.engine
     gpu = load_gpu(hardware.gpu) if isinstance(hardware.gpu, str) else hardware.gpu
     if engine.tp > hardware.gpu_count:

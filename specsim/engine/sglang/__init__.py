@@ -80,11 +80,7 @@ def plan_sglang(
 
 
 def _timeline(setting: SpecSetting, engine: EngineSpec) -> Timeline:
-    """Return who waits for whom.
-
-    Plain decoding always runs ahead under the overlap scheduler: the next lengths are known
-    without waiting for the GPU.
-    """
+    """Return who waits for whom; plain decoding runs ahead: it knows the next lengths."""
     if setting.scheduler != "overlap":
         return "sequential"
     if not setting.speculates:
