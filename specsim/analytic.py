@@ -41,6 +41,7 @@ from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
+    from specsim.workload import Load
 
 OPEN_REQUESTS = 1000
 """Arrivals whose mean TTFT stands for a queue that grows without end."""
@@ -82,7 +83,9 @@ class Solution:
         return self.time.draft_s
 
 
-def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> Solution:
+def solve(
+    cost: CostModel, cases: Sequence[Case], with_limit: bool = True, loads: Sequence[Load] = ()
+) -> Solution:
     """Solve all cases at once (CYCLE, CLOSED).
 
     Parameters
@@ -93,8 +96,10 @@ def solve(cost: CostModel, cases: Sequence[Case], with_limit: bool = True) -> So
         Points.
     with_limit
         Whether to find out what binds (six more evaluations).
+    loads
+        Solve each case at all of these in turn, of one kind and context, instead of at its own.
     """
-    return _solve(cost, points_of(cases), with_limit)
+    return _solve(cost, points_of(cases, loads), with_limit)
 
 
 def solve_along(
@@ -102,6 +107,7 @@ def solve_along(
     parameters: Sequence[Parameter],
     coordinates: Floats,
     cases_at: Callable[[Floats], Sequence[Case]],
+    loads: Sequence[Load] = (),
 ) -> Solution:
     """Solve the cases of a server under each row of coordinates in turn, all in one go.
 
@@ -110,13 +116,14 @@ def solve_along(
     kept = [i for i, p in enumerate(parameters) if not is_price(p.name)]
     seen: dict[bytes, int] = {}
     cases: list[Case] = []
+    starts = []
     for row in coordinates:
-        if (key := row[kept].tobytes()) not in seen:
-            seen[key] = len(cases)
+        starts.append(seen.setdefault(row[kept].tobytes(), len(cases)))
+        if starts[-1] == len(cases):
             cases += cases_at(row)
-    starts = np.array([seen[row[kept].tobytes()] for row in coordinates])
-    count = len(cases) // len(seen)
-    points = points_of(cases).taken((starts[:, None] + np.arange(count)).ravel())
+    count = len(cases) // len(seen) * max(len(loads), 1)
+    first = np.array(starts)[:, None] * max(len(loads), 1)
+    points = points_of(cases, loads).taken((first + np.arange(count)).ravel())
     return _solve(cost.stacked(parameters, coordinates, count), points, with_limit=False)
 
 
@@ -320,6 +327,8 @@ def _prompt_rounds(points: Points, batch: Floats) -> Floats:
 
 def _decoding_share(points: Points, batch: Floats) -> Floats:
     """Share of the slots that decode: all, but for prompts in mixed prefill."""
+    if not points.mixed.any():
+        return np.ones(batch.shape)
     decoding = points.rounds + points.lag
     share = decoding / (decoding + _prompt_rounds(points, batch))
     staggered = (batch > 1.0) & (_ends(points) < 1.0)
@@ -335,6 +344,8 @@ def _alone(points: Points, batch: Floats) -> Floats:
 
 def _joined_rounds(points: Points, batch: Floats) -> Floats:
     """J: rounds of the others that a prompt sits in (CYCLE)."""
+    if not points.mixed.any():
+        return np.zeros(batch.shape)
     rounds = _prompt_rounds(points, batch) * (1.0 - _alone(points, batch))
     return np.where(points.mixed & ~points.steady, rounds, 0.0)
 

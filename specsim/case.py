@@ -150,26 +150,23 @@ class Points:
         return replace(self, **arrays, lives=lives, plans=plans)
 
 
-def points_of(cases: Sequence[Case]) -> Points:
-    """Collect cases into arrays.
+def points_of(cases: Sequence[Case], loads: Sequence[Load] = ()) -> Points:
+    """Collect cases into arrays: each at its load, or at all of `loads`, if there are any, in turn.
 
     >>> points_of([]).width.size
     0
     """
-    kinds: dict[tuple[int, int, int, float, float], int] = {}
-    found: dict[int, int] = {}
-    unlike: list[Case] = []
-    loads: list[Load] = []
-    of_kind, of_load = [], []
-    for c in cases:
-        key = (id(c.plan), id(c.table), id(c.workload), c.request_kv_tokens, c.pool_tokens)
-        of_kind.append(kinds.setdefault(key, len(unlike)))
-        if of_kind[-1] == len(unlike):
-            unlike.append(c)
-        of_load.append(found.setdefault(id(c.load), len(loads)))
-        if of_load[-1] == len(loads):
-            loads.append(c.load)
-    place, at = np.array(of_kind, np.int64), np.array(of_load, np.int64)
+    if loads:
+        unlike, count = cases, len(loads)
+        place, at = np.divmod(np.arange(len(cases) * count), count)
+    else:
+        kinds: dict[tuple[int, int, int, float, float], int] = {}
+        found: dict[int, int] = {}
+        of_kind = [kinds.setdefault(_kind(c), len(kinds)) for c in cases]
+        of_load = [found.setdefault(id(c.load), len(found)) for c in cases]
+        place, at = np.array(of_kind, np.int64), np.array(of_load, np.int64)
+        unlike = [cases[i] for i in np.unique(place, return_index=True)[1]]
+        loads = [cases[i].load for i in np.unique(at, return_index=True)[1]]
 
     def of_case(value: Callable[[Case], float]) -> Floats:
         return np.array([value(c) for c in unlike], np.float64)[place]
@@ -226,6 +223,12 @@ def points_of(cases: Sequence[Case]) -> Points:
         lives=_lives(unlike, place, np.isfinite(requests) & ~steady),
         plans=_rows_of_plans(*_plans(unlike, place)),
     )
+
+
+def _kind(case: Case) -> tuple[int, int, int, float, float]:
+    """Return what tells cases apart but for their load."""
+    ids = id(case.plan), id(case.table), id(case.workload)
+    return (*ids, case.request_kv_tokens, case.pool_tokens)
 
 
 def _mean_rounds(case: Case) -> float:

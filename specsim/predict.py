@@ -112,8 +112,8 @@ class Grid:
         """Return the same loads for some of the settings."""
         return replace(self, plans=tuple(self.plans[i] for i in rows))
 
-    def cases(self, profile: Server, at: Floats | None = None) -> tuple[CostModel, list[Case]]:
-        """Return what prices rounds, and all cells, setting by setting.
+    def firsts(self, profile: Server, at: Floats | None = None) -> tuple[CostModel, list[Case]]:
+        """Return what prices rounds, and each setting at the first load.
 
         `at`: coordinates of the profile's parameters, where they are not its own.
         """
@@ -121,11 +121,15 @@ class Grid:
         system = profile.system(coordinates)
         settings = [plan.setting for plan in self.plans]
         tables = profile.accept_tables(settings, self.dataset, self.temperature, coordinates)
-        firsts = [
+        return system.cost, [
             Case.of(system, plan, table, self.workload, self.loads[0])
             for plan, table in zip(self.plans, tables, strict=True)
         ]
-        return system.cost, [case.at(load) for case in firsts for load in self.loads]
+
+    def cases(self, profile: Server) -> tuple[CostModel, list[Case]]:
+        """Return what prices rounds, and all cells, setting by setting."""
+        cost, firsts = self.firsts(profile)
+        return cost, [case.at(load) for case in firsts for load in self.loads]
 
     def logs(self, profile: Server, at: Floats) -> Floats:
         """Return ln X of all cells, setting by setting, under each row of coordinates.
@@ -133,7 +137,9 @@ class Grid:
         Behind them ln(accept length) of all cells.
         """
         cost = profile.system().cost
-        found = solve_along(cost, profile.parameters, at, lambda row: self.cases(profile, row)[1])
+        found = solve_along(
+            cost, profile.parameters, at, lambda row: self.firsts(profile, row)[1], self.loads
+        )
         both = np.stack(
             [x.reshape(len(at), -1) for x in (found.output_tps, found.accept_length)], 1
         )
@@ -153,8 +159,8 @@ class Grid:
 
     def solve(self, profile: Server, at: Floats | None = None, with_limit: bool = False) -> Cells:
         """Solve all cells in closed form; `with_limit` also finds out what binds each."""
-        cost, cases = self.cases(profile, at)
-        found = solve(cost, cases, with_limit)
+        cost, firsts = self.firsts(profile, at)
+        found = solve(cost, firsts, with_limit, self.loads)
         names = ("output_tps", "accept_length", "batch_size", "round_s", "tpot_s", "ttft_s")
         arrays = {name: getattr(found, name).reshape(self.shape) for name in names}
         return Cells(**arrays, limits=found.limit, time=found.time)

@@ -7,7 +7,7 @@ selects, `p` the true probability that a child is accepted, given that its paren
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class Beam:
     frontier: Ints  # (S - 1, topk, M): candidates that each step after the first expands
     q: Floats  # (pool, M): product of the drafter's confidences from the root
     p: Floats  # (pool, M): product of the true accept probabilities from the root
-    merit: Floats  # (pool, M): q less some parts in 10^15 of it per number: no two are equal
+    order: Ints  # (pool, M): bits of q, the last of which say its number: no two are equal
 
     @property
     def topk(self) -> int:
@@ -78,30 +78,51 @@ class Beam:
         first = np.full((self.topk, self.q.shape[1]), -1, dtype=np.int64)
         return np.concatenate([first, *np.repeat(self.frontier, self.topk, axis=1)])
 
-    def upto(self, steps: int) -> Beam:
-        """Return the beam of fewer steps, with which this one began."""
-        pool = tree_capacity(self.topk, steps) - 1
-        return Beam(self.frontier[: steps - 1], self.q[:pool], self.p[:pool], self.merit[:pool])
-
     def selected(self, num_draft_tokens: int) -> Flags:
         """Return (pool, M): the candidates that are verified with the root."""
-        return next(self._selected([num_draft_tokens]))
-
-    def _selected(self, sizes: Sequence[int]) -> Iterator[Flags]:
-        """Do so for trees of these sizes."""
-        for size in sizes:
-            _check_size(size, 1 + len(self.q))
-        rising = np.sort(self.merit, axis=0)
-        for size in sizes:
-            yield self.merit >= (rising[1 - size] if size > 1 else np.inf)
+        _check_size(num_draft_tokens, 1 + len(self.q))
+        if num_draft_tokens == 1:
+            return np.zeros(self.q.shape, np.bool_)
+        return np.asarray(self.order >= np.sort(self.order, axis=0)[1 - num_draft_tokens])
 
     def survival(self, num_draft_tokens: Sequence[int]) -> Floats:
         """Return P(at least d drafts accepted), d = 1..S, of trees of such sizes, (trees, S, M)."""
-        k = self.topk
-        stops = [k + k * k * step for step in range(len(self.frontier) + 1)]
-        steps = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
-        kept = (chosen * self.p for chosen in self._selected(num_draft_tokens))
-        return np.array([[truth[step].sum(axis=0) for step in steps] for truth in kept])
+        whole = {len(self.frontier) + 1: num_draft_tokens}
+        return next(self.survivals(whole, self.q.shape[1]))
+
+    def survivals(
+        self, num_draft_tokens: Mapping[int, Sequence[int]], groups: int
+    ) -> Iterator[Floats]:
+        """Yield the same for beams of fewer steps, with which this one began: the groups' means.
+
+        Parameters
+        ----------
+        num_draft_tokens
+            Sizes of trees, root included, by steps, the fewest first.
+        groups
+            Into so many equally large ones neighbouring contexts are put.
+        """
+        each, most = np.arange(self.q.shape[1]), max(map(max, num_draft_tokens.values())) - 1
+        of_one = len(each) // groups
+        best, seen = self.order[:0], 0
+        for steps, sizes in num_draft_tokens.items():
+            pool = tree_capacity(self.topk, steps) - 1
+            for size in sizes:
+                _check_size(size, 1 + pool)
+            best = np.concatenate([best, self.order[seen:pool]])  # of the best are later ones too
+            if len(best) > 2 * most > 0:
+                best = np.partition(best, len(best) - most, axis=0)[len(best) - most :]
+            best, seen = np.sort(best, axis=0)[-most or len(best) :], pool
+            number, places = _number(best[::-1], len(self.q)), len(best)
+            # summed by group, step and place, and along the places: of all sizes at once
+            cell = (each // of_one * steps + self.depth[number] - 1) * places + np.arange(places)[
+                :, None
+            ]
+            truth = self.p.take(number * len(each) + each)
+            found = np.bincount(cell.ravel(), truth.ravel(), groups * steps * places)
+            total = np.zeros((groups, steps, places + 1))
+            np.cumsum(found.reshape(groups, steps, places), axis=2, out=total[..., 1:])
+            yield total[..., np.array(sizes) - 1].transpose(2, 1, 0) / of_one
 
 
 def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
@@ -121,44 +142,39 @@ def beam_tree(q_steps: Sequence[Floats], p_steps: Sequence[Floats]) -> Beam:
         True probability that this child is accepted given its parent; same shapes.
     """
     _, k, contexts = q_steps[0].shape
-    q, p = np.empty((2, tree_capacity(k, len(q_steps)) - 1, contexts))
+    pool = tree_capacity(k, len(q_steps)) - 1
+    q, p = np.empty((2, pool, contexts))
+    order = np.empty((pool, contexts), dtype=np.int64)
     frontier = np.empty((len(q_steps) - 1, k, contexts), dtype=np.int64)
-    start = 0
+    start, each = 0, np.arange(contexts)
     for step, (q_child, p_child) in enumerate(zip(q_steps, p_steps, strict=True)):
         stop = start + k * len(q_child)
         q_new, p_new = (x[start:stop].reshape(q_child.shape) for x in (q, p))
-        above = np.ones((2, 1, contexts))
-        if step:
-            above = np.stack([np.take_along_axis(x, frontier[step - 1], axis=0) for x in (q, p)])
         np.clip(q_child, 0.0, 1.0, out=q_new)
-        q_new *= above[0][:, None]
-        np.multiply(p_child, above[1][:, None], out=p_new)
-        if stop < len(q):
-            frontier[step] = start + _best(q_new)
+        if step:
+            above = frontier[step - 1] * contexts + each
+            q_new *= q.take(above)[:, None]
+            np.multiply(p_child, p.take(above)[:, None], out=p_new)
+        else:
+            p_new[:] = p_child
+        order[start:stop] = _ordered(q[start:stop], start, pool)
+        if stop < pool:
+            frontier[step] = _number(np.sort(order[start:stop], axis=0)[: -k - 1 : -1], pool)
         start = stop
-    number = np.arange(len(q))[:, None]
-    merit = q * (1.0 - number * 2.0**-50)
-    merit -= number * 1e-300
-    return Beam(frontier, q, p, merit)
+    return Beam(frontier, q, p, order)
 
 
-def _best(score: Floats) -> Ints:
-    """Return the k best of each context, best first, equal ones by number, of (slots, k, M).
+def _ordered(q: Floats, start: int, pool: int) -> Ints:
+    """Return the bits of q, which rise with it, and in the last of them who comes before equals."""
+    last = (1 << pool.bit_length()) - 1
+    ordered: Ints = q.view(np.int64) & ~last
+    ordered |= last - np.arange(start, start + len(q))[:, None]
+    return ordered
 
-    Scores of a slot fall, so the next best one is the best that is left of some slot.
-    """
-    slots, k, contexts = score.shape
-    each, heads = np.arange(contexts), score[:, 0].copy()
-    taken = np.zeros((slots, contexts), dtype=np.int64)
-    best = np.empty((k, contexts), dtype=np.int64)
-    for place in range(k):
-        slot = heads.argmax(axis=0)
-        rank = taken[slot, each]
-        best[place] = slot * k + rank
-        taken[slot, each] = rank + 1
-        left = rank + 1 < k
-        heads[slot, each] = np.where(left, score[slot, np.where(left, rank + 1, 0), each], -1.0)
-    return best
+
+def _number(order: Ints, pool: int) -> Ints:
+    """Return the numbers of candidates by their order."""
+    return ~order & ((1 << pool.bit_length()) - 1)
 
 
 def _check_size(size: int, most: int) -> None:

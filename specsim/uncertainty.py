@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -307,6 +309,30 @@ def each(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
 def normal_cdf(z: float) -> float:
     """P(standard normal < z)."""
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+@lru_cache(maxsize=8)
+def normal_quantiles(points: int) -> Floats:
+    """Midpoint quantiles of a standard normal, rescaled to variance 1."""
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf((i + 0.5) / points) for i in range(points)])
+    z /= z.std()
+    z.setflags(write=False)
+    return z
+
+
+@lru_cache(maxsize=256)
+def normal_lattice(points: int, generator: int, first: int, count: int) -> Floats:
+    """Return coordinates of a lattice that stands for independent normals, (count, points).
+
+    A rank-1 Korobov lattice: coordinate k is the permutation i g^(k+1) mod `points` of the
+    quantiles, which is one where their number is prime. No random numbers, and smooth in whatever
+    it is looked at through.
+    """
+    steps = np.array([pow(generator, k + 1, points) for k in range(first, first + count)])
+    z = np.asarray(normal_quantiles(points)[np.arange(1, points + 1) * steps[:, None] % points])
+    z.setflags(write=False)
+    return z
 
 
 def beats(difference: float, sd: float) -> float:

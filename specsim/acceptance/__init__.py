@@ -29,7 +29,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +37,7 @@ from numpy.typing import NDArray
 from specsim.errors import InputError, UnknownNameError
 from specsim.setting import SpecSetting
 from specsim.tree import Beam, beam_tree
-from specsim.uncertainty import ORDER, Evidence
+from specsim.uncertainty import ORDER, Evidence, normal_lattice, normal_quantiles
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats, Ints
@@ -51,8 +50,8 @@ MOST_MASS = 0.85
 
 TREND_DEPTHS = 3  # measured, that make a trend
 
-CONTEXTS = 127
-"""Lattice points per request quantile; prime, so that every lattice coordinate is a permutation."""
+CONTEXTS, GENERATOR = 127, 45
+"""Of the lattice of contexts per request quantile."""
 
 REQUESTS = 8
 """Equally likely request quantiles."""
@@ -161,7 +160,7 @@ def _medians(alpha: tuple[float, ...], context_spread: float) -> Floats:
     """Find the median log-odds by Newton's method."""
     inside = np.clip(np.array(alpha), 1e-9, 1 - 1e-9)
     mu: Floats = np.log(inside / (1 - inside)) * math.sqrt(1 + math.pi * context_spread**2 / 8)
-    spread = context_spread * _normal_quantiles(CONTEXTS)
+    spread = context_spread * normal_quantiles(CONTEXTS)
     for _ in range(50):
         c = _logistic(mu[:, None] + spread)
         slope = (c * (1 - c)).mean(axis=1)
@@ -200,16 +199,6 @@ def sibling_share(accept_prob: Floats) -> Floats:
 
 def _logistic(log_odds: Floats) -> Floats:
     return np.asarray(1.0 / (1.0 + np.exp(-log_odds)))
-
-
-@lru_cache(maxsize=8)
-def _normal_quantiles(points: int) -> Floats:
-    """Midpoint quantiles of a standard normal, rescaled to variance 1."""
-    normal = NormalDist()
-    z = np.array([normal.inv_cdf((i + 0.5) / points) for i in range(points)])
-    z /= z.std()
-    z.setflags(write=False)
-    return z
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +295,7 @@ def accept_table(acceptance: Acceptance, setting: SpecSetting) -> AcceptTable:
 def accept_tables(
     acceptance: Acceptance, settings: Sequence[SpecSetting]
 ) -> tuple[AcceptTable, ...]:
-    """Return the distributions of many settings; those of one topk and depth share a beam.
+    """Return the distributions of many settings; those of one topk share a beam.
 
     The beam does not depend on the tokens verified, only the selection from its pool does. Cached
     by value.
@@ -314,33 +303,25 @@ def accept_tables(
     law = replace(
         acceptance, dataset="", temperature=0.0, evidence="assumed", source="", algorithm=""
     )
-
-    def beam(s: SpecSetting) -> tuple[int, int]:
-        """Name it: one per topk, unless the asked depth counts or nothing is drafted."""
-        return s.topk, s.num_steps if law.asked_depth or not s.num_steps else -1
-
-    asked: dict[tuple[int, int], set[tuple[int, int]]] = {}
-    for s in settings:
-        asked.setdefault(beam(s), set()).add((s.num_steps, s.num_draft_tokens))
-    tables = {key: _known(law, *key) for key in asked}
-    for key, known in tables.items():
-        if new := sorted(asked[key] - known.keys()):
-            known |= _tables(law, key[0], new)
-    return tuple(tables[beam(s)][s.num_steps, s.num_draft_tokens] for s in settings)
+    beams: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for s in settings:  # one per topk, unless the asked depth counts or nothing is drafted
+        depth = s.num_steps if law.asked_depth or not s.num_steps else -1
+        beams.setdefault((s.topk, depth), set()).add((s.num_steps, s.num_draft_tokens))
+    tables = {
+        (topk, *shape): table
+        for (topk, _), shapes in beams.items()
+        for shape, table in _tables(law, topk, tuple(sorted(shapes))).items()
+    }
+    return tuple(tables[s.topk, s.num_steps, s.num_draft_tokens] for s in settings)
 
 
 @lru_cache(maxsize=4096)
-def _known(law: Acceptance, topk: int, depth: int) -> dict[tuple[int, int], AcceptTable]:
-    """Tables by depth and size that were asked for, of one beam."""
-    return {}
-
-
 def _tables(
-    acceptance: Acceptance, topk: int, asked: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], AcceptTable]:
-    """Tables of depths and sizes (tokens verified) of one topk."""
+    acceptance: Acceptance, topk: int, asked: tuple[tuple[int, int], ...]
+) -> Mapping[tuple[int, int], AcceptTable]:
+    """Tables of depths and sizes (tokens verified) of one topk, from a common beam."""
     spread, deepest = acceptance.request_spread, asked[-1][0]
-    requests = spread * _normal_quantiles(REQUESTS) if spread and deepest else np.zeros(1)
+    requests = spread * normal_quantiles(REQUESTS) if spread and deepest else np.zeros(1)
     shift, centre = acceptance.level + requests, _centres(acceptance, deepest)
     sizes: dict[int, list[int]] = {}
     for steps, size in asked:
@@ -366,7 +347,7 @@ def _chain_survival(
     acceptance: Acceptance, centre: Floats, shift: Floats, sizes: Mapping[int, Sequence[int]]
 ) -> Iterator[Floats]:
     """Survival by depth of chains, (sizes, requests, S): contexts of depths are independent."""
-    spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
+    spread = acceptance.context_spread * normal_quantiles(CONTEXTS)
     log_odds = np.clip(centre[None, :, None] + shift[:, None, None] + spread, -LARGE, LARGE)
     alpha = _logistic(log_odds).mean(axis=2)
     certain = np.abs(centre) >= LARGE
@@ -385,18 +366,15 @@ def _tree_survival(
     sizes: Mapping[int, Sequence[int]],
 ) -> Iterator[Floats]:
     """Survival by depth of the engine's beam trees, (sizes, requests, S)."""
-    spread = acceptance.context_spread * _normal_quantiles(CONTEXTS)
     odds, slot = [], 0
     for depth, mu in enumerate(centre.tolist()):
         width = topk if depth else 1
-        z = np.stack([spread[_lattice(slot + j)] for j in range(width)])
-        log_odds = mu + shift[:, None] + z[:, None]
+        z = acceptance.context_spread * normal_lattice(CONTEXTS, GENERATOR, slot, width)[:, None]
+        log_odds = mu + shift[:, None] + z
         odds.append(np.full_like(log_odds, mu) if abs(mu) >= LARGE else log_odds)
         slot += width
-    beam = draft_beam(acceptance, odds, topk)
-    for steps, of in sizes.items():
-        survival = beam.upto(steps).survival(of)
-        yield survival.reshape(*survival.shape[:2], len(shift), -1).mean(axis=3).swapaxes(1, 2)
+    for survival in draft_beam(acceptance, odds, topk).survivals(sizes, len(shift)):
+        yield survival.swapaxes(1, 2)
 
 
 def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) -> Beam:
@@ -418,11 +396,12 @@ def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) ->
     ranks = rank_mass(topk, acceptance.rank_scale)
     q_steps, p_steps = [], []
     for depth, odds in enumerate(log_odds, start=1):
-        sure = np.abs(odds) >= LARGE  # no doubt moves what is certain
-        doubt = np.where(sure, 0.0, acceptance.confidence_shift * depth)
-        odds = np.clip(odds, -LARGE, LARGE)
+        against = np.exp(-np.clip(odds, -LARGE, LARGE))
+        # no doubt moves what is certain
+        most = math.exp(min(acceptance.confidence_shift * depth, 600.0))  # a finite number
+        doubt = np.where(np.abs(odds) >= LARGE, 1.0, most)
         q, p = np.empty((2, len(odds), topk, *odds.shape[1:]))
-        q[:, 0], p[:, 0] = _logistic(odds - doubt), _logistic(odds)
+        q[:, 0], p[:, 0] = 1.0 / (1.0 + against * doubt), 1.0 / (1.0 + against)
         mass = ranks[:, None, None] * sibling_share(p[:, 0].mean(axis=(0, 2)))[:, None]
         for store in (q, p):
             np.multiply(1.0 - store[:, :1], mass, out=store[:, 1:])
@@ -431,9 +410,3 @@ def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) ->
         q_steps.append(q.reshape(len(odds), topk, -1))
         p_steps.append(p.reshape(len(odds), topk, -1))
     return beam_tree(q_steps, p_steps)
-
-
-def _lattice(coordinate: int) -> Ints:
-    """Permutation of the contexts for one coordinate (rank-1 Korobov lattice, generator 45)."""
-    generator = pow(45, coordinate + 1, CONTEXTS)
-    return np.arange(1, CONTEXTS + 1, dtype=np.int64) * generator % CONTEXTS

@@ -60,7 +60,6 @@ class Contest:
     profile: Profile
     question: Question
     outlook: Outlook  # the joint Gaussian; its first setting is no speculation
-    draws: Floats  # (draws, settings, loads) of it
     current: int | None  # index of what runs today, if that is known
     shown: tuple[int, ...]  # indices of the settings that are asked about, allowed or not
     considered: int  # settings that were looked at
@@ -91,7 +90,7 @@ class Contest:
         """Choose at load j; among all settings if none meets the targets."""
         view, allowed = self.outlook, self.allowed[:, j]
         mean, sd, total = view.mean[:, j], view.ratio_sd(j), view.sd()[:, j]
-        probability, regret = wins(self.draws[:, :, j], allowed)
+        probability, regret = wins(view.points(j), allowed)
         gpus, price = self.profile.setup.hardware.gpu_count, self.question.gpu_hour_price
 
         def gain(i: int, base: int) -> Interval:
@@ -158,11 +157,12 @@ class Contest:
         used = np.array([j for j, level in enumerate(levels) if level in shares])
         share = np.array([shares[levels[j]] for j in used])
         share = share / np.sum(share)
-        draws = np.log(np.exp(self.draws[:, :, used]) @ share)
-        mean, sd = draws.mean(axis=0), ratio_sd(np.atleast_2d(np.cov(draws.T)))
+        points = self.outlook.points(*used.tolist())
+        points = np.log(np.exp(points.reshape(len(points), -1, len(used))) @ share)
+        mean, sd = points.mean(axis=0), ratio_sd(np.atleast_2d(np.cov(points.T)))
         allowed = np.all(self.allowed[:, used], axis=1)
         i = self.standing(_pool(allowed), mean, sd)[0]
-        probability, regret = wins(draws, allowed)
+        probability, regret = wins(points, allowed)
         return MixChoice(
             self.plans[i],
             weights={levels[j]: float(part) for j, part in zip(used, share, strict=True)},
@@ -212,7 +212,6 @@ def contest_of(
         profile,
         question,
         view,
-        view.draws(np.random.default_rng(question.seed)),
         current,
         tuple(kept.index(place) for place in places),
         len(plans),
@@ -358,22 +357,23 @@ def unbeaten(
     return sorted(stand, key=lambda i: (*rank(i), -float(mean[i])))
 
 
-def wins(draws: Floats, allowed: Flags) -> tuple[Floats, Floats]:
+def wins(points: Floats, allowed: Flags) -> tuple[Floats, Floats]:
     """Return the probability to be the fastest, and the expected loss, of each setting.
 
-    By draws of ln(throughput), (draws, settings); the regret is E[1 - X / max X], a fraction. What
-    is not allowed has probability 0, and the regret that it would have; if nothing is, all count.
+    By points of ln(throughput), (points, settings); the regret is E[1 - X / max X], a fraction.
+    What is not allowed has probability 0, and the regret that it would have; if nothing is, all
+    count.
 
     >>> both = np.array([True, True])
     >>> wins(np.log(np.array([[1.0, 2.0], [1.0, 0.5]])), both)
     (array([0.5, 0.5]), array([0.25, 0.25]))
     """
     pool = _pool(allowed)
-    counted = draws if len(pool) == len(allowed) else draws[:, pool]
+    counted = points if len(pool) == len(allowed) else points[:, pool]
     best = counted.argmax(axis=1)
     top = np.take_along_axis(counted, best[:, None], axis=1)
-    probability = np.bincount(pool[best], minlength=draws.shape[1]) / len(draws)
-    regret = np.maximum(1.0 - np.exp(draws - top), 0.0).mean(axis=0)
+    probability = np.bincount(pool[best], minlength=points.shape[1]) / len(points)
+    regret = np.maximum(1.0 - np.exp(points - top), 0.0).mean(axis=0)
     return probability, regret
 
 

@@ -39,7 +39,7 @@ from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import FAMILY_OF, Algorithm, SpecSetting
 from specsim.tree import tree_capacity
-from specsim.uncertainty import Spread
+from specsim.uncertainty import Spread, normal_lattice
 from specsim.workload import Load
 
 if TYPE_CHECKING:
@@ -60,8 +60,10 @@ DEPTH_SD = 0.25
 """Of psi (DEPTH): the published half lies at two of it. Where the profile's data tell what a draft
 step costs, psi is zero."""
 
-DRAWS = 4000
-"""Of the joint Gaussian: a probability of 0.5 is known to 0.8 %."""
+POINTS, GENERATOR = 1021, 76
+"""Of the lattice that stands for the joint Gaussian: for the shipped profiles its probabilities are
+within 1.3 % and its regrets within 0.07 % of a million draws', where 4000 draws' are within 1.9 %
+and 0.4 % (a test has 40,000)."""
 
 
 def algorithm_of(profile: Profile) -> Algorithm | None:
@@ -187,10 +189,18 @@ class Outlook:
         """Return the covariance of the cells' own part of the model error, (cells, cells)."""
         return np.asarray(self.specific_sd**2 * np.kron(self.alike_settings, self.alike_loads))
 
+    def together(self, *loads: int) -> Floats:
+        """Return the covariance of the settings at some loads without the shared part.
+
+        (settings x loads, settings x loads): cells as they are numbered.
+        """
+        j = self.jacobian[:, loads].reshape(-1, self.jacobian.shape[-1])
+        own = np.kron(self.alike_settings, self.alike_loads[np.ix_(loads, loads)])
+        return np.asarray(j @ self.covariance @ j.T + self.specific_sd**2 * own)
+
     def ratio_sd(self, load: int) -> Floats:
         """Return the standard deviation of ln(X_i / X_k) at a load, (settings, settings)."""
-        j = self.jacobian[:, load]
-        return ratio_sd(j @ self.covariance @ j.T + self.specific_sd**2 * self.alike_settings)
+        return ratio_sd(self.together(load))
 
     def sd(self) -> Floats:
         """Return the standard deviation of ln X, the shared part included, (settings, loads)."""
@@ -198,15 +208,17 @@ class Outlook:
         variance = np.einsum("slp,pq,slq->sl", self.jacobian, self.covariance, self.jacobian)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own))
 
-    def draws(self, rng: np.random.Generator, count: int = DRAWS) -> Floats:
-        """Draw ln X from the Gaussian without the shared part, (count, settings, loads)."""
-        parameters = rng.standard_normal((count, len(self.covariance))) @ root(self.covariance).T
-        own = rng.standard_normal((count, *self.grid.shape)) @ root(self.alike_loads).T
-        # load by load from here on, and in place: these are large, and looked at so
-        draws = own.transpose(2, 0, 1) @ (self.specific_sd * root(self.alike_settings).T)
-        draws += parameters @ self.jacobian.transpose(1, 2, 0)
-        draws += self.mean.T[:, None]
-        return draws.transpose(1, 2, 0)
+    def points(self, *loads: int) -> Floats:
+        """Return ln X at points that stand for the Gaussian at some loads, (points, cells).
+
+        What all cells have in common is left out: it decides nothing.
+        """
+        covariance = self.together(*loads)
+        covariance = covariance - covariance.mean(axis=0)
+        covariance -= covariance.mean(axis=1, keepdims=True)
+        steps = root(covariance)[:, ::-1]  # the widest first
+        normals = normal_lattice(POINTS, GENERATOR, 0, len(steps))
+        return np.asarray(normals.T @ steps.T + self.mean[:, loads].ravel())
 
 
 def outlook(profile: Profile, grid: Grid, measured: Sequence[SpecSetting] = ()) -> Outlook:
