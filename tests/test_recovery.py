@@ -6,7 +6,6 @@ of each show that nothing on the way from a log line to an interval has broken.
 
 from __future__ import annotations
 
-import io
 import math
 import sys
 from functools import lru_cache
@@ -75,7 +74,7 @@ def level(engine: str, clients: int = 4) -> writers.Level:
 
 def test_sglang_log_says_what_the_simulation_did() -> None:
     text = writers.sglang_log([level("sglang")], np.random.default_rng(2))
-    (entry,) = sglang.parse(Source("log", io.BytesIO(text.encode())))
+    (entry,) = sglang.parse(Source("log", [text.encode()]))
     told = level("sglang").result
     assert not entry.unread
     assert entry.settings["num_steps"] == figures.STEPS
@@ -91,7 +90,7 @@ def test_sglang_log_says_what_the_simulation_did() -> None:
 def test_vllm_log_says_what_the_simulation_did() -> None:
     busy = level("vllm", 32)  # prompts in every window
     text = writers.vllm_log([busy], np.random.default_rng(2))
-    (entry,) = vllm.parse(Source("log", io.BytesIO(text.encode())))
+    (entry,) = vllm.parse(Source("log", [text.encode()]))
     told = busy.result
     assert not entry.unread
     assert entry.engine_version == "0.20.2"

@@ -108,8 +108,7 @@ def _by_depth(base: Acceptance, chains: Sequence[Observation]) -> Acceptance:
     return _at_length(base, SpecSetting.of(1, depth), float(np.average(lengths, weights=weights)))
 
 
-ASKED_NOISE = 0.1
-"""Log-odds by which the first depth may differ between two asked ones by chance."""
+ASKED_NOISE = 0.1  # log-odds by which the first depth may differ between two asked ones by chance
 
 
 def _asked_loss(chains: Sequence[Observation]) -> float:

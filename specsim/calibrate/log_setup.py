@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
 from specsim.architecture import draft_names, load_draft, load_model
 from specsim.architecture.loading import without_quantisation
-from specsim.engine import engine_names
+from specsim.engine import EngineSpec, engine_names
 from specsim.errors import InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_gpu
 from specsim.library import LibraryName, named, read_library
@@ -21,18 +21,9 @@ from specsim.quantisation import scheme_of_engine
 from specsim.server import Setup, setup_from_mapping
 from specsim.setting import SpecSetting, parse_algorithm
 
-ENGINE_KEYS = (
-    *("dp", "ep", "attention_backend", "max_running_requests", "cuda_graph_max_bs", "page_size"),
-    *("mem_fraction_static", "kv_tokens", "chunked_prefill_size", "kv_unified"),
-    *("pp", "dcp", "disable_cuda_graph", "mixed_chunk", "disaggregation", "a2a_backend"),
-    "verification",
-)
-"""Settings of a log that are keys of [engine] in setup.toml."""
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+(?::[\w.-]+)?(?<!\.json)(?<!\.toml)")
-COMMAND_LINE = "the command line"
-"""What says all where there are no logs."""
-SAME_SPEED = 0.05
-"""Relative difference up to which speeds are of one server."""
+COMMAND_LINE = "the command line"  # what says all where there are no logs
+SAME_SPEED = 0.05  # relative difference up to which speeds are of one server
 _LOAD = attrgetter("kind", "concurrency", "batch_size", "request_rate", "input_len", "output_len")
 SETTING_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens", "scheduler", "draft")
 
@@ -251,7 +242,7 @@ def _quantisation(known: Known, model: str) -> str:
 
 
 def _engine_table(known: Known, tp: int) -> dict[str, object]:
-    stated = {key: known.settings.get(key) for key in ENGINE_KEYS}
+    stated = {of.name: known.settings.get(of.name) for of in fields(EngineSpec)}
     kv = str(known.settings.get("kv_dtype", "auto")).lower()
     types: Any = read_library("quantisations")["kv_bytes"]
     if re.search("fp8|e4m3|e5m2", kv):

@@ -32,8 +32,7 @@ USAGE_STEP |= {"trtllm_stats": 0.0001, "server": 1e-6}
 CONTEXT_ERROR = 0.3
 """Relative error of the stated lengths as the context of the windows that were used."""
 
-MANY_WINDOWS = 20
-"""The accept length of so many windows is that of the run, not of a cell."""
+MANY_WINDOWS = 20  # the accept length of so many windows is that of the run, not of a cell
 
 
 def gather(
@@ -46,13 +45,9 @@ def gather(
     """Turn the entries of all files into a setup and weighted observations.
 
     What is `stated` wins over the logs; `base` is a setup to start from instead of building one.
-
-    Raises
-    ------
-    InputError
-        If something that is needed is neither in the logs nor stated; names every missing flag.
-    CalibrationError
-        If no row can be used and there are no `rows_elsewhere`: a probe's hardware is worth having.
+    Raises :class:`InputError`, which names every missing flag, if something that is needed is
+    neither in the logs nor stated; :class:`CalibrationError` if no row can be used and there are no
+    `rows_elsewhere`: a probe's hardware is worth having.
     """
     known = collect(entries, stated)
     setup = base if base is not None else build_setup(known, stated, entries)

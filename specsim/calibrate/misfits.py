@@ -14,25 +14,19 @@ from specsim.observations import Observation, cell_name
 if TYPE_CHECKING:
     from specsim.arrays import Floats
 
-HONOURED = 0.05
-"""Greatest error of a cell that is honoured: 90 % of a noise of 3 %."""
+HONOURED = 0.05  # greatest error of a cell that is honoured: 90 % of a noise of 3 %
 ANOTHER_UNIT = 3.0
 """No server is so many times faster or slower than physics has it, and no cell than the others."""
 NEARLY = 0.8
 """Share of a cell's misfit by which a neighbour's must differ for a jump to be between them."""
-ROUGHLY = 1.3
-"""A factor within this of ten, or of the clients, is taken for it."""
+SLIPS = {10.0: "a typing error?", 100.0: "a typing error?", 1e3: "ms for s?"}
+ROUGHLY = 1.3  # a factor within this of ten, or of the clients, is taken for it
 
 
 def misfits(observations: Sequence[Observation], log_error: Floats) -> tuple[Misfit, ...]:
     """Cells outside their noise, the worst first.
 
-    Parameters
-    ----------
-    observations
-        Rows that were fitted.
-    log_error
-        ln(model / measured) of each; nan where it has no throughput or time.
+    The error of each is ln(model / measured); nan where it has no throughput or time.
     """
     allowed = [HONOURED / math.sqrt(o.weight) for o in observations]
     off = [
@@ -52,10 +46,7 @@ def misfits(observations: Sequence[Observation], log_error: Floats) -> tuple[Mis
 def whole_server(prior_log_error: Floats) -> str | None:
     """Say where all cells are many times faster or slower than the hardware's own rates.
 
-    Parameters
-    ----------
-    prior_log_error
-        ln(model / measured speed) before anything is fitted; of a time that is -ln of its ratio.
+    By ln(model / measured speed) before anything is fitted; of a time that is -ln of its ratio.
     """
     known = prior_log_error[np.isfinite(prior_log_error)]
     if not len(known) or abs(middle := float(np.median(known))) < math.log(ANOTHER_UNIT):
@@ -74,15 +65,9 @@ def _suspicion(i: int, observations: Sequence[Observation], log_error: Floats) -
     factor, clients = math.exp(abs(error)), float(o.concurrency or 1)
     others = "more than" if error < 0 else "less than"
     if factor > ANOTHER_UNIT:
-        for unit, words in (
-            (clients, "one user's rate for all?"),
-            (10.0, ""),
-            (100.0, ""),
-            (1e3, ""),
-        ):
+        for unit, meant in ((clients, "one user's rate for all?"), *SLIPS.items()):
             if unit > ANOTHER_UNIT and 1 / ROUGHLY < factor / unit < ROUGHLY:
-                typo = words or ("ms for s?" if unit == 1e3 else "a typing error?")
-                return f"{unit:g} times {others} the other cells lead to: {typo} check the row"
+                return f"{unit:g} times {others} the other cells lead to: {meant} check the row"
         return f"{factor:.1f} times {others} the other cells lead to: is it of this server?"
     near = [j for j in _neighbours(i, observations) if j is not None]
     jumps = [j for j in near if abs(log_error[j] - error) > NEARLY * abs(error)]

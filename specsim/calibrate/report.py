@@ -23,14 +23,11 @@ from specsim.server import Setup
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter, strayed
 
-STRONG = 0.9
-"""Correlation beyond which two parameters are named as inseparable."""
+STRONG = 0.9  # correlation beyond which two parameters are named as inseparable
 
-CHAIN_SLACK = 0.98
-"""Printed accept lengths of two runs of the same drafter differ by about this."""
+CHAIN_SLACK = 0.98  # printed accept lengths of two runs of the same drafter differ by about this
 
-TREE_SLACK = 0.9
-"""A tree this far below that of a calibrated drafter is worth a word."""
+TREE_SLACK = 0.9  # a tree this far below that of a calibrated drafter is worth a word
 
 FAR = {"output_tps": 10.0, "tpot_s": 10.0, "round_s": 10.0, "itl_s": 10.0, "ttft_s": 50.0}
 """Factor from the expectation before any fit, by quantity: of 25 public sets the worst cells are 5

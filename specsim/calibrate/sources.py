@@ -12,29 +12,16 @@ from specsim.observations import Observation, contradictions, read_observations
 from specsim.server import Setup, read_setup
 from specsim.textfile import name_of
 
-HEAD_CHARS = 1 << 20
-"""Of a CSV, in which its header stands."""
+HEAD_CHARS = 1 << 20  # of a CSV, in which its header stands
 
 
 def read_sources(sources: Sequence[str], stated: Stated, setup: str | None = None) -> Sources:
     """Read a calibration folder, or any mix of logs, traces, benchmark results, CSVs and probes.
 
-    Parameters
-    ----------
-    sources
-        Files, folders of ``specsim probe``, URLs of running servers, and at most one folder with
-        setup.toml and observations.csv.
-    stated
-        What the user says; wins over the logs.
-    setup
-        Path of a setup.toml to use instead of the logs' own words.
-
-    Raises
-    ------
-    InputError
-        If a file is missing, or something that a setup needs is nowhere said.
-    CalibrationError
-        If nothing usable was measured.
+    The `sources` are files, folders of ``specsim probe``, URLs of running servers, and at most one
+    folder with setup.toml and observations.csv. What is `stated` wins over the logs, a setup.toml
+    over what the logs say. Raises :class:`InputError` if a file is missing, or something that a
+    setup needs is nowhere said; :class:`CalibrationError` if nothing usable was measured.
     """
     named = [_probe_file(source) or source for source in sources]
     folders = [Path(name) for name in named if Path(name).is_dir()]

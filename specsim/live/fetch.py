@@ -56,10 +56,8 @@ class Site:
     def get(self, path: str, limit_s: float = LIMIT_S) -> bytes | None:
         """Return what a path holds; None where the server has no such path.
 
-        Raises
-        ------
-        InputError
-            If the server does not answer in time or in bounds, refuses the key, or sends elsewhere.
+        Raises :class:`InputError` if the server does not answer in time or in bounds, refuses the
+        key, or sends elsewhere.
         """
         at = self.base + path
         for _ in range(MOST_REDIRECTS):
@@ -121,13 +119,10 @@ class Site:
 def site(url: str) -> Site:
     """Return the server of a URL.
 
+    Raises :class:`InputError` if it names no host, or holds more than scheme, host, port and path.
+
     >>> site("http://localhost:30000/v1/").url
     'http://localhost:30000'
-
-    Raises
-    ------
-    InputError
-        If the URL names no host, or holds more than scheme, host, port and path.
     """
     if any(mark in url for mark in "@?#"):  # it may hold a key: not shown
         remedy = f"give http://host:port alone, and a key in {KEY}"

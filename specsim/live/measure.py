@@ -13,10 +13,8 @@ from specsim.live.watch import counted
 from specsim.observations import Observation
 from specsim.setting import SpecSetting
 
-WAVES = 4
-"""Requests per client: ramp and drain, which the solvers play too, are a part of the run."""
-MOST_S = 600.0
-"""A request that takes longer is given up."""
+WAVES = 4  # requests per client: ramp and drain, which the solvers play too, are a part of the run
+MOST_S = 600.0  # a request that takes longer is given up
 MOST_LINE = 1 << 20
 WORDS = ("river", "past", "old", "mill", "where", "people", "bring", "corn", "autumn", "the", "and")
 
@@ -51,10 +49,7 @@ def cells(
 ) -> Iterator[Observation | str]:
     """Yield a cell for each load that the caps leave room for, and a note for each other.
 
-    Raises
-    ------
-    InputError
-        If the endpoint refuses a request or gives it up.
+    Raises :class:`InputError` if the endpoint refuses a request or gives it up.
     """
     tokens_each = load.input_len + load.output_len
     each = ask(server, load, load.input_len, 0)  # that the first cell does not wait for a compiler

@@ -1,6 +1,5 @@
 """Which engine serves at a URL, and what it says of itself."""
 
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,8 +15,7 @@ from specsim.logs.formats.bench_json import drafting_of
 from specsim.logs.source import Source, split_lines
 from specsim.textfile import read_toml
 
-FORMAT = "server"
-"""Name of the format of entries that a server was asked for."""
+FORMAT = "server"  # name of the format of entries that a server was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +60,7 @@ class Server:
 def find(url: str) -> Server:
     """Return the server at a URL.
 
-    Raises
-    ------
-    InputError
-        If nothing answers there, or nothing that is an engine's.
+    Raises :class:`InputError` if nothing answers there, or nothing that is an engine's.
     """
     at = site(url)
     name, model, owner = _model(at)
@@ -117,7 +112,7 @@ def _facts(at: Site, path: str) -> Iterator[LogEntry]:
     elif len(said) == 1 and isinstance(version, str):
         yield LogEntry(at.url, FORMAT, engine_version=version.partition("+")[0])
     elif body and said:
-        source = Source(at.url, io.BytesIO(body))
+        source = Source(at.url, [body])
         try:
             yield from map(believable, detect(source).parse(source))
         except FormatError:

@@ -4,7 +4,6 @@ A window is a few scrapes: of gauges it has the mean, of counters the difference
 scrape and the last one of the window before.
 """
 
-import io
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,12 +23,9 @@ from specsim.logs.source import Source, split_lines
 from specsim.logs.windows import Windows
 from specsim.setting import NO_SPECULATION
 
-POLLS, LEAST_POLL_S = 4, 0.5
-"""Scrapes of a window, and the least time between two."""
-LOOK_S, LOOK_WINDOWS = 2.0, 3
-"""A look at a server that works is so many windows of so many seconds."""
-MOST_STATISTICS = 64 << 20
-"""Bytes of iteration statistics that are kept."""
+POLLS, LEAST_POLL_S = 4, 0.5  # scrapes of a window, and the least time between two
+LOOK_S, LOOK_WINDOWS = 2.0, 3  # a look at a server that works is so many windows of so many seconds
+MOST_STATISTICS = 64 << 20  # bytes of iteration statistics that are kept
 
 
 @dataclass(slots=True)
@@ -86,10 +82,10 @@ class Watch:
         if server.served.counts_all and self.first.engines and not settings.get("num_steps"):
             settings |= NO_SPECULATION if self.first.increase("drafts") is None else {}
         plain = settings.get("algorithm") == "none"
-        rows, windows = level_rows(self._windows, lambda row, sums: finished(row, plain, sums))
+        rows, windows = level_rows(self._windows, finished, plain)
         if server.served.iterations:
             with suppress(FormatError):
-                source = Source(server.site.url, io.BytesIO(self._iterations))
+                source = Source(server.site.url, [bytes(self._iterations)])
                 (found,) = detect(source).parse(source)
                 rows, windows = found.rows, found.windows
                 settings = {**found.settings, **settings}

@@ -10,8 +10,7 @@ from specsim.arrays import Floats, Ints
 
 _WORDS = {b"": np.nan, b"True": 1.0, b"False": 0.0}
 
-FEW = 64
-"""Columns that repeat so few texts are converted by looking them up."""
+FEW = 64  # columns that repeat so few texts are converted by looking them up
 
 
 def floats(texts: Sequence[bytes]) -> Floats:
@@ -84,12 +83,10 @@ NO_RANK, DUPLICATE = -2, -1
 """Marks of lines that belong to no window: no rank among ranks, or a rank's second copy."""
 
 MAX_NAMES = 4096
-MAX_RANKS = 1024
-"""Bounds on what damaged prefixes can make up."""
+MAX_RANKS = 1024  # bounds on what damaged prefixes can make up
 REGULAR = 0.25
 """A rank with fewer lines than this fraction of the busiest one's is not missed when absent."""
-GROUP_SPAN_S = 20.0
-"""Lines of ranks further apart than this are not of one window."""
+GROUP_SPAN_S = 20.0  # lines of ranks further apart than this are not of one window
 
 Rank = int | None
 ParseRank = Callable[[bytes], tuple[Rank, tuple[Rank, ...]]]

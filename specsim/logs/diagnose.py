@@ -11,17 +11,13 @@ from specsim.logs.formats import listed
 if TYPE_CHECKING:
     from specsim.logs.windows import Windows
 
-FULL_KV = 0.9
-"""Fraction of the KV cache in use from which on it is what limits the batch."""
-FULL_DRAFTS = 0.95
-"""Below this share of the depth, drafts are partial."""
+FULL_KV = 0.9  # fraction of the KV cache in use from which on it is what limits the batch
+FULL_DRAFTS = 0.95  # below this share of the depth, drafts are partial
 MIN_PREFILL_SHARE = 0.1
 QUEUE_DOMINATES = 2.0
 """A queue this many times the batch means that requests spend most of their time waiting."""
-SAME_BATCH = 0.1
-"""Relative difference of batches that are about the same."""
-STALLED_BATCH = 1.5
-"""One running request with others waiting is no load level."""
+SAME_BATCH = 0.1  # relative difference of batches that are about the same
+STALLED_BATCH = 1.5  # one running request with others waiting is no load level
 STEADY_WINDOWS = 3
 """A batch that stays the same over so many windows while requests wait may be at a cap."""
 SPECULATION_CAPS = (32, 48)
@@ -121,12 +117,8 @@ def partial_drafting(
     >>> next(partial_drafting(1.4, 3)).message
     '1.4 of 3 tokens are drafted per round: not every round drafts in full'
     """
-    if (
-        isinstance(steps, int)
-        and steps
-        and each is not None
-        and each + at_ends < FULL_DRAFTS * steps
-    ):
+    depth = steps if isinstance(steps, int) else 0
+    if each is not None and each + at_ends < FULL_DRAFTS * depth:
         yield finding("partial_drafting", "each", each=each, steps=steps)
 
 

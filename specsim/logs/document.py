@@ -14,8 +14,7 @@ from specsim.textfile import csv_cell
 
 SCHEMA = "specsim.log/1"
 
-DIGITS = 6
-"""Significant digits of a number: more than any engine prints."""
+DIGITS = 6  # significant digits of a number: more than any engine prints
 
 SPECULATION_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens")
 """Keys of ``settings`` that are always there, null where the file does not say."""

@@ -52,8 +52,7 @@ def stated(found: re.Match[bytes] | None) -> dict[str, object]:
     return values
 
 
-MOST_ARGUMENTS = 2**17
-"""Bytes of printed arguments; no server has more."""
+MOST_ARGUMENTS = 2**17  # bytes of printed arguments; no server has more
 
 
 def printed_dict(text: bytes) -> dict[str, object] | None:
@@ -154,8 +153,7 @@ def _said(engine: str, arguments: Mapping[str, object]) -> dict[str, object]:
     return said_by(engine, {k: v for k, v in arguments.items() if not k.startswith("-")})[0]
 
 
-MAX_COUNT, MAX_NUMBER = 10**6, 1e15
-"""Larger ones are damage."""
+MAX_COUNT, MAX_NUMBER = 10**6, 1e15  # larger ones are damage
 
 
 def _sane(key: str, value: object) -> bool:

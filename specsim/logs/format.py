@@ -21,16 +21,13 @@ from specsim.logs import formats
 from specsim.logs.entry import Diagnosis, LogEntry, believable
 from specsim.logs.formats import listed, pattern
 from specsim.logs.paste import MARGIN, margins, unwrapped, wrapping
-from specsim.logs.source import SQLITE, Source, open_source, split_lines
+from specsim.logs.source import SQLITE, Source, open_source, pieces, split_lines
 
-FIRST_BYTES = 1 << 16
-"""The first look is at so much; most files show what they are within it."""
-SEARCH_BYTES = 32 << 20
-"""How far into a file a known line is looked for."""
+FIRST_BYTES = 1 << 16  # the first look is at so much; most files show what they are within it
+SEARCH_BYTES = 32 << 20  # how far into a file a known line is looked for
 
 
-Reader = Callable[[Source], list[LogEntry]]
-"""From an open file to one entry per server or run."""
+Reader = Callable[[Source], list[LogEntry]]  # from an open file to one entry per server or run
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +129,9 @@ def _begins_json(head: bytes) -> bool:
 
 LOOK_BYTES = 1 << 18
 """So much of a file is searched for the marks of all formats; further on a format's words are."""
-IN_MEMORY = 8 << 20
-"""Bytes of a part that are kept in memory; the rest goes to a temporary file."""
+IN_MEMORY = 8 << 20  # bytes of a part that are kept in memory; the rest goes to a temporary file
 MOST_SERVICES, _REMEDY = 64, "give the log of one server"
-BEFORE = 400
-"""Lines without a mark before a part that may be its beginning."""
+BEFORE = 400  # lines without a mark before a part that may be its beginning
 
 
 def read_file(path: str | Path) -> list[LogEntry]:
@@ -169,16 +164,6 @@ def read_file(path: str | Path) -> list[LogEntry]:
         return [believable(entry) for entry in entries]
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunks:
-    """Chunks as a stream."""
-
-    chunks: Iterator[bytes]
-
-    def read(self, size: int, /) -> bytes:
-        return next(self.chunks, b"")
-
-
 def _read(source: Source) -> list[LogEntry]:
     """Read the format that a file has most of, then what else is in it."""
     if source.head.startswith(SQLITE):
@@ -186,16 +171,16 @@ def _read(source: Source) -> list[LogEntry]:
     head = source.head[:FIRST_BYTES].rpartition(b"\n")[0]
     whose = margins(head)
     if whose == {b""}:
-        source = Source(source.path, _Chunks(MARGIN.sub(b"", line, 1) for line in source.lines()))
+        source = Source(source.path, (MARGIN.sub(b"", line, 1) for line in source.lines()))
     elif len(whose) > 1 and (of := detect_text(head)) and of.words and of.name != "table":
         return _each(source)
     if wrapped := wrapping(source.head[:FIRST_BYTES]):
-        source = Source(source.path, _Chunks(unwrapped(source.lines(), *wrapped)))
+        source = Source(source.path, unwrapped(source.lines(), *wrapped))
     main = detect(source)
     others = [f for f in known_formats() if f.name != main.name]
     with ExitStack() as files:
         parts = Parts(main, others, files)
-        watched = Source(source.path, _Chunks(parts.read(source.chunks())))
+        watched = Source(source.path, parts.read(source.chunks()))
         entries = main.parse(watched)
         found = [(parts.main_begins, entries)]
         for kind, begins, part in parts.sources(source.path):
@@ -227,7 +212,7 @@ def _each(source: Source) -> list[LogEntry]:
         for name, own in logs.items():
             own.seek(0)
             with suppress(FormatError):
-                read = _read(Source(source.path, own))
+                read = _read(Source(source.path, pieces(own)))
                 entries += [
                     replace(e, label=", ".join(filter(None, (name, e.label)))) for e in read
                 ]
@@ -357,4 +342,4 @@ class Parts:
         """Yield each part: its format, where it begins, its text."""
         for part in self.found.values():
             part.file.seek(0)
-            yield part.kind, part.begins, Source(path, part.file)
+            yield part.kind, part.begins, Source(path, pieces(part.file))

@@ -8,12 +8,9 @@ from typing import Any
 
 from specsim.logs.unread import Unread
 
-MAX_VALUE_BYTES = 64 << 20
-"""A longer value is not read: no benchmark result is that long."""
-LONG_BYTES = 1 << 14
-"""Objects longer than this may carry details of each request."""
-MAX_WHOLE = 1e15
-"""No benchmark counts further; from here on floats skip whole numbers."""
+MAX_VALUE_BYTES = 64 << 20  # a longer value is not read: no benchmark result is that long
+LONG_BYTES = 1 << 14  # objects longer than this may carry details of each request
+MAX_WHOLE = 1e15  # no benchmark counts further; from here on floats skip whole numbers
 
 
 def json_values(

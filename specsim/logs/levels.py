@@ -11,8 +11,7 @@ from specsim.arrays import Floats
 from specsim.logs.entry import LogRow, WindowCount
 from specsim.logs.windows import IDLE, MOMENTS, REASONS, SPEED_STEP, STALLED, Cell, Windows
 
-LEVEL_WIDTH = 1.05
-"""Running counts within 5 % are one load level."""
+LEVEL_WIDTH = 1.05  # running counts within 5 % are one load level
 SLOW_FACTOR = 2.5
 """A window whose rounds took longer than its level's median by this factor held idle time, a
 prefill that the log does not show, or a stall."""
@@ -20,8 +19,7 @@ MIN_FOR_OUTLIERS = 5
 MIN_PAIRS = 8
 STALLED_BATCH = 1.5
 GROWN = 1.1
-CLOSED_LOOP_QUEUE = 0.5
-"""A mean queue above this many requests means that clients wait for a place."""
+CLOSED_LOOP_QUEUE = 0.5  # a mean queue above this many requests means that clients wait for a place
 
 WITH_PREFILL = "output_tps_with_prefill"
 """Name in `extra` of the throughput over windows with and without prefill: a closed loop's."""
@@ -29,7 +27,7 @@ WITH_PREFILL = "output_tps_with_prefill"
 Sums = dict[str, float]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Group:
     """Cells of one load level; `dropped` are windows of the level that no row rests on."""
 
@@ -49,29 +47,26 @@ Finish = Callable[[LogRow, Floats], LogRow]
 
 
 def level_rows(
-    windows: Windows, finish: Finish | None = None
+    windows: Windows, finish: Finish | None = None, plain: bool = False
 ) -> tuple[tuple[LogRow, ...], WindowCount]:
     """Return one row per load level and the account of all windows.
 
     All numbers of a row are of the same windows. A level with windows of pure decoding rests on
     these alone. A level that has only windows with prefill in them, and is not near a pure one,
-    gives a row that is marked as mixed.
+    gives a row that is marked as mixed. Where nothing is drafted (`plain`) the accept length is 1.
     """
     groups = _groups(windows.cells())
     pure = [g.batch_size for g in groups if g.pure]
-    near = [not g.pure and any(0.8 < g.batch_size / p < 1.25 for p in pure) for g in groups]
-    standing = [g for g, is_near in zip(groups, near, strict=True) if not is_near]
-    dropped: Counter[str] = Counter()
-    for group, is_near in zip(groups, near, strict=True):
-        if is_near:
-            dropped["prefill"] += _count(group.mixed)
+    near = [g for g in groups if not g.pure and any(0.8 < g.batch_size / p < 1.25 for p in pure)]
+    standing = [g for g in groups if g not in near]
+    dropped = Counter({"prefill": sum(_count(g.mixed) for g in near)})
     for (running, reason), count in windows.lost.items():
         home = [g for g in standing if g.first <= running <= g.first * LEVEL_WIDTH]
         (home[-1].dropped if home else dropped)[reason] += count
-    rows = tuple(_row(group, windows, finish) for group in standing)
+    rows = tuple(_row(group, windows, finish, plain) for group in standing)
     for row in rows:
         dropped.update(row.dropped)
-    return rows, WindowCount(windows.read, sum(row.windows for row in rows), dict(dropped))
+    return rows, WindowCount(windows.read, sum(row.windows for row in rows), dict(+dropped))
 
 
 def concurrency_of(batch_size: float, queue: float | None, most_running: float = 0.0) -> float:
@@ -98,7 +93,7 @@ def _groups(cells: Sequence[Cell]) -> list[_Group]:
     return groups
 
 
-def _row(group: _Group, windows: Windows, finish: Finish | None) -> LogRow:
+def _row(group: _Group, windows: Windows, finish: Finish | None, plain: bool) -> LogRow:
     mixed = not group.pure
     kept, outliers = (group.mixed, []) if mixed else _without_outliers(group.pure)
     dropped = group.dropped.copy()
@@ -107,7 +102,7 @@ def _row(group: _Group, windows: Windows, finish: Finish | None) -> LogRow:
         dropped[REASONS[STALLED if waiting else IDLE]] += cell.count
     dropped["prefill"] += _count(group.mixed) if group.pure else 0
     sums = _sums(kept)
-    accept, accept_sem = _accept(sums, windows.accept_quantum)
+    accept, accept_sem = (1.0, None) if plain else _accept(sums, windows.accept_quantum)
     tps, tps_sem = _throughput(sums, windows)
     batch, queue = _batch(kept), _mean(sums["queue"], sums["n_queue"])
     # Windows of equally many rounds have a mean round; otherwise it follows from their own means.

@@ -32,8 +32,6 @@ def label_of(line: bytes) -> str:
 class Headings:
     r"""The headings above a place of a text: markdown's, bold lines, ``== titles ==``.
 
-    Examples
-    --------
     >>> above = Headings()
     >>> for line in (b"# Results\n", b"## org/m, FP8\n", b"### concurrency 8\n"):
     ...     _ = above.read(line)
@@ -77,10 +75,8 @@ def separates(line: bytes) -> bool:
 MAY_LAUNCH = pattern("|".join(listed("formats", "launch", "mark")))
 VERSION = "engine_version"
 """Among the settings of a launch: the release that an image or an installation names."""
-MOST_HEADING = 60
-"""Bytes of a line that may name a server: a longer one is a comment."""
-MOST_SECTIONS, MOST_TEXT = 64, 1 << 15
-"""Of a paste's text, which is a person's: more is none."""
+MOST_HEADING = 60  # bytes of a line that may name a server: a longer one is a comment
+MOST_SECTIONS, MOST_TEXT = 64, 1 << 15  # of a paste's text, which is a person's: more is none
 
 
 @dataclass(slots=True)
@@ -97,8 +93,6 @@ class Section:
 class Above:
     r"""What a paste says above measurements of one engine: whose they are, how it was launched.
 
-    Examples
-    --------
     >>> above = Above("sglang")
     >>> above.read(b"## with eagle\n"), above.label
     (True, 'with eagle')
@@ -123,10 +117,8 @@ class Above:
         if len(line) > MOST_TEXT or _TEXT["logged"].match(line):
             return False
         label = label_of(line)
-        begins = (
-            bool(label) or separates(line) or bool(_TEXT["heading"].fullmatch(line[: 2 * _LONGEST]))
-        )
-        begins = begins or bool(MAY_LAUNCH.search(line))
+        named = label or separates(line) or _TEXT["heading"].fullmatch(line[: 2 * _LONGEST])
+        begins = bool(named or MAY_LAUNCH.search(line))
         if begins and drain is not None:
             drain()
         heading = len(line) <= MOST_HEADING and self._headings.read(line)
@@ -200,8 +192,7 @@ _RECORDS = tuple(map(pattern, listed("paste", "records")))
 """How the lines of a log begin: one of these."""
 LEAST_WIDTH, MOST_WIDTH = 40, 400
 AT_ONCE = 4096
-STRIPPED = 12
-"""Blanks at the end of a line that a copy may have lost."""
+STRIPPED = 12  # blanks at the end of a line that a copy may have lost
 
 
 def wrapping(head: bytes) -> tuple[re.Pattern[bytes], int] | None:

@@ -8,14 +8,14 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any
 
 from specsim.errors import FormatError, InputError
 
 CHUNK_BYTES = 1 << 18
-MAX_LINE_BYTES = 64 << 20
-"""A longer line is given in pieces: no engine writes one."""
+MAX_LINE_BYTES = 64 << 20  # a longer line is given in pieces: no engine writes one
 MOST_UNPACKED = 200
 """Times its size that a packed file may unpack to, beyond 64 MiB: logs do to 10 or 30 times."""
 PATIENCE_S, LEAST_BYTES_PER_S = 5.0, 2e6
@@ -27,25 +27,17 @@ _GZIP, _ZSTD, SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\x00"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b\a")) + b"\x7f"
 
 
-class Readable(Protocol):
-    """What a source reads from: a file or what unpacks it."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, none at the end."""
-        ...
-
-
 class Source:
     r"""A file as a stream of chunks or lines; see :func:`open_source`.
 
-    >>> list(Source("-", io.BytesIO(b"a\nb")).lines())
+    >>> list(Source("-", [b"a\nb"]).lines())
     [b'a\n', b'b']
     """
 
-    def __init__(self, path: str, stream: Readable, packed: IO[bytes] | None = None) -> None:
+    def __init__(self, path: str, chunks: Iterable[bytes], packed: IO[bytes] | None = None) -> None:
         self.path = path  # name of the file, "-" for standard input
         self.cut: str | None = None  # why the packed stream ended early, if it did
-        self._stream = stream  # the bytes, unpacked
+        self._chunks = iter(chunks)  # the bytes, unpacked
         self._packed = packed  # the file that they come from, if they come packed
         self._size = 0  # of what was read, unpacked
         self._began = time.monotonic()
@@ -73,14 +65,6 @@ class Source:
         self.head += chunk
         return bool(chunk)
 
-    def file_name(self) -> str:
-        """Return a name that a database can open; refuse what comes packed or as a stream."""
-        if self.path == STDIN or not isinstance(self._stream, io.BufferedReader):
-            raise FormatError(
-                self.path, "is a database, which cannot be read as a stream", "unpack it to a file"
-            )
-        return self.path
-
     def _read(self) -> bytes:
         """Return the next bytes of text; none at the end."""
         chunk = self._unpack()
@@ -94,7 +78,7 @@ class Source:
     def _unpack(self) -> bytes:
         self._check_limits()
         try:
-            chunk = self._stream.read(CHUNK_BYTES)
+            chunk = next(self._chunks, b"")
             self._size += len(chunk)
             return chunk
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -156,8 +140,8 @@ def open_source(path: str | Path) -> Iterator[Source]:
             magic = raw.peek(16)[:16]
         except OSError as error:
             raise InputError(name, f"cannot be read ({error})", "check the file") from error
-        stream = _unpacked(name, raw, magic)
-        source = Source(name, stream, None if stream is raw or name == STDIN else raw)
+        packed = magic.startswith((_GZIP, _ZSTD))
+        source = Source(name, _chunks(name, raw, magic), raw if packed and name != STDIN else None)
         if source.cut and not source.head:
             raise FormatError(name, source.cut, "copy the file again")
         if not source.head:
@@ -168,6 +152,9 @@ def open_source(path: str | Path) -> Iterator[Source]:
             )
         if not source.head.startswith(SQLITE):
             _refuse_binary(name, source.head)
+        elif packed or name == STDIN:
+            reason = "is a database, which cannot be read as a stream"
+            raise FormatError(name, reason, "unpack it to a file")
         yield source
     finally:
         if name != STDIN:
@@ -197,7 +184,8 @@ def _open(path: str) -> io.BufferedReader:
         if sys.stdin is None:
             raise InputError(path, "is closed", "name a file, or pipe one in")
         buffer = sys.stdin.buffer
-        return buffer if isinstance(buffer, io.BufferedReader) else _buffered(buffer)
+        whole = isinstance(buffer, io.BufferedReader)  # else it cannot peek, as in tests
+        return buffer if whole else io.BufferedReader(io.BytesIO(buffer.read()))
     if Path(path).is_dir():
         raise InputError(path, "is a directory", "name the files in it")
     try:
@@ -208,15 +196,12 @@ def _open(path: str) -> io.BufferedReader:
         raise InputError(path, f"cannot be opened ({error})", "check its permissions") from error
 
 
-def _buffered(stream: IO[bytes]) -> io.BufferedReader:
-    """Wrap standard input that cannot peek, as in tests."""
-    return io.BufferedReader(io.BytesIO(stream.read()))
-
-
-def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> Readable:
+def _chunks(path: str, raw: io.BufferedReader, magic: bytes) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked."""
+    stream: Any = raw
     if magic.startswith(_GZIP):
-        return gzip.GzipFile(fileobj=raw, mode="rb")
-    if magic.startswith(_ZSTD):
+        stream = gzip.GzipFile(fileobj=raw, mode="rb")
+    elif magic.startswith(_ZSTD):
         try:
             import zstandard
         except ImportError as error:
@@ -225,8 +210,13 @@ def _unpacked(path: str, raw: io.BufferedReader, magic: bytes) -> Readable:
                 "is compressed with zstd, which needs the package zstandard",
                 "pip install 'specsim-llm[zstd]', or unpack it: zstd -dc FILE | specsim read -",
             ) from error
-        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-    return raw
+        stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+    return pieces(stream)
+
+
+def pieces(stream: IO[bytes]) -> Iterator[bytes]:
+    """Return the chunks of an open file."""
+    return iter(partial(stream.read, CHUNK_BYTES), b"")
 
 
 def _refuse_binary(path: str, head: bytes) -> None:

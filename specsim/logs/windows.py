@@ -19,8 +19,7 @@ from specsim.logs.columns import DUPLICATE, NO_RANK, ParseRank, RankTable, group
 from specsim.logs.diagnose import finding, words
 from specsim.logs.entry import Diagnosis
 
-Columns = dict[str, Floats]
-"""Successive lines or windows: an array for each name of `COLUMNS`."""
+Columns = dict[str, Floats]  # successive lines or windows: an array for each name of `COLUMNS`
 
 COLUMNS: dict[str, np.ufunc] = {
     "time_s": np.fmin,  # print time since 1970; NaN where there is none, here and below
@@ -45,10 +44,8 @@ Where requests ran but nothing came out, a prefill held them up, or something el
 PREFILL_LEAST = 0.05
 """Prompt tokens per round of a request: fewer hold up nothing, since a prompt token takes no more
 than a request's round. The decode node of a disaggregated server computes one per prompt."""
-SPEED_STEP = 0.1
-"""Width of a speed cell, natural log."""
-RAMP_CHANGE = 0.1
-"""A window over which the batch changed by more than this fraction is a ramp."""
+SPEED_STEP = 0.1  # width of a speed cell, natural log
+RAMP_CHANGE = 0.1  # a window over which the batch changed by more than this fraction is a ramp
 
 MOMENTS = (
     *("n", "tps", "tps2", "tokens", "time", "n_al", "w", "w_al", "al", "al2"),
@@ -58,10 +55,8 @@ MOMENTS = (
 """Of successive windows of one level x and y are the values: for the lag-1 autocorrelation."""
 _SPEEDS = 512
 
-MOST_BLOCKS = 64
-"""Of more, neighbours are joined."""
-CHANGE = 0.1
-"""Of the accept length from the first to the last quarter; less is no news."""
+MOST_BLOCKS = 64  # of more, neighbours are joined
+CHANGE = 0.1  # of the accept length from the first to the last quarter; less is no news
 SAME_LOAD = 0.25
 """Another batch may have another accept length: the quarters must run about as many requests."""
 SURE = 3.0

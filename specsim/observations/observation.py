@@ -14,8 +14,7 @@ from specsim.workload import Load, LoadKind
 
 Scope = Literal["cell", "run", "pooled"]
 
-LARGEST = 1e15
-"""Nothing measured here is larger, and above it a float skips whole numbers."""
+LARGEST = 1e15  # nothing measured here is larger, and above it a float skips whole numbers
 ROUNDING = 1.005
 """An accept length may exceed its bound by as much: engines print two or three digits."""
 BASE_NOISE = 0.03

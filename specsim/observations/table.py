@@ -44,8 +44,7 @@ MEASURED = {
 }
 """Columns that say nothing of the question that a cell answers."""
 
-SLACK = 1.25
-"""Survivals and accept lengths of public runs differ by up to 1.12."""
+SLACK = 1.25  # survivals and accept lengths of public runs differ by up to 1.12
 SAME, FALL, RISE = 1.5, 0.5, 2.0
 """Of throughput: cells of one question differ by less; clients added to a server never halved it
 (0.72 at worst), nor made one of them faster (1.02 at most), in 25 public sets."""
@@ -100,8 +99,7 @@ def _pair(one: Observation, other: Observation) -> Iterator[tuple[str, str]]:
         yield said, ", more than so many clients can: one of them is wrong"
 
 
-LIMIT_BYTES = 20_000_000
-"""A larger file is refused; 20 MB are about 100 000 rows."""
+LIMIT_BYTES = 20_000_000  # a larger file is refused; 20 MB are about 100 000 rows
 
 _REQUIRED = {
     "kind": f"use one of: {', '.join(get_args(LoadKind))}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from functools import lru_cache
 from pathlib import Path
@@ -13,21 +12,11 @@ from specsim.logs.document import log_json
 from specsim.logs.format import Format, known_formats, require_usable
 
 
-class Pieces(io.BytesIO):
-    """A stream that gives a few bytes at a time."""
-
-    def __init__(self, data: bytes, piece: int) -> None:
-        super().__init__(data)
-        self.piece = piece
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return super().read(self.piece)
-
-
 def parse(name: str, data: bytes | str, path: str = "file", piece: int = 1 << 20) -> list[LogEntry]:
     """Return the entries that the format `name` finds in `data`, read by pieces of some bytes."""
-    stream = Pieces(data if isinstance(data, bytes) else data.encode(), piece)
-    return _format(name).parse(Source(path, stream))
+    whole = data if isinstance(data, bytes) else data.encode()
+    pieces = (whole[at : at + piece] for at in range(0, len(whole), piece))
+    return _format(name).parse(Source(path, pieces))
 
 
 @lru_cache

@@ -20,7 +20,6 @@ import zstandard
 from specsim.errors import FormatError, InputError, SpecsimError
 from specsim.logs import (
     CODES,
-    detect,
     detect_text,
     formats,
     known_formats,
@@ -297,10 +296,8 @@ def test_lines_longer_than_any_engine_writes() -> None:
 
 def test_source_gives_a_database_only_as_a_file(tmp_path: Path) -> None:
     data = gzip.compress(b"SQLite format 3\x00" + bytes(50))
-    with open_source(write(tmp_path, data)) as source:
-        assert detect(source).name == "nsys"
-        with pytest.raises(FormatError, match="unpack it"):
-            source.file_name()
+    with pytest.raises(FormatError, match="unpack it"), open_source(write(tmp_path, data)):
+        pass
 
 
 def test_codes_are_those_of_the_contract() -> None:

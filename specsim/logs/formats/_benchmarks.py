@@ -1,19 +1,14 @@
 """Names of figures in results of benchmarks: the tables of ``benchmarks.toml``, and their units."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 from specsim.logs.formats import listed
 from specsim.logs.json_values import number, table, whole
-from specsim.logs.source import Source
-from specsim.logs.unread import DAMAGED, MISSING, TRUNCATED, check
+from specsim.logs.unread import DAMAGED, MISSING, check
 
-TEXTS = ("model", "quantisation", "kv_dtype", "version")
-_LABELLED = re.compile(r"([A-Za-z\[][^:\n]{1,60}?) *:\s+(\S[^\n]{0,99}?)[ \t]*\r?\n?")
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:E[+-]\d\d)?")
 _SCALES = {"_ms": ("_s", 1e-3), "_percent": ("", 1e-2)}
 
 
@@ -55,43 +50,7 @@ def figure(record: Any, path: str) -> float | None:
     return number({path: at(record, path)}, path)
 
 
-Said = dict[str, float | str]
-"""What one run has said: figures and texts by name."""
-
-
-def runs(
-    source: Source,
-    program: str,
-    unread: Counter[str],
-    otherwise: Callable[[str], Said] = lambda line: {},
-) -> Iterator[Said]:
-    """Yield the runs that a program printed: lines ``label: value`` with the labels of `program`.
-
-    A figure that comes again begins another run. `otherwise` reads lines without such a label.
-    """
-    labels = names("lines", program)
-    begun = re.compile(rf"(?:{'|'.join(map(re.escape, labels))}) *:")
-    said: Said = {}
-    for raw in source.lines():
-        line = raw.decode("utf-8", "replace")
-        found = _LABELLED.fullmatch(line)
-        name = labels.get(found[1]) if found else None
-        if found is None or name is None:
-            new = otherwise(line)
-            unread[DAMAGED] += 1 if not new and begun.match(line) else 0
-        elif name in TEXTS:
-            new = {name: found[2]}
-        else:
-            new = {name: float(found[2])} if _NUMBER.fullmatch(found[2]) else {}
-            unread[DAMAGED] += not new and found[2] != "None"
-        if new and not raw.endswith((b"\n", b"\r")):
-            unread[TRUNCATED] += 1
-        elif new:
-            if new.keys() & said.keys():
-                yield said
-                said = {}
-            said |= new
-    yield said
+Said = dict[str, float | str]  # what one run has said: figures and texts by name
 
 
 def program_of(record: Mapping[str, Any]) -> str | None:

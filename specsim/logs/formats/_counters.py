@@ -63,15 +63,12 @@ def columns_of(
     return {name: np.array([value]) for name, value in said.items()}
 
 
-def finished(row: LogRow, plain: bool, sums: Floats) -> LogRow:
-    """Complete a row by the sums over its windows; `plain`: nothing is drafted."""
+def finished(row: LogRow, sums: Floats) -> LogRow:
+    """Complete a row by the sums over its windows."""
     rounds, drafted, ended, prompt, output, *positions = sums.tolist()
     depth = max((i for i, n in enumerate(positions, 1) if n), default=0)
-    accept, batch, tps = 1.0 if plain else row.accept_length, row.batch_size, row.output_tps
     return replace(
         row,
-        accept_length=accept,
-        round_time_s=accept * batch / tps if accept and batch and tps and not row.mixed else None,
         survival=tuple(n / rounds for n in positions[:depth]) if rounds and depth else None,
         drafted_per_round=drafted / rounds if rounds and drafted else None,
         input_len=prompt / ended if ended else None,

@@ -18,8 +18,7 @@ LABELLED = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*\r?\
 MAX_COLUMNS = 512
 MOST_ABOVE = 100
 
-Wanted = Callable[[tuple[str, ...]], object]
-"""Whether a table with such a header is looked for."""
+Wanted = Callable[[tuple[str, ...]], object]  # whether a table with such a header is looked for
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from specsim.logs.entry import LogEntry, Timing
+from specsim.logs.formats._benchmarks import names
 from specsim.logs.formats._grids import value_of
 from specsim.logs.formats._results import agree, row_of
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, Unread, check
@@ -19,16 +20,6 @@ _BATCHED = {"PP", "TG", "N_KV", "T_TG s", "S_TG t/s"}
 _OF_BATCHES = {"T s", "S t/s", "t", "speed"}
 _BENCH = {"model", "test", "t/s"}
 _FIELDS = {"n_prompt", "n_gen", "avg_ts"}
-_JSON = {
-    "pp": "PP",
-    "tg": "TG",
-    "pl": "B",
-    "n_kv": "N_KV",
-    "t_pp": "T_PP s",
-    "t_tg": "T_TG s",
-    "speed_pp": "S_PP t/s",
-    "speed_tg": "S_TG t/s",
-}
 _TEST = re.compile(r"(pp|tg)(\d{1,7})(?:\+tg(\d{1,7}))?(?: @ d(\d{1,9}))?")
 _DIGITS = 0.006
 """Half of the last printed digit of seconds (three) and speeds (two), and what floats add."""
@@ -46,7 +37,8 @@ def is_json(record: Mapping[str, object]) -> bool:
 
 def of_json(record: Mapping[str, object]) -> LogEntry:
     """Read a record of ``llama-bench -o json`` or ``llama-batched-bench --output-format jsonl``."""
-    cells = {_JSON.get(key, key): str(value) for key, value in record.items()}
+    heads = names(NAME)
+    cells = {heads.get(key, key): str(value) for key, value in record.items()}
     return entry("", cells)
 
 
@@ -89,8 +81,8 @@ def entry(label: str, record: Mapping[str, str]) -> LogEntry:
 
 def _batched(record: Mapping[str, str]) -> _Figures:
     """Read a row of llama-batched-bench, or of ik_llama's llama-sweep-bench (no column B)."""
-    names = ("PP", "TG", "N_KV", "T_TG s", "S_TG t/s", "T_PP s", "S_PP t/s")
-    pp, tg, n_kv, tg_s, tg_tps, pp_s, pp_tps = (_number(record, name) for name in names)
+    columns = ("PP", "TG", "N_KV", "T_TG s", "S_TG t/s", "T_PP s", "S_PP t/s")
+    pp, tg, n_kv, tg_s, tg_tps, pp_s, pp_tps = (_number(record, name) for name in columns)
     batch = _number(record, "B") if "B" in record else 1.0
     check("B" in record or not record.keys() & _OF_BATCHES, DAMAGED_ROW)  # B's name is broken
     check(all(n % 1 == 0 for n in (pp, tg, n_kv, batch)) and batch >= 1, DAMAGED_ROW)

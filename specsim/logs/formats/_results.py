@@ -6,23 +6,20 @@ to those of :func:`row_of`; what they mean together, and when they contradict ea
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
 from specsim.logs.diagnose import finding, partial_drafting, truncated, words
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
-from specsim.logs.formats._benchmarks import SIZES, Said, figures_of, names, runs
+from specsim.logs.formats._benchmarks import SIZES, figures_of, names
 from specsim.logs.json_values import MAX_WHOLE
-from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check, counted
+from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check
 from specsim.setting import NO_SPECULATION, algorithm_name, chain_settings
 
-SLACK = 0.01
-"""Relative difference that rounding of a printed result explains."""
-LOOSE = 0.03
-"""The same of figures that are averages of rounded ones."""
+SLACK = 0.01  # relative difference that rounding of a printed result explains
+LOOSE = 0.03  # the same of figures that are averages of rounded ones
 CHUNK_RATIO = 1.15
 """Gaps between chunks exceed the time per token by this factor only if chunks hold several."""
 QUEUE_FACTOR = 5.0
@@ -31,14 +28,10 @@ QUEUE_SHARE = 0.3
 MIN_QUEUE_S = 1.0
 LEAST_ACCEPT, LONGEST_ACCEPT = 1.005, 129
 """Below the one nothing was accepted; nothing drafts further than the other."""
-LEAST_RATE = 0.1
-"""Slower rates are printed with too few digits to be checked, 1/s."""
-UNLIMITED_RATE = 1e9
-"""Requests per second above which all were issued at once."""
-HELD = 0.95
-"""From this share of the largest batch on, on average in flight, clients kept it full."""
-ROUNDING = 0.02
-"""Of an accept length beside the counts that it is made of."""
+LEAST_RATE = 0.1  # slower rates are printed with too few digits to be checked, 1/s
+UNLIMITED_RATE = 1e9  # requests per second above which all were issued at once
+HELD = 0.95  # from this share of the largest batch on, on average in flight, clients kept it full
+ROUNDING = 0.02  # of an accept length beside the counts that it is made of
 
 _COUNTS = ("num_requests", "input_tokens", "output_tokens", "drafts", "drafted", "accepted")
 _NO_WHOLE = "a count is no whole number"
@@ -187,22 +180,6 @@ def run_entry(
         inferred = ["topk", "num_steps", "num_draft_tokens"]
         settings |= {**chain_settings(k), "inferred": inferred}
     return entry_of(program, row, settings, engine, version)
-
-
-def printed_entries(
-    source: Source,
-    program: str,
-    entry: Callable[[Said], LogEntry] | None = None,
-    otherwise: Callable[[str], Said] = lambda line: {},
-) -> list[LogEntry]:
-    """Read what a program printed, run by run; `entry` and `otherwise` as it needs them."""
-    unread: Counter[str] = Counter()
-    entries = []
-    for said in runs(source, program, unread, otherwise):
-        with counted(unread):
-            if figures_of(said):
-                entries.append(entry(said) if entry else run_entry(program, said))
-    return with_unread(joined(entries, source.path), +unread, source.path, program)
 
 
 def _settings(said: dict[str, float], texts: Mapping[str, str]) -> dict[str, object]:

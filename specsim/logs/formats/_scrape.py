@@ -11,18 +11,10 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from specsim.logs import unread as why
 from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.formats._benchmarks import names
-from specsim.logs.unread import (
-    CONTRADICTION,
-    MOST_KINDS,
-    OUT_OF_RANGE,
-    TOO_MANY,
-    TRUNCATED,
-    Unread,
-    check,
-    counted,
-)
+from specsim.logs.unread import Unread, check, counted
 
 _LINE = patterns("lines")
 START = pattern(listed("formats", "prometheus", "mark")[0])
@@ -195,11 +187,11 @@ def _whole(lines: Iterable[bytes], dump: Dump) -> Iterator[bytes]:
 def _new_sample(line: bytes, text: bytes, dump: Dump) -> None:
     """Read a sample of a series that was not seen before, or whose value is written oddly."""
     if not line.endswith((b"\n", b"\r")):
-        dump.unread[TRUNCATED] += 1
+        dump.unread[why.TRUNCATED] += 1
     elif START.match(line):
         with counted(dump.unread):
             series = _sample(line, dump)
-            if text.rstrip(b" |").endswith(b"}") and len(dump.known) < MOST_KINDS:
+            if text.rstrip(b" |").endswith(b"}") and len(dump.known) < why.MOST_KINDS:
                 dump.known[text] = series
 
 
@@ -222,7 +214,7 @@ def _sample(line: bytes, dump: Dump) -> _Series | None:
     name, engine = found["name"].decode(), found["engine"].decode()
     labels = dict(_LINE["label"].findall(found["labels"] or b""))
     if model := labels.get(b"model_name", b"").decode("utf-8", "replace"):
-        check(len(dump.servers) < MOST_SERVERS or model in dump.servers, TOO_MANY)
+        check(len(dump.servers) < MOST_SERVERS or model in dump.servers, why.TOO_MANY)
         own = Dump(unread=dump.unread) if dump.servers else dump
         dump = dump.servers.setdefault(model, own)
     dump.engines[engine] += 1
@@ -232,13 +224,13 @@ def _sample(line: bytes, dump: Dump) -> _Series | None:
     if name not in _known() or labels.get(b"engine_type") == b"prefill":  # which decodes nothing
         return None
     value = float(found["value"])
-    check(value == 0 or 1e-30 < value < 1e30, OUT_OF_RANGE)
+    check(value == 0 or 1e-30 < value < 1e30, why.OUT_OF_RANGE)
     dump.model = model or dump.model
     replica = b"/".join(labels.get(k, b"") for k in _REPLICA_LABELS)
     shard = b"/".join(labels.get(k, b"") for k in _SHARD_LABELS)
     of = dump.replicas.get(replica, Replica())
     if (name, position) not in of:
-        check(dump.kinds < MOST_KINDS, TOO_MANY)
+        check(dump.kinds < why.MOST_KINDS, why.TOO_MANY)
         dump.kinds += 1
     dump.replicas[replica] = of
     series = of.setdefault((name, position), _Series(shard, value))
@@ -266,7 +258,7 @@ def drafting(dump: Dump) -> Iterator[Drafting]:
     ]
     stated = {of for of in COUNTERS for r in replicas if r.series(of)}
     # Without a total the positions must be complete: time stamps of lost ones count too.
-    sure = "accepted" in stated or TRUNCATED not in dump.unread
+    sure = "accepted" in stated or why.TRUNCATED not in dump.unread
     for replica in replicas:
         with counted(dump.unread):
             check(len(replica.by_position()) >= dump.depth and sure, LOST)
@@ -287,8 +279,8 @@ def _checked(replica: Replica) -> Drafting:
     full = drafted is None or len(positions) >= round(drafted / drafts)
     check(accepted is not None or full, LOST)
     if counts and whole and full:
-        check(abs(sum(counts) - total) <= SCRAPE_SLACK * total, CONTRADICTION)
-    check(all(later <= earlier for earlier, later in pairwise(counts)), CONTRADICTION)
-    check(max(counts, default=0.0) <= drafts * (1 + SCRAPE_SLACK), CONTRADICTION)
-    check(drafted is None or total <= drafted * (1 + SCRAPE_SLACK), CONTRADICTION)
+        check(abs(sum(counts) - total) <= SCRAPE_SLACK * total, why.CONTRADICTION)
+    check(all(later <= earlier for earlier, later in pairwise(counts)), why.CONTRADICTION)
+    check(max(counts, default=0.0) <= drafts * (1 + SCRAPE_SLACK), why.CONTRADICTION)
+    check(drafted is None or total <= drafted * (1 + SCRAPE_SLACK), why.CONTRADICTION)
     return Drafting(drafts, drafted, total, counts if whole else [])

@@ -26,10 +26,8 @@ _BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")
 """Blanks, commas and comment lines between events."""
 _SEPARATED = re.compile(r"\s*[,\]]")
 _NEXT = re.compile(r"\{\s*\"(?:ph|name|cat|pid)\"\s*:")
-_NEAR_END = 16
-"""A value that ends this close to the end of the text (a number, a word) may go on."""
-_MAX_EVENT_CHARS = 4 << 20
-"""No event is longer; what does not close within it is damaged."""
+_NEAR_END = 16  # a value that ends this close to the end of the text (a number, a word) may go on
+_MAX_EVENT_CHARS = 4 << 20  # no event is longer; what does not close within it is damaged
 _DAMAGED = "damaged event"
 
 _VLLM_STEP, _VLLM_PART, _SCHEDULER = (
@@ -37,11 +35,9 @@ _VLLM_STEP, _VLLM_PART, _SCHEDULER = (
 )
 _RANK = re.compile(r"-TP-(\d{1,5})")
 _US = 1e-6
-SHORTEST_US, LONGEST_US = 1e-3, 1e9
-"""No kernel is shorter, no step longer."""
+SHORTEST_US, LONGEST_US = 1e-3, 1e9  # no kernel is shorter, no step longer
 
-Phase = tuple[str, int | None]
-"""A phase and its batch."""
+Phase = tuple[str, int | None]  # a phase and its batch
 
 
 class EventStream:

@@ -6,19 +6,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from specsim.logs import unread as why
 from specsim.logs.diagnose import truncated
 from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.source import Source
-from specsim.logs.unread import (
-    CONTRADICTION,
-    DAMAGED_ROW,
-    OUT_OF_RANGE,
-    TRUNCATED,
-    Unread,
-    check,
-    counted,
-)
+from specsim.logs.unread import Unread, check, counted
 
 _LOOKS_LIKE = pattern(listed("formats", "nccl_tests", "mark")[0])
 _LINE = patterns("lines")
@@ -26,8 +19,7 @@ _LINE = patterns("lines")
 MAX_ROWS = 100_000
 MIN_ROWS = 3
 """So many rows must agree, on a power of two, before sizes are taken to be of another type."""
-RATIO_SLACK = 0.02
-"""Rounding of the printed bandwidths moves their ratio by this much."""
+RATIO_SLACK = 0.02  # rounding of the printed bandwidths moves their ratio by this much
 
 
 class _Row(NamedTuple):
@@ -84,14 +76,14 @@ def _comment(line: bytes, runs: list[_Run]) -> None:
 def _row(line: bytes, runs: list[_Run]) -> None:
     found, whole = _LINE["nccl_row"].match(line), line.endswith((b"\n", b"\r"))
     if found is None or (found.end() == len(line) and not whole):
-        raise Unread(DAMAGED_ROW if whole else TRUNCATED)
+        raise Unread(why.DAMAGED_ROW if whole else why.TRUNCATED)
     size, time_us, algbw, busbw, in_place, *_ = found.groups()
     row = _Row(int(size), float(time_us) * 1e-6, float(algbw), float(busbw), in_place is not None)
     run = runs[-1]
     if run.rows and row.size < run.rows[-1].size and run.ended:
         run = _Run(run.ranks, run.test, run.device)
         runs.append(run)
-    check(row.seconds > 0 and row.size >= 1 and len(run.rows) < MAX_ROWS, OUT_OF_RANGE)
+    check(row.seconds > 0 and row.size >= 1 and len(run.rows) < MAX_ROWS, why.OUT_OF_RANGE)
     run.rows.append(row)
 
 
@@ -129,9 +121,9 @@ def _consistent(run: _Run) -> tuple[list[_Row], float]:
         expected = row.counted / scale
         agree = abs(expected - row.algbw) <= 0.0051 + 0.006 * expected
         if both and not row.in_place:
-            run.unread[DAMAGED_ROW] += 1
+            run.unread[why.DAMAGED_ROW] += 1
         elif not agree or row.busbw > 2 * row.algbw + 0.02:
-            run.unread[CONTRADICTION] += 1
+            run.unread[why.CONTRADICTION] += 1
         else:
             kept.append(row)
     return kept, scale

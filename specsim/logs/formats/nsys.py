@@ -8,32 +8,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from specsim.errors import FormatError
+from specsim.logs import unread as why
 from specsim.logs.durations import Durations, kernel_phase, step_of, timing
 from specsim.logs.entry import LogEntry, Timing, WindowCount
 from specsim.logs.formats import listed, texts
 from specsim.logs.source import SQLITE, Source
-from specsim.logs.unread import (
-    CONTRADICTION,
-    DAMAGED_ROW,
-    MOST_KINDS,
-    OUT_OF_RANGE,
-    TOO_MANY,
-    TRUNCATED,
-    Unread,
-    check,
-    counted,
-)
+from specsim.logs.unread import Unread, check, counted
 
 _QUERY = listed("lines", "nsys")
-_STEPS = 2_000_000
-"""Virtual-machine steps of SQLite between looks at whether a query runs wild."""
+_STEPS = 2_000_000  # virtual-machine steps of SQLite between looks at whether a query runs wild
 _MAX_LOOKS = 1_000
 
 _MARKS = (b"Total Time (ns)", b"Instances")
 _COLUMNS = ("Total Time (ns)", "Instances", "Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)")
 _ROW, _NUMBERS = (texts("lines")[name] for name in ("nsys_row", "nsys_numbers"))
-_LONGEST_NAME = 200
-"""Of a kernel; templates make longer ones."""
+_LONGEST_NAME = 200  # of a kernel; templates make longer ones
 
 Key = TypeVar("Key")
 
@@ -45,7 +34,7 @@ def parse(source: Source) -> list[LogEntry]:
     """
     unread: Counter[str] = Counter()
     database = source.head.startswith(SQLITE)
-    timings = _exported(source.file_name()) if database else tuple(_summary(source, unread))
+    timings = _exported(source.path) if database else tuple(_summary(source, unread))
     return [
         LogEntry(
             path=source.path,
@@ -116,7 +105,7 @@ def _summary(source: Source, unread: Counter[str]) -> Iterator[Timing]:
             read, columns = True, _cells(line) if b"," in line else None
         elif read and line.strip(b" -\r\n") and line[:1] != b"#":
             with counted(unread):
-                check(kinds < MOST_KINDS, TOO_MANY)
+                check(kinds < why.MOST_KINDS, why.TOO_MANY)
                 text = line.decode("utf-8", "replace")
                 row = text if columns is None else _as_text(line, columns)
                 yield _kernel(row, whole=line.endswith((b"\n", b"\r")))
@@ -145,12 +134,12 @@ def _kernel(text: str, whole: bool) -> Timing:
     found = _ROW.match(text) if whole else None
     numbers = _NUMBERS.fullmatch(" ".join(found[1].replace(",", "").split())) if found else None
     if found is None or numbers is None:
-        raise Unread(DAMAGED_ROW if whole else TRUNCATED)
+        raise Unread(why.DAMAGED_ROW if whole else why.TRUNCATED)
     name = found[2]
     total, count, mean, median, least, most = map(float, numbers.groups())
     low, high = min(mean, median), max(mean, median)
-    check(count >= 1 and mean > 0 and least - 1 <= low <= high <= most + 1, OUT_OF_RANGE)
-    check(abs(count * mean - total) <= 0.002 * total + count, CONTRADICTION)
+    check(count >= 1 and mean > 0 and least - 1 <= low <= high <= most + 1, why.OUT_OF_RANGE)
+    check(abs(count * mean - total) <= 0.002 * total + count, why.CONTRADICTION)
     phase = kernel_phase(name)
     return Timing(
         phase=phase,

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specsim.arrays import Floats
+from specsim.logs import unread as why
 from specsim.logs.columns import seconds
 from specsim.logs.diagnose import FULL_DRAFTS, finding
 from specsim.logs.durations import Durations
@@ -29,16 +30,7 @@ from specsim.logs.formats.vllm.lines import parse_prefix
 from specsim.logs.json_values import json_values, number, table, whole
 from specsim.logs.levels import level_rows
 from specsim.logs.source import Source
-from specsim.logs.unread import (
-    DAMAGED,
-    MISSING,
-    OUT_OF_RANGE,
-    TOO_MANY,
-    TRUNCATED,
-    Unread,
-    check,
-    counted,
-)
+from specsim.logs.unread import Unread, check, counted
 from specsim.logs.windows import Windows
 from specsim.setting import NO_SPECULATION, chain_settings
 
@@ -205,15 +197,15 @@ def parse_iterations(source: Source) -> list[LogEntry]:
 
 def _iteration(line: bytes, at: int) -> tuple[bytes, int, int, Pass]:
     """Return time stamp, rank, number and content of an iteration."""
-    check(line.endswith((b"\n", b"\r")), TRUNCATED)
+    check(line.endswith((b"\n", b"\r")), why.TRUNCATED)
     found = _LINE.match(line, at)
     if found is None:
-        raise Unread(DAMAGED)
+        raise Unread(why.DAMAGED)
     rank, (stamp, _) = _RANK.search(line, 0, at), parse_prefix(line[:at])
     index, prompts, requests, tokens = map(int, found.group(1, 2, 3, 4))
     wait_s = max(float(found[5]), _LEAST_MS) / 1e3
     usage = float(found[6]) / 100 if found[6] else math.nan
-    check(requests <= tokens <= _WIDEST * requests and not usage > 1, OUT_OF_RANGE)
+    check(requests <= tokens <= _WIDEST * requests and not usage > 1, why.OUT_OF_RANGE)
     one = Pass(requests, wait_s, prompts > 0, kv_usage=usage, tokens=float(tokens))
     return stamp, int(rank[1]) if rank else 0, index, one
 
@@ -229,7 +221,7 @@ def parse_metrics(source: Source) -> list[LogEntry]:
         for message in value if isinstance(value, list) else [value]:
             with counted(unread):
                 worker, rank, one = _pass_of(message)
-                check(worker in workers or len(workers) < MOST_WORKERS, TOO_MANY)
+                check(worker in workers or len(workers) < MOST_WORKERS, why.TOO_MANY)
                 workers.setdefault(worker, Passes(rank)).take(rank, one)
     entries = [of.entry(source.path, "fpm", "sglang") for of in workers.values()]
     return with_unread(entries, unread, source.path, "fpm")
@@ -246,9 +238,9 @@ def _pass_of(message: Any) -> tuple[str, int, Pass]:
     requests, prompts = whole(held, "num_decode_requests"), whole(held, "num_prefill_requests")
     tokens, wait = whole(held, "sum_decode_kv_tokens"), whole(waiting, "num_prefill_requests")
     if seconds is None or rank is None or requests is None or prompts is None or tokens is None:
-        raise Unread(MISSING)
+        raise Unread(why.MISSING)
     fits = 0 <= seconds <= MOST_SECONDS and requests <= tokens <= MOST_CONTEXT * requests
-    check(fits, OUT_OF_RANGE)
+    check(fits, why.OUT_OF_RANGE)
     queue = float("nan" if wait is None else wait)
     one = Pass(requests, seconds, prompts > 0, queue, kv_tokens=float(tokens))
     return str(message.get("worker_id", "")), rank, one

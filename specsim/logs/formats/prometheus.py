@@ -25,8 +25,7 @@ from specsim.setting import chain_settings
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 OVERLAPS = 0.5
 """From this share of stages that begin and end under a forward on they overlap with it."""
-ONE_SLOT = 1.05
-"""Up to so many slots in a decode, on average, there was one client."""
+ONE_SLOT = 1.05  # up to so many slots in a decode, on average, there was one client
 
 
 def parse(source: Source) -> list[LogEntry]:
@@ -58,7 +57,7 @@ def parse_api(source: Source) -> list[LogEntry]:
         whole = scrapes_of == {2} and not window.restarted  # no series is lost at a moment
         if whole and (tokens is not None or engine == "sglang"):
             windows.add(columns_of(window, end, end - begin, tokens, True), [b""], final=True)
-    rows, count = level_rows(windows, lambda row, sums: finished(row, False, sums))
+    rows, count = level_rows(windows, finished)
     if not rows:
         entries = _entries(dump, source.path)
     else:

@@ -1,4 +1,4 @@
-"""TensorRT-LLM: its iteration log, its iteration statistics, and the report of ``trtllm-bench``.
+"""TensorRT-LLM: its iteration log, and its iteration statistics.
 
 Iterations, however printed, make an entry by running batch.
 """
@@ -12,18 +12,15 @@ from specsim.logs.diagnose import finding, truncated
 from specsim.logs.durations import Durations
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.formats import patterns
-from specsim.logs.formats._results import printed_entries
 from specsim.logs.json_values import json_values, number, table, whole
 from specsim.logs.source import Source
 from specsim.logs.unread import MISSING, Unread, check, counted
 from specsim.setting import NO_SPECULATION
 
-LEAST_PROMPTS = 5
-"""Prompts that ran alone, for their time to be worth a number."""
+LEAST_PROMPTS = 5  # prompts that ran alone, for their time to be worth a number
 MOST_KV_TOKENS, MOST_POOLS = 1e10, 64
 """Larger caches, and more sizes of one cache, come from damaged lines."""
-MIXED_SHARE = 0.1
-"""From this share of iterations with prefill on it is worth a word."""
+MIXED_SHARE = 0.1  # from this share of iterations with prefill on it is worth a word
 
 
 class Iteration(NamedTuple):
@@ -141,18 +138,11 @@ class Server:
         )
 
     def _timings(self) -> tuple[Timing, ...]:
-        count = self.prompts.count
-        if count < LEAST_PROMPTS:
+        n, name = self.prompts.count, "one prompt alone"
+        if n < LEAST_PROMPTS:
             return ()
-        prompt = Timing(
-            "prefill",
-            self.prompts.typical,
-            count=count,
-            batch_size=1,
-            prompt_tokens=self.prompt_tokens / count,
-            name="one prompt alone",
-        )
-        return (prompt,)
+        each = self.prompt_tokens / n
+        return (Timing("prefill", self.prompts.typical, n, 1, prompt_tokens=each, name=name),)
 
     def _diagnoses(self) -> Iterator[Diagnosis]:
         yield from truncated(self.unread)
@@ -278,8 +268,3 @@ def _of_record(record: Mapping[str, Any]) -> Iteration:
         drafting=int(drafting or 0) if counted else 0,
         speculates=counted or (None if drafts or "specDecodingStats" not in record else False),
     )
-
-
-def parse_bench(source: Source) -> list[LogEntry]:
-    """Read printed reports."""
-    return printed_entries(source, "trtllm_bench")

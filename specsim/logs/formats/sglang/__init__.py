@@ -23,19 +23,15 @@ from specsim.logs.unread import TRUNCATED, Unread
 from specsim.logs.windows import Windows
 from specsim.setting import NO_SPECULATION
 
-OFF_LENGTH = 1.005
-"""Accept lengths that print as 1.00."""
+OFF_LENGTH = 1.005  # accept lengths that print as 1.00
 POOR_LENGTH = 1.05
 LINES_AT_ONCE, COLUMNS_AT_ONCE = 512, 4096
 """Decode lines that are read at once, and turned into columns."""
-BACKWARDS_S = 60.0
-"""Time that jumps back by more than this begins another run."""
+BACKWARDS_S = 60.0  # time that jumps back by more than this begins another run
 UNLIKE = "unlike its neighbours"
 """Why a well-formed line with other fields than the lines around it is not read."""
-MAX_LINE = 4096
-"""No more of a damaged line is looked at."""
-PASTE_GAP_S = 30.0
-"""In a paste, a label and a gap like this begin another run."""
+MAX_LINE = 4096  # no more of a damaged line is looked at
+PASTE_GAP_S = 30.0  # in a paste, a label and a gap like this begin another run
 
 
 def parse(source: Source) -> list[LogEntry]:

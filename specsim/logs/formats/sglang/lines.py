@@ -19,7 +19,7 @@ import numpy as np
 from specsim.arrays import Flags, Floats
 from specsim.logs.diagnose import finding, words
 from specsim.logs.entry import Diagnosis
-from specsim.logs.formats import listed, patterns
+from specsim.logs.formats import listed, pattern, patterns
 from specsim.logs.unread import DAMAGED, TRUNCATED, TWO_IN_ONE, Unread, check
 
 MARK = b"Decode batch"
@@ -94,8 +94,7 @@ def generation(layout: Layout) -> str:
 
 _COUNT = re.compile(_VALUES["int"])
 _SPEED = b"gen throughput (token/s)"
-RESEMBLANCE = 0.75
-"""Share of common characters from which on an unknown key is a damaged known one."""
+RESEMBLANCE = 0.75  # share of common characters from which on an unknown key is a damaged known one
 
 Rank = int | None
 
@@ -220,14 +219,8 @@ def parse_prefill_line(line: bytes) -> tuple[int, int, int] | None:
 
 def prefill_versions(line: bytes) -> str:
     """Versions that print a prefill line like this; empty if it does not tell."""
-    if b"#pending-token" in line:
-        return "0.5.11-0.5.23"
-    if b"cache hit rate" in line:
-        return "0.4.0-0.4.2"
-    graph, throughput = line.find(b"cuda graph"), line.find(b"input throughput")
-    if graph < 0 or throughput < 0:
-        return ""
-    return "0.5.10" if graph < throughput else "0.5.9"
+    rows = listed("sglang", "prefills")
+    return next((row["versions"] for row in rows if pattern(row["pattern"]).search(line)), "")
 
 
 def implausible(printed: Mapping[str, Floats], most: float) -> dict[str, Flags]:
@@ -250,8 +243,7 @@ from 0.5.11, (accept_len - 1)/(n - 1)."""
 _BONUS: dict[Definition, int] = {"with_bonus": 0, "drafts_only": 1}
 """Tokens that are taken off the length and off n."""
 _CANDIDATES = np.arange(2, 65)
-_HALF_STEP = 0.00501
-"""Half a step of the printed numbers."""
+_HALF_STEP = 0.00501  # half a step of the printed numbers
 _SAMPLE = 64
 _CONSISTENT = 0.98
 

@@ -13,30 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from specsim.arrays import Floats
 from specsim.logs.columns import floats, in_order, runs_back, seconds
 from specsim.logs.diagnose import finding, of_load, partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.facts import Facts
-from specsim.logs.formats.vllm.lines import (
-    DRAFTING,
-    ENGINE,
-    ENGINE_MARK,
-    NO_DRAFTS,
-    OLD_SPEC_MARK,
-    SPEC_MARK,
-    Drafting,
-    EngineLine,
-    V0Line,
-    Values,
-    judge,
-    parse_engine_line,
-    parse_prefix,
-    parse_regular,
-    parse_spec_line,
-    survival_matrix,
-    with_year,
-)
+from specsim.logs.formats.vllm import lines as grammar
+from specsim.logs.formats.vllm.lines import ENGINE_MARK, OLD_SPEC_MARK, SPEC_MARK
 from specsim.logs.levels import level_rows
 from specsim.logs.paste import Above
 from specsim.logs.source import Source
@@ -46,16 +28,14 @@ from specsim.setting import NO_SPECULATION, chain_settings
 
 LINES_AT_ONCE, INTERVALS_AT_ONCE = 512, 1024
 """Lines that are read at once, and intervals that are turned into windows."""
-BACKWARDS_S = 120.0
-"""Time that jumps back by more than this begins another run."""
+BACKWARDS_S = 120.0  # time that jumps back by more than this begins another run
 LOOKUPS = ("NGRAM", "NGRAM_GPU", "SUFFIX")
 """They draft where they find something: the lines tell of these rounds only."""
 SILENT_WINDOWS = 2
 """So many windows without a drafting line, in a log that was not filtered, draft nothing."""
 
-_HEAD = ("stamp", "name", *ENGINE)
-"""Values of a row before those of the drafting line."""
-_NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(ENGINE)), (b"",) * len(DRAFTING)
+_HEAD = ("stamp", "name", *grammar.ENGINE)  # values of a row before those of the drafting line
+_NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(grammar.ENGINE)), (b"",) * len(grammar.DRAFTING)
 
 
 def parse(source: Source) -> list[LogEntry]:
@@ -69,7 +49,7 @@ class Server:
     def __init__(self) -> None:
         self.facts = Facts("vllm")
         self.windows = Windows(_rank_of, equal_time=True, tps_quantum=0.1)
-        self.drafting = Drafting()
+        self.drafting = grammar.Drafting()
         self.unread: Counter[str] = Counter()
         self.label = ""
         self.stamp = b""  # time of the last line
@@ -77,18 +57,18 @@ class Server:
         # nothing of speculation by not mentioning it.
         self.other_lines = False
         self.mentions_drafting = False  # in any line, read or not
-        self.v0: V0Line | None = None  # the last counters of a V0 engine
+        self.v0: grammar.V0Line | None = None  # the last counters of a V0 engine
         self.preemptions = 0  # that throughput lines tell of
         self.prompts_elsewhere = False  # another node computes them
         self.engines = 1  # the most that one line is the sum of
-        self._rows: list[Values] = []
+        self._rows: list[grammar.Values] = []
 
     @property
     def is_open(self) -> bool:
         """Whether measurements of this server were seen."""
         return bool(self._rows or self.windows.read or self.drafting.lines or self.v0)
 
-    def add(self, rows: Sequence[Values]) -> None:
+    def add(self, rows: Sequence[grammar.Values]) -> None:
         """Add intervals: time, name of the engine, values of `ENGINE` and `DRAFTING`."""
         self._rows.extend(rows)
         self.mentions_drafting |= any(row[-1] for row in rows)
@@ -96,13 +76,13 @@ class Server:
         if len(self._rows) >= INTERVALS_AT_ONCE:
             self.flush(final=False)
 
-    def add_engine(self, line: EngineLine, stamp: bytes) -> None:
+    def add_engine(self, line: grammar.EngineLine, stamp: bytes) -> None:
         """Add a throughput line."""
         self.engines = max(self.engines, line.engines)
         self.preemptions += line.preemptions
         self.add([(stamp, *line.values, *_NO_DRAFTING)])
 
-    def add_spec(self, values: Values, stamp: bytes) -> None:
+    def add_spec(self, values: grammar.Values, stamp: bytes) -> None:
         """Add a drafting line: it belongs to the throughput line above it."""
         last = self._rows[-1] if self._rows else None
         if last and last[len(_HEAD) :] == _NO_DRAFTING and stamp in (b"", last[0]):
@@ -119,13 +99,13 @@ class Server:
             self.drafting.add_counters(self.v0)
         if not rows:
             return
-        texts = dict(zip((*_HEAD, *DRAFTING), zip(*rows, strict=True), strict=True))
+        texts = dict(zip((*_HEAD, *grammar.DRAFTING), zip(*rows, strict=True), strict=True))
         stamps, names, rates = (texts.pop(name) for name in ("stamp", "name", "positions"))
         printed = {name: floats(column) for name, column in texts.items()}
         looks_up = self.facts.settings.get("algorithm") in LOOKUPS
-        drafted = judge(printed, survival_matrix(rates), looks_up)
+        drafted = grammar.judge(printed, grammar.survival_matrix(rates), looks_up)
         self.unread[CONTRADICTION] += int(drafted.faulty.sum())
-        self.unread[NO_DRAFTS] += int(drafted.empty.sum())
+        self.unread[grammar.NO_DRAFTS] += int(drafted.empty.sum())
         self.drafting.add(drafted, printed["running"])
         with np.errstate(invalid="ignore", divide="ignore"):
             length = np.where(drafted.rounds > 0, drafted.emitted / drafted.rounds, 1.0)
@@ -201,10 +181,10 @@ class Reader:
     def _drain(self) -> None:
         """Read the lines that wait."""
         lines, self.lines = self.lines, []
-        regular = parse_regular(lines)
+        regular = grammar.parse_regular(lines)
         if regular is not None:
             for pid, found in groupby(regular, itemgetter(1)):
-                rows = [(with_year(stamp), *values) for _, _, stamp, *values in found]
+                rows = [(grammar.with_year(stamp), *values) for _, _, stamp, *values in found]
                 for part in in_order([row[0] for row in rows], BACKWARDS_S):
                     self._place(rows[part.start][0], pid)
                     self.server.add(rows[part])
@@ -216,14 +196,14 @@ class Reader:
     def _read_one(self, line: bytes) -> None:
         prefix = line[: max(line.find(b" [", 0, 256), 0)] or line[:128]
         if ENGINE_MARK in line:
-            engine = parse_engine_line(line)
-            stamp = self._place(*parse_prefix(prefix))
+            engine = grammar.parse_engine_line(line)
+            stamp = self._place(*grammar.parse_prefix(prefix))
             self.server.add_engine(engine, stamp)
             return
         self.server.mentions_drafting = True
-        spec = parse_spec_line(line)
-        stamp = self._place(*parse_prefix(prefix))
-        if not isinstance(spec, V0Line):
+        spec = grammar.parse_spec_line(line)
+        stamp = self._place(*grammar.parse_prefix(prefix))
+        if not isinstance(spec, grammar.V0Line):
             self.server.add_spec(spec, stamp)
             return
         last = self.server.v0  # counters since the start: smaller ones are another server's
@@ -269,10 +249,12 @@ def server_entry(server: Server, path: str) -> LogEntry:
     drafting = server.drafting
     settings = _settings(server)
     plain = settings.get("algorithm") == "none"
-    if plain:
-        server.windows.accept_quantum = 0.0
     rows, windows = level_rows(
-        server.windows, lambda row, sums: _with_drafting(row, server, plain, sums)
+        server.windows,
+        lambda row, sums: replace(
+            row, **drafting.fields(sums) | {"accept_length": row.accept_length}
+        ),
+        plain,
     )
     if not rows and drafting.lines:  # a log without usable throughput lines
         scope: Literal["run", "pooled"] = "pooled" if server.v0 else "run"
@@ -307,14 +289,6 @@ def _settings(server: Server) -> dict[str, object]:
     if not drafts and silent and server.other_lines and "algorithm" not in settings:
         settings.update(NO_SPECULATION)
     return settings
-
-
-def _with_drafting(row: LogRow, server: Server, plain: bool, sums: Floats) -> LogRow:
-    batch, tps = row.batch_size or 0.0, row.output_tps
-    accept = 1.0 if plain else row.accept_length
-    round_s = accept * batch / tps if accept and tps and not row.mixed else None
-    found = server.drafting.fields(sums) | {"accept_length": accept, "round_time_s": round_s}
-    return replace(row, **found)
 
 
 def _diagnoses(

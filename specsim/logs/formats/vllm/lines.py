@@ -25,8 +25,7 @@ Values = tuple[bytes, ...]
 """As printed, empty where a line does not say: columns are converted many at a time."""
 
 NO_DRAFTS = "nothing was drafted"
-RATE_TOLERANCE = 0.0006
-"""Printed fractions may be off by half of their last digit."""
+RATE_TOLERANCE = 0.0006  # printed fractions may be off by half of their last digit
 
 _LINE = patterns("vllm")
 _DRAFTING_LINES = tuple(pattern(layout["pattern"], "vllm") for layout in listed("vllm", "drafting"))
@@ -134,8 +133,7 @@ def with_year(stamp: bytes) -> bytes:
 MAX_POSITIONS = 64
 PERCENT_SLACK = 0.06
 """Printed percentages may be off by half of their last digit, in the oldest form too."""
-INTERVAL_S = 10.0
-"""Of a line whose own numbers do not tell it."""
+INTERVAL_S = 10.0  # of a line whose own numbers do not tell it
 
 _SUMS = ("rounds", "drafted", "accepted", "emitted", "positioned")
 """Before the positions in a row of sums; `positioned` are rounds of lines with positions."""
