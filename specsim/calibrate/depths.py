@@ -7,10 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from specsim.acceptance import (
-    MEASURED_DEPTHS,
-    Acceptance,
-)
+from specsim.acceptance import MEASURED_DEPTHS, Acceptance
 from specsim.acceptance.prior import at_accept_length, default_acceptance
 from specsim.calibrate.rows import workload_of
 from specsim.observations import Observation
@@ -18,8 +15,7 @@ from specsim.profile import main_algorithm
 from specsim.server import Setup
 from specsim.setting import FAMILY_OF, Algorithm, SpecSetting
 
-FAR_LEVEL = 0.9
-"""Log-odds that a drafter is off its kind, two errors of the prior, to be taken as unlike it."""
+FAR_LEVEL = 0.9  # log-odds, two errors of the prior, beyond which a drafter is unlike its kind
 
 
 def first_acceptances(setup: Setup, observations: Sequence[Observation]) -> tuple[Acceptance, ...]:

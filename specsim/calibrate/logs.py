@@ -29,8 +29,7 @@ USAGE_STEP = dict.fromkeys(("vllm_log", "vllm_iterations", "trtllm_log"), 0.001)
 USAGE_STEP |= {"trtllm_stats": 0.0001, "server": 1e-6}
 """Step of the printed share of the KV cache in use; SGLang prints hundredths."""
 
-CONTEXT_ERROR = 0.3
-"""Relative error of the stated lengths as the context of the windows that were used."""
+CONTEXT_ERROR = 0.3  # relative error of the stated lengths as the context of the used windows
 
 MANY_WINDOWS = 20  # the accept length of so many windows is that of the run, not of a cell
 

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from specsim.arrays import Floats
 
 HONOURED = 0.05  # greatest error of a cell that is honoured: 90 % of a noise of 3 %
-ANOTHER_UNIT = 3.0
-"""No server is so many times faster or slower than physics has it, and no cell than the others."""
-NEARLY = 0.8
-"""Share of a cell's misfit by which a neighbour's must differ for a jump to be between them."""
+ANOTHER_UNIT = 3.0  # no server is so many times off physics, and no cell off the others
+NEARLY = 0.8  # share of a cell's misfit by which a neighbour's differs where a jump is between them
 SLIPS = {10.0: "a typing error?", 100.0: "a typing error?", 1e3: "ms for s?"}
 ROUGHLY = 1.3  # a factor within this of ten, or of the clients, is taken for it
 

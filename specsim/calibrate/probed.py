@@ -20,8 +20,7 @@ IMPLEMENTATION_ERROR = 0.10
 """A probe's step runs other kernels than the engine's (norms, rotary embedding, attention, experts
 are not fused as there): 10 % either way, of which its many points share most."""
 ASSUMED_ERROR = 0.8  # error (in log) of what is added to a step because the probe does not run it
-LEAST_FLOPS = 1e9
-"""A probe that had no time for more than one token has not measured a rate of products."""
+LEAST_FLOPS = 1e9  # a probe that only had time for one token measured no rate of products
 SIXTEEN_BITS = ("bf16", "fp16", "f16")
 
 

@@ -15,10 +15,8 @@ from urllib.parse import urlsplit
 from specsim.errors import InputError
 from specsim.textfile import shown
 
-KEY = "SPECSIM_API_KEY"
-"""Environment variable of the key that is sent to the server, and nowhere else."""
-LIMIT_S, LIMIT_BYTES = 10.0, 16 << 20
-"""A longer or larger answer is none: metrics of a busy server are some 100 kB."""
+KEY = "SPECSIM_API_KEY"  # environment variable of the key: sent to the server, and nowhere else
+LIMIT_S, LIMIT_BYTES = 10.0, 16 << 20  # metrics of a busy server are some 100 kB
 MOST_REDIRECTS = 2
 _URL = re.compile(
     r"(?P<scheme>https?)://\[?(?P<host>(?<=\[)[0-9a-f:.]{2,45}(?=\])|(?<!\[)[\w.-]{1,253})\]?"

@@ -7,7 +7,7 @@ scrape and the last one of the window before.
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specsim.errors import FormatError
 from specsim.live.fetch import parsed
@@ -94,19 +94,10 @@ class Watch:
             rows = rows or tuple(_lifetime(row, plain) for row in before.rows)
             rows = tuple(row for row in rows if measures(row))
             windows = WindowCount(len(rows), len(rows)) if not windows.read else windows
-        return believable(
-            LogEntry(
-                server.site.url,
-                FORMAT,
-                server.served.engine,
-                server.version,
-                settings,
-                rows,
-                windows,
-                tuple(of_load(rows, settings, self._windows)),
-                unread=before.unread,
-            )
-        )
+        entry = LogEntry(server.site.url, FORMAT, server.served.engine, server.version, settings)
+        told = tuple(of_load(rows, settings, self._windows))
+        entry = replace(entry, rows=rows, windows=windows, diagnoses=told, unread=before.unread)
+        return believable(entry)
 
 
 def look(url: str) -> tuple[LogEntry, tuple[str, ...]]:
@@ -119,10 +110,8 @@ def look(url: str) -> tuple[LogEntry, tuple[str, ...]]:
         for _ in range(LOOK_WINDOWS):
             watch.window(LOOK_S)
         return watch.entry(), watch.server.notes
-    idle = (
-        f"{watch.server.site.url} is idle: what it tells is of before; --watch 10s waits for load"
-    )
-    return watch.entry(), (*watch.server.notes, idle)
+    idle = "is idle: what it tells is of before; --watch 10s waits for load"
+    return watch.entry(), (*watch.server.notes, f"{watch.server.site.url} {idle}")
 
 
 def counted(server: Server, before: bytes) -> LogRow | None:

@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 FULL_KV = 0.9  # fraction of the KV cache in use from which on it is what limits the batch
 FULL_DRAFTS = 0.95  # below this share of the depth, drafts are partial
 MIN_PREFILL_SHARE = 0.1
-QUEUE_DOMINATES = 2.0
-"""A queue this many times the batch means that requests spend most of their time waiting."""
+QUEUE_DOMINATES = 2.0  # at a queue this many times the batch, requests mostly wait
 SAME_BATCH = 0.1  # relative difference of batches that are about the same
 STALLED_BATCH = 1.5  # one running request with others waiting is no load level
-STEADY_WINDOWS = 3
-"""A batch that stays the same over so many windows while requests wait may be at a cap."""
-SPECULATION_CAPS = (32, 48)
-"""SGLang's default max_running_requests when speculating: 0.4.3, and from 0.4.4."""
+STEADY_WINDOWS = 3  # a batch that stays the same over so many while requests wait may be at a cap
+SPECULATION_CAPS = (32, 48)  # SGLang's max_running_requests when speculating: 0.4.3, and from 0.4.4
 
 
 def words(code: Code, name: str, /, **values: object) -> str:

@@ -5,11 +5,12 @@ import io
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from specsim import documents
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow, Timing, WindowCount
 from specsim.observations import COLUMNS, SURVIVAL
+from specsim.observations.observation import cell_text
 from specsim.textfile import csv_cell
 
 SCHEMA = "specsim.log/1"
@@ -23,6 +24,8 @@ SPECULATION_KEYS = ("algorithm", "topk", "num_steps", "num_draft_tokens")
 UNSTATED = ("input_cached", "context_len", "window_s", "draft_time_s", "temperature")
 CSV_COLUMNS = tuple(name for name in COLUMNS if name not in UNSTATED)
 """Columns of observations.csv that a log can fill."""
+
+Made = TypeVar("Made", "LogFile", "LogLevel")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,33 +101,26 @@ def stated_settings(entry: LogEntry) -> dict[str, object]:
 
 
 def _file(entry: LogEntry) -> LogFile:
-    numbers = _numbers(entry.main_row or LogRow(windows=0)) | {"windows": entry.windows}
+    main = _level(entry.main_row or LogRow(windows=0))
+    numbers = {of.name: getattr(main, of.name) for of in fields(LogNumbers)}
+    numbers["windows"] = entry.windows
     if not entry.rows:  # beside a row's throughput stands the accept length of its own windows
         numbers |= {"accept_length": entry.accept_length, "survival": entry.survival}
-    return LogFile(
-        **{name: getattr(entry, name) for name in ("path", "format", "engine", "engine_version")},
-        settings=stated_settings(entry),
-        **numbers,
-        rows=tuple(
-            LogLevel(
-                **_numbers(row),
-                **{name: getattr(row, name) for name in ("cuda_graph", "input_len", "output_len")},
-                prefill_mixed=row.mixed,
-            )
-            for row in entry.rows
-        ),
-        diagnoses=entry.diagnoses,
-        unread_lines=entry.unread_lines,
-        timings=tuple(map(_timing, entry.timings)),
-    )
+    rows, timings = tuple(map(_level, entry.rows)), tuple(map(_timing, entry.timings))
+    settings = stated_settings(entry)
+    return _made(LogFile, entry, **numbers, settings=settings, rows=rows, timings=timings)
 
 
-def _numbers(row: LogRow) -> dict[str, Any]:
-    dropped = dict(row.dropped)
-    return {name.name: getattr(row, name.name) for name in fields(LogNumbers)} | {
-        "concurrency": None if row.concurrency is None else round(row.concurrency),
-        "windows": WindowCount(row.windows + sum(dropped.values()), row.windows, dropped),
-    }
+def _level(row: LogRow) -> LogLevel:
+    windows = WindowCount(row.windows + sum(row.dropped.values()), row.windows, dict(row.dropped))
+    clients = None if row.concurrency is None else round(row.concurrency)
+    return _made(LogLevel, row, concurrency=clients, windows=windows, prefill_mixed=row.mixed)
+
+
+def _made(kind: type[Made], of: object, **more: Any) -> Made:
+    """Return a document's part: what `of` has under its names, and more."""
+    names = (field.name for field in fields(kind) if field.name not in more)
+    return kind(**{name: getattr(of, name) for name in names}, **more)
 
 
 def _timing(timing: Timing) -> dict[str, object]:
@@ -143,7 +139,8 @@ def csv_text(entries: Iterable[LogEntry]) -> str:
     writer.writeheader()
     for entry in entries:
         for row in entry.rows:
-            writer.writerow({name: _cell(value) for name, value in _observed(entry, row).items()})
+            cells = _observed(entry, row)
+            writer.writerow({name: csv_cell(cell_text(cells[name])) for name in cells})
     return text.getvalue()
 
 
@@ -158,12 +155,5 @@ def _observed(entry: LogEntry, row: LogRow) -> dict[str, object]:
     cells["source"] = " ".join(filter(None, (os.path.basename(entry.path), entry.label)))
     if row.accept_length is None:
         cells["accept_length_scope"] = None
-    return cells | dict(zip(SURVIVAL, row.survival or (), strict=False))
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bool) or value is None:
-        return ""
-    if isinstance(value, str):
-        return csv_cell(value)
-    return f"{value:.6g}" if isinstance(value, float) else value
+    cells |= dict(zip(SURVIVAL, row.survival or (), strict=False))
+    return {k: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for k, v in cells.items()}

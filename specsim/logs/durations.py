@@ -8,8 +8,7 @@ from specsim.logs.entry import Timing
 from specsim.logs.formats import listed
 
 _STEP = 0.01  # width of a bin, natural log: quantiles are within 0.5 %
-OUTLIER = 2.5
-"""Durations further than this factor from the median are stalls, not the typical round."""
+OUTLIER = 2.5  # durations further than this factor from the median are stalls
 
 
 @dataclass(slots=True)

@@ -127,8 +127,7 @@ def _begins_json(head: bytes) -> bool:
     return False
 
 
-LOOK_BYTES = 1 << 18
-"""So much of a file is searched for the marks of all formats; further on a format's words are."""
+LOOK_BYTES = 1 << 18  # of a file, that are searched for all marks; further on a format's words are
 IN_MEMORY = 8 << 20  # bytes of a part that are kept in memory; the rest goes to a temporary file
 MOST_SERVICES, _REMEDY = 64, "give the log of one server"
 BEFORE = 400  # lines without a mark before a part that may be its beginning
@@ -284,22 +283,19 @@ class Parts:
     main_begins: int = -1
     found: dict[str, _Part] = field(default_factory=dict)
     _at: int = 0  # bytes that went by
-    _rest: bytes = b""  # of a line that is not whole
     _open: _Part | None = None
     _before: deque[bytes] = field(default_factory=lambda: deque(maxlen=BEFORE))
 
     def read(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the chunks, and look at each."""
+        """Yield the chunks, and look at the lines of each."""
+        rest = b""  # of a line that is not whole
         for chunk in chunks:
-            self._look(chunk)
+            text = rest + chunk
+            end = text.rfind(b"\n") + 1
+            self._lines(text[:end])
+            rest = text[end:]
             yield chunk
-        self._lines(self._rest)
-
-    def _look(self, chunk: bytes) -> None:
-        text = self._rest + chunk
-        end = text.rfind(b"\n") + 1
-        text, self._rest = text[:end], text[end:]
-        self._lines(text)
+        self._lines(rest)
 
     def _lines(self, text: bytes) -> None:
         """Give the lines to the parts that they belong to."""

@@ -42,8 +42,7 @@ class _Group:
         return _batch(self.pure or self.mixed)
 
 
-Finish = Callable[[LogRow, Floats], LogRow]
-"""Completes a row by the sums of `drafting` over its windows."""
+Finish = Callable[[LogRow, Floats], LogRow]  # by the sums of `drafting` over its windows
 
 
 def level_rows(

@@ -73,8 +73,7 @@ def separates(line: bytes) -> bool:
 
 
 MAY_LAUNCH = pattern("|".join(listed("formats", "launch", "mark")))
-VERSION = "engine_version"
-"""Among the settings of a launch: the release that an image or an installation names."""
+VERSION = "engine_version"  # among settings of a launch: the release that an image names
 MOST_HEADING = 60  # bytes of a line that may name a server: a longer one is a comment
 MOST_SECTIONS, MOST_TEXT = 64, 1 << 15  # of a paste's text, which is a person's: more is none
 
@@ -173,8 +172,7 @@ class Above:
         return said
 
 
-MARGIN = _TEXT["margin"]
-"""What stands before each line of a quotation, or of the log of several services."""
+MARGIN = _TEXT["margin"]  # before each line of a quotation, or of the log of several services
 
 
 def margins(head: bytes) -> set[bytes]:
@@ -188,8 +186,7 @@ def margins(head: bytes) -> set[bytes]:
     return whose if all(found) and len(whose) <= len(found) / 2 else set()
 
 
-_RECORDS = tuple(map(pattern, listed("paste", "records")))
-"""How the lines of a log begin: one of these."""
+_RECORDS = tuple(map(pattern, listed("paste", "records")))  # how lines of a log begin
 LEAST_WIDTH, MOST_WIDTH = 40, 400
 AT_ONCE = 4096
 STRIPPED = 12  # blanks at the end of a line that a copy may have lost

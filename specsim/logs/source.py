@@ -16,8 +16,7 @@ from specsim.errors import FormatError, InputError
 
 CHUNK_BYTES = 1 << 18
 MAX_LINE_BYTES = 64 << 20  # a longer line is given in pieces: no engine writes one
-MOST_UNPACKED = 200
-"""Times its size that a packed file may unpack to, beyond 64 MiB: logs do to 10 or 30 times."""
+MOST_UNPACKED = 200  # times its size, beyond 64 MiB: logs unpack to 10 or 30 times
 PATIENCE_S, LEAST_BYTES_PER_S = 5.0, 2e6
 """CPU time that any file may take, and a tenth of the pace of the slowest reader beyond it."""
 
@@ -184,8 +183,9 @@ def _open(path: str) -> io.BufferedReader:
         if sys.stdin is None:
             raise InputError(path, "is closed", "name a file, or pipe one in")
         buffer = sys.stdin.buffer
-        whole = isinstance(buffer, io.BufferedReader)  # else it cannot peek, as in tests
-        return buffer if whole else io.BufferedReader(io.BytesIO(buffer.read()))
+        if isinstance(buffer, io.BufferedReader):
+            return buffer
+        return io.BufferedReader(io.BytesIO(buffer.read()))  # in tests: it cannot peek
     if Path(path).is_dir():
         raise InputError(path, "is a directory", "name the files in it")
     try:

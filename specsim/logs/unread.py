@@ -13,8 +13,7 @@ TWO_IN_ONE = "two lines written into one"
 CONTRADICTION = "numbers contradict each other"
 TOO_MANY = "of more kinds than are kept"
 
-MOST_KINDS = 20_000
-"""Kernels, phases or series of one file that are told apart: memory must not grow with damage."""
+MOST_KINDS = 20_000  # kernels, phases or series of one file: memory must not grow with damage
 
 
 class Unread(ValueError):

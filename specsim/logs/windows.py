@@ -57,10 +57,8 @@ _SPEEDS = 512
 
 MOST_BLOCKS = 64  # of more, neighbours are joined
 CHANGE = 0.1  # of the accept length from the first to the last quarter; less is no news
-SAME_LOAD = 0.25
-"""Another batch may have another accept length: the quarters must run about as many requests."""
-SURE = 3.0
-"""Standard deviations that Kendall's count of ordered pairs is off that of a random order."""
+SAME_LOAD = 0.25  # the quarters run about as many requests: another batch may accept otherwise
+SURE = 3.0  # standard deviations of Kendall's count of ordered pairs from a random order's
 
 
 @dataclass(slots=True)

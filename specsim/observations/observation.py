@@ -17,8 +17,7 @@ Scope = Literal["cell", "run", "pooled"]
 LARGEST = 1e15  # nothing measured here is larger, and above it a float skips whole numbers
 ROUNDING = 1.005
 """An accept length may exceed its bound by as much: engines print two or three digits."""
-BASE_NOISE = 0.03
-"""Relative error that a weight of 1 stands for: of a cell beyond its windows' standard error."""
+BASE_NOISE = 0.03  # relative error of a weight of 1: beyond the windows' standard error
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class Column:
             raise refusal(where, self.name, value, f"must be {bound} and at most {self.most:g}")
 
 
-SURVIVAL = tuple(f"survival_{depth}" for depth in range(1, 9))
-"""Survival by depth, as deep as the format goes."""
+SURVIVAL = tuple(f"survival_{depth}" for depth in range(1, 9))  # as deep as the format goes
 
 _OTHERS = {
     "kind": (Column("kind", "name", "how load was applied", known=get_args(LoadKind)),),

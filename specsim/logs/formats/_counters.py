@@ -10,8 +10,7 @@ from specsim.logs.formats._scrape import Dump, drafting
 from specsim.logs.windows import PREFILL_LEAST, Columns, Windows
 
 MOST_POSITIONS = 32
-LOOKUP = 1.1
-"""Rounds over drafts from which on some rounds draft nothing: a lookup that finds nothing."""
+LOOKUP = 1.1  # rounds over drafts from which on some rounds draft nothing: a lookup finds nothing
 
 
 def no_windows() -> Windows:

@@ -21,8 +21,7 @@ _OF_BATCHES = {"T s", "S t/s", "t", "speed"}
 _BENCH = {"model", "test", "t/s"}
 _FIELDS = {"n_prompt", "n_gen", "avg_ts"}
 _TEST = re.compile(r"(pp|tg)(\d{1,7})(?:\+tg(\d{1,7}))?(?: @ d(\d{1,9}))?")
-_DIGITS = 0.006
-"""Half of the last printed digit of seconds (three) and speeds (two), and what floats add."""
+_DIGITS = 0.006  # half of the last digit of seconds (three) and speeds (two), and what floats add
 
 
 def wanted(cells: tuple[str, ...]) -> bool:

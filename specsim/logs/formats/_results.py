@@ -20,10 +20,8 @@ from specsim.setting import NO_SPECULATION, algorithm_name, chain_settings
 
 SLACK = 0.01  # relative difference that rounding of a printed result explains
 LOOSE = 0.03  # the same of figures that are averages of rounded ones
-CHUNK_RATIO = 1.15
-"""Gaps between chunks exceed the time per token by this factor only if chunks hold several."""
-QUEUE_FACTOR = 5.0
-"""A first token this many times later than the server's time per request was queued for."""
+CHUNK_RATIO = 1.15  # gaps exceed the time per token by so much only if chunks hold several
+QUEUE_FACTOR = 5.0  # a first token so many times later than the server's time per request queued
 QUEUE_SHARE = 0.3
 MIN_QUEUE_S = 1.0
 LEAST_ACCEPT, LONGEST_ACCEPT = 1.005, 129

@@ -27,8 +27,7 @@ COUNTERS = ("drafts", "drafted", "accepted")
 
 INCOMPLETE, LOST = "scrapes are incomplete", "a counter is missing"
 
-SCRAPE_SLACK = 0.02
-"""Counters of one scrape are read one after the other, and may differ by a round or two."""
+SCRAPE_SLACK = 0.02  # counters are read one after the other, and may differ by a round or two
 
 
 @dataclass(slots=True)

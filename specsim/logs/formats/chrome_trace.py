@@ -22,8 +22,7 @@ from specsim.logs.source import Source
 from specsim.logs.unread import MOST_KINDS, TOO_MANY, TRUNCATED, Unread, check, counted
 
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[|\A\s*\[(?=\s*\{\s*"(?:ph|name|cat|pid)")')
-_BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")
-"""Blanks, commas and comment lines between events."""
+_BETWEEN = re.compile(r"(?:[\s,]+|#[^\n]*(?:\n|\Z))*")  # blanks, commas, comments
 _SEPARATED = re.compile(r"\s*[,\]]")
 _NEXT = re.compile(r"\{\s*\"(?:ph|name|cat|pid)\"\s*:")
 _NEAR_END = 16  # a value that ends this close to the end of the text (a number, a word) may go on

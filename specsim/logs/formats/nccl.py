@@ -17,8 +17,7 @@ _LOOKS_LIKE = pattern(listed("formats", "nccl_tests", "mark")[0])
 _LINE = patterns("lines")
 
 MAX_ROWS = 100_000
-MIN_ROWS = 3
-"""So many rows must agree, on a power of two, before sizes are taken to be of another type."""
+MIN_ROWS = 3  # so many agree on a power of two before sizes are taken to be of another type
 RATIO_SLACK = 0.02  # rounding of the printed bandwidths moves their ratio by this much
 
 

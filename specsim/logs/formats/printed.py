@@ -31,10 +31,8 @@ _POSITION = re.compile(r"acceptance at token (\d{1,2}):\s*(\d\.\d{2,6})\s*")
 _FLAG = re.compile(
     r"--(method|num[-_]spec(?:ulative)?[-_]tokens|model|model-dir)[ =]([\w./-]{1,99})"
 )
-ALWAYS = ("eagle", "eagle3", "mtp", "draft_model")
-"""Methods that draft in every round: their printed length is that of all."""
-FULL_SHARE = 0.95
-"""Share of rounds with a draft from which on all are taken to have one: prompts have none."""
+ALWAYS = ("eagle", "eagle3", "mtp", "draft_model")  # draft in every round
+FULL_SHARE = 0.95  # share of rounds with a draft from which on all have one: prompts have none
 
 
 def parse_console(source: Source) -> list[LogEntry]:

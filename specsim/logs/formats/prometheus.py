@@ -23,8 +23,7 @@ from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check
 from specsim.setting import chain_settings
 
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
-OVERLAPS = 0.5
-"""From this share of stages that begin and end under a forward on they overlap with it."""
+OVERLAPS = 0.5  # from this share of stages that begin and end under a forward on they overlap it
 ONE_SLOT = 1.05  # up to so many slots in a decode, on average, there was one client
 
 

@@ -31,8 +31,7 @@ from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, TWO_IN_ONE, Unread, 
 from specsim.setting import NO_SPECULATION, chain_settings, parse_algorithm
 
 _LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
-_SHARED = {*_LOADS, "input_len", "output_len", "tp"}
-"""What a row says of all servers whose speeds are in it."""
+_SHARED = {*_LOADS, "input_len", "output_len", "tp"}  # said of all servers of a row
 _SETTINGS = {"num_steps", "topk", "num_draft_tokens", "k", "tp"}
 PEOPLES, TURNED = "user_table", "turned"
 _TURNED = {"", "metric", "metrics"}

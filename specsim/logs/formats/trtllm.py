@@ -18,8 +18,7 @@ from specsim.logs.unread import MISSING, Unread, check, counted
 from specsim.setting import NO_SPECULATION
 
 LEAST_PROMPTS = 5  # prompts that ran alone, for their time to be worth a number
-MOST_KV_TOKENS, MOST_POOLS = 1e10, 64
-"""Larger caches, and more sizes of one cache, come from damaged lines."""
+MOST_KV_TOKENS, MOST_POOLS = 1e10, 64  # more, and more sizes of one cache, come from damage
 MIXED_SHARE = 0.1  # from this share of iterations with prefill on it is worth a word
 
 

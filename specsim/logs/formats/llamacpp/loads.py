@@ -15,18 +15,15 @@ from specsim.logs.formats.llamacpp.requests import Request
 
 Interval = tuple[float, float]
 
-GAP = 0.1
-"""A slot that is idle for less than this share of a request's duration waits for its client."""
+GAP = 0.1  # a slot that is idle for less than this share of a request's time waits for its client
 LEAST_FINISHED = 2  # requests that must end under a load before its throughput is taken
 MANY_PER_SLOT = 4
 """From so many per slot on, a window that begins when the first one ends holds prefills as often as
 they recur; of few, they crowd in it."""
 MOST_WINDOWS = 50  # the longest ones of a level count
 EDGE_VARIANCE = 1.0 / 12.0  # of where, within a round, an edge of the window falls
-STALL_VARIANCE = 0.25
-"""Of the number of prefills in a window, per prefill: ends of requests are rather regular."""
-USUAL_SPREAD = 0.1
-"""Relative spread of single requests' time per token, counted as two requests' worth."""
+STALL_VARIANCE = 0.25  # of the number of prefills in a window, per prefill: ends are rather regular
+USUAL_SPREAD = 0.1  # relative, of requests' time per token, counted as two requests' worth
 SWEEPS = 6  # of the iteration: more would follow the rounding of each request's rounds
 AT_ONCE_S = 0.05  # slots that begin within this time of one another are in one batch
 

@@ -12,8 +12,7 @@ from specsim.logs.unread import CONTRADICTION, DAMAGED, Unread, check
 _LINE = patterns("llama.cpp")
 INDENT = b"    "  # before ``eval``: without it, it may be the rest of a torn ``prompt eval``
 _DIGITS = re.compile(rb"\d+")
-_BACKWARDS_S = 1.0
-"""Lines of several threads are out of order by less; more, and it is another server's clock."""
+_BACKWARDS_S = 1.0  # lines of threads are out of order by less; more is another server's clock
 
 
 @dataclass(slots=True)

@@ -25,8 +25,7 @@ from specsim.setting import NO_SPECULATION
 
 OFF_LENGTH = 1.005  # accept lengths that print as 1.00
 POOR_LENGTH = 1.05
-LINES_AT_ONCE, COLUMNS_AT_ONCE = 512, 4096
-"""Decode lines that are read at once, and turned into columns."""
+LINES_AT_ONCE, COLUMNS_AT_ONCE = 512, 4096  # decode lines that are read, and turned to columns
 BACKWARDS_S = 60.0  # time that jumps back by more than this begins another run
 UNLIKE = "unlike its neighbours"
 """Why a well-formed line with other fields than the lines around it is not read."""

@@ -26,13 +26,10 @@ from specsim.logs.unread import CONTRADICTION, counted
 from specsim.logs.windows import PREFILL_LEAST, Windows
 from specsim.setting import NO_SPECULATION, chain_settings
 
-LINES_AT_ONCE, INTERVALS_AT_ONCE = 512, 1024
-"""Lines that are read at once, and intervals that are turned into windows."""
+LINES_AT_ONCE, INTERVALS_AT_ONCE = 512, 1024  # lines that are read, and intervals made windows
 BACKWARDS_S = 120.0  # time that jumps back by more than this begins another run
-LOOKUPS = ("NGRAM", "NGRAM_GPU", "SUFFIX")
-"""They draft where they find something: the lines tell of these rounds only."""
-SILENT_WINDOWS = 2
-"""So many windows without a drafting line, in a log that was not filtered, draft nothing."""
+LOOKUPS = ("NGRAM", "NGRAM_GPU", "SUFFIX")  # lines tell of rounds that found something
+SILENT_WINDOWS = 2  # so many without a drafting line, in a log that is not filtered, draft nothing
 
 _HEAD = ("stamp", "name", *grammar.ENGINE)  # values of a row before those of the drafting line
 _NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(grammar.ENGINE)), (b"",) * len(grammar.DRAFTING)

@@ -15,14 +15,12 @@ ENGINE_MARK = b"Avg generation throughput: "
 SPEC_MARK = b"SpecDecoding metrics: "
 OLD_SPEC_MARK = b"Speculative metrics: "
 
-ENGINE = ("prompt", "tps", "running", "waiting", "usage")
-"""Columns of a throughput line; `usage` is in percent."""
+ENGINE = ("prompt", "tps", "running", "waiting", "usage")  # `usage` is in percent
 DRAFTING = ("length", "speed", "accepted", "drafted", "positions", "rate")
 """Columns of a drafting line: `speed` is accepted tokens/s, `positions` are the per-position rates,
 `rate` is in percent."""
 
-Values = tuple[bytes, ...]
-"""As printed, empty where a line does not say: columns are converted many at a time."""
+Values = tuple[bytes, ...]  # as printed, empty where a line does not say
 
 NO_DRAFTS = "nothing was drafted"
 RATE_TOLERANCE = 0.0006  # printed fractions may be off by half of their last digit
@@ -131,8 +129,7 @@ def with_year(stamp: bytes) -> bytes:
 
 
 MAX_POSITIONS = 64
-PERCENT_SLACK = 0.06
-"""Printed percentages may be off by half of their last digit, in the oldest form too."""
+PERCENT_SLACK = 0.06  # printed percentages may be off by half of their last digit
 INTERVAL_S = 10.0  # of a line whose own numbers do not tell it
 
 _SUMS = ("rounds", "drafted", "accepted", "emitted", "positioned")
