@@ -130,11 +130,8 @@ def _check_one_server(entries: Sequence[LogEntry]) -> None:
         common = speeds[0].keys() & speeds[1].keys()
         apart = any(abs(speeds[0][at] / speeds[1][at] - 1) > SAME_SPEED for at in common)
         if first.label != entry.label and (apart or _models(first) != _models(entry)):
-            raise InputError(
-                entry.path,
-                f"holds two servers in one setting, {first.label!r} and {entry.label!r}",
-                "give each in a file of its own",
-            )
+            reason = f"holds two servers in one setting, {first.label!r} and {entry.label!r}"
+            raise InputError(entry.path, reason, "give each in a file of its own")
 
 
 def _models(entry: LogEntry) -> list[str]:
@@ -164,11 +161,9 @@ def build_setup(
     }
     missing = [flag for flag, value in flags.items() if value is None]
     if missing or model is None or tp is None:
-        raise InputError(
-            "the logs" if entries else COMMAND_LINE,
-            f"{'do' if entries else 'does'} not say everything that a setup needs",
-            "add " + ", ".join(missing) + ", or --setup setup.toml",
-        )
+        who, do = ("the logs", "do") if entries else (COMMAND_LINE, "does")
+        remedy = f"add {', '.join(missing)}, or --setup setup.toml"
+        raise InputError(who, f"{do} not say everything that a setup needs", remedy)
     count = stated.gpu_count or tp
     paths = ", ".join(sorted({entry.path for entry in entries}))
     mapping: dict[str, object] = {

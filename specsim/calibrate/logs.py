@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specsim.calibrate.log_setup import (
     Known,
@@ -30,7 +31,6 @@ USAGE_STEP |= {"trtllm_stats": 0.0001, "server": 1e-6}
 """Step of the printed share of the KV cache in use; SGLang prints hundredths."""
 
 CONTEXT_ERROR = 0.3  # relative error of the stated lengths as the context of the used windows
-
 MANY_WINDOWS = 20  # the accept length of so many windows is that of the run, not of a cell
 
 
@@ -67,11 +67,10 @@ def gather(
     made += [observation for observer in observers for observation in observer.observations()]
     if not made and not rows_elsewhere:
         reasons = "; ".join(dict.fromkeys(known.notes))
-        raise CalibrationError(
-            ", ".join(sorted({e.path for e in entries})) or "no files",
-            "no usable measurement of decoding" + (f" ({reasons})" if reasons else ""),
-            "add a server log with decode lines, or a benchmark result",
-        )
+        paths = ", ".join(sorted({e.path for e in entries})) or "no files"
+        reason = "no usable measurement of decoding" + (f" ({reasons})" if reasons else "")
+        remedy = "add a server log with decode lines, or a benchmark result"
+        raise CalibrationError(paths, reason, remedy)
     rows = [checked(replace(o, row=i), f"logs, row {i}") for i, o in enumerate(made)]
     kept = [row for o in rows if (row := _with_priced_drafts(o, setup))]
     prompts = [o for observer in observers for o in observer.prompts(kept)]
@@ -237,16 +236,10 @@ class _Observer:
         for timing in self.entry.timings:
             if not (timing.batch_size and timing.name.startswith("draft-")):
                 continue
-            setting = self._setting()
-            if setting:
-                yield Observation(
-                    kind="steady_decode",
-                    setting=setting,
-                    concurrency=timing.batch_size,
-                    context_len=self._usual_context(),
-                    draft_time_s=timing.seconds,
-                    source=self._source(f"{timing.count} calls of {timing.name}"),
-                )
+            if setting := self._setting():
+                context, calls = self._usual_context(), f"{timing.count} calls of {timing.name}"
+                times = {"context_len": context, "draft_time_s": timing.seconds}
+                yield self._held(setting, timing.batch_size, calls, **times)
 
     def _of_trace(self) -> Iterator[Observation]:
         """Round times of a profiler's trace: decode, or draft + verify + extend of a batch."""
@@ -264,15 +257,15 @@ class _Observer:
             else:
                 continue
             self._note("round times from a trace carry no CPU gaps")
-            yield Observation(
-                kind="steady_decode",
-                setting=setting,
-                concurrency=batch,
-                round_time_s=round_s,
-                draft_time_s=seconds.get("draft") if setting.speculates else None,
-                weight=0.5,
-                source=self._source(),
-            )
+            draft_s = seconds.get("draft") if setting.speculates else None
+            yield self._held(setting, batch, round_time_s=round_s, draft_time_s=draft_s, weight=0.5)
+
+    def _held(
+        self, setting: SpecSetting, batch: int, what: str = "", **measured: Any
+    ) -> Observation:
+        """Return what was measured of a batch that was held."""
+        measured["source"] = self._source(what)
+        return Observation(kind="steady_decode", setting=setting, concurrency=batch, **measured)
 
 
 def _plain(entry: LogEntry) -> SpecSetting:

@@ -27,17 +27,12 @@ def misfits(observations: Sequence[Observation], log_error: Floats) -> tuple[Mis
     The error of each is ln(model / measured); nan where it has no throughput or time.
     """
     allowed = [HONOURED / math.sqrt(o.weight) for o in observations]
-    off = [
-        Misfit(
-            cell_name(o),
-            o.setting.label,
-            float((o.request_rate if o.kind == "open_loop" else o.concurrency) or 1.0),
-            math.expm1(error),
-            _suspicion(i, observations, log_error),
-        )
-        for i, (o, error) in enumerate(zip(observations, log_error.tolist(), strict=True))
-        if abs(math.expm1(error)) > allowed[i]  # nan is not
-    ]
+    off = []
+    for i, (o, error) in enumerate(zip(observations, np.expm1(log_error).tolist(), strict=True)):
+        if abs(error) > allowed[i]:  # nan is not
+            load = float((o.request_rate if o.kind == "open_loop" else o.concurrency) or 1.0)
+            meant = _suspicion(i, observations, log_error)
+            off.append(Misfit(cell_name(o), o.setting.label, load, error, meant))
     return tuple(sorted(off, key=lambda misfit: -abs(math.log1p(misfit.error))))
 
 

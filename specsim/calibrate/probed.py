@@ -100,21 +100,17 @@ def probe_rows(entry: LogEntry, setup: Setup) -> tuple[list[Observation], list[s
         if not waits and host >= step + added:
             hidden += 1
             continue
-        rows.append(
-            Observation(
-                kind="steady_decode",
-                setting=SpecSetting.none(),
-                concurrency=batch,
-                context_len=row.extra["context_len"],
-                round_time_s=step + added,
-                weight=weight_of(
-                    IMPLEMENTATION_ERROR**2
-                    + row.extra["error"] ** 2
-                    + (ASSUMED_ERROR * added / (step + added)) ** 2
-                ),
-                source=f"{entry.path} (probe, {entry.settings['gpu']})",
-            )
+        errors = IMPLEMENTATION_ERROR, row.extra["error"], ASSUMED_ERROR * added / (step + added)
+        one = Observation(
+            kind="steady_decode",
+            setting=SpecSetting.none(),
+            concurrency=batch,
+            context_len=row.extra["context_len"],
+            round_time_s=step + added,
+            weight=weight_of(sum(error**2 for error in errors)),
+            source=f"{entry.path} (probe, {entry.settings['gpu']})",
         )
+        rows.append(one)
     notes = [
         f"{entry.path}: {len(rows)} steps of the probe at {IMPLEMENTATION_ERROR:.0%} error each: "
         "other kernels than the engine's, without its host and sampling"

@@ -24,9 +24,7 @@ from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter, strayed
 
 STRONG = 0.9  # correlation beyond which two parameters are named as inseparable
-
 CHAIN_SLACK = 0.98  # printed accept lengths of two runs of the same drafter differ by about this
-
 TREE_SLACK = 0.9  # a tree this far below that of a calibrated drafter is worth a word
 
 FAR = {"output_tps": 10.0, "tpot_s": 10.0, "round_s": 10.0, "itl_s": 10.0, "ttft_s": 50.0}
@@ -127,14 +125,8 @@ def corrections_described(profile: Profile) -> list[tuple[str, str, str, str]]:
             least, most = (math.exp(f(p.value for p in knots)) for f in (min, max))
             low, high = (math.exp(x) for x in knots[0].prior_interval)
             data = sum(p.driven == "data" for p in knots)
-            rows.append(
-                (
-                    row.source,
-                    f"{least:.3g} to {most:.3g}",
-                    f"1 ({low:.3g} to {high:.3g})",
-                    f"{data}/{len(knots)} data",
-                )
-            )
+            factors, prior = f"{least:.3g} to {most:.3g}", f"1 ({low:.3g} to {high:.3g})"
+            rows.append((row.source, factors, prior, f"{data}/{len(knots)} data"))
     return rows
 
 

@@ -67,11 +67,8 @@ def step_of(name: str) -> tuple[str, int] | None:
     ('verify', 16)
     """
     found = STEP.fullmatch(name)
-    return (
-        (listed("profiles", "phases").get(found[1], found[1].lower()), int(found[2]))
-        if found
-        else None
-    )
+    known = listed("profiles", "phases")
+    return (known.get(found[1], found[1].lower()), int(found[2])) if found else None
 
 
 def kernel_phase(name: str) -> str:
@@ -87,11 +84,5 @@ def timing(
     rank: int | None = None,
 ) -> Timing:
     """Return the median; of an all-reduce the lower decile: a kernel also waits for its peers."""
-    return Timing(
-        phase=phase,
-        seconds=durations.quantile(0.1 if phase == "allreduce" else 0.5),
-        count=durations.count,
-        batch_size=batch_size,
-        rank=rank,
-        name=name,
-    )
+    seconds = durations.quantile(0.1 if phase == "allreduce" else 0.5)
+    return Timing(phase, seconds, durations.count, batch_size, rank=rank, name=name)

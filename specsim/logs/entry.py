@@ -133,7 +133,7 @@ class LogEntry:
     @property
     def main_row(self) -> LogRow | None:
         """The row with the most windows; of equals the larger batch, then the later one."""
-        return max(enumerate(self.rows), key=_weight)[1] if self.rows else None
+        return max(reversed(self.rows), key=_weight, default=None)
 
     @property
     def usable(self) -> bool:
@@ -176,9 +176,8 @@ def measures(row: LogRow) -> bool:
     return any(getattr(row, name) is not None for name in MEASUREMENTS)
 
 
-def _weight(numbered: tuple[int, LogRow]) -> tuple[bool, int, float, int]:
-    at, row = numbered
-    return (measures(row), row.windows, row.batch_size or 0.0, at)
+def _weight(row: LogRow) -> tuple[bool, int, float]:
+    return measures(row), row.windows, row.batch_size or 0.0
 
 
 LIMITS = {

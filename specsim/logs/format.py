@@ -78,6 +78,12 @@ def _parse(by: str, source: Source) -> list[LogEntry]:
     return read(source)
 
 
+GIVE = (
+    "give a log of SGLang, vLLM, TensorRT-LLM or llama.cpp, a benchmark result, Prometheus "
+    "metrics, a torch or Nsight trace, nccl-tests output, or a probe.json"
+)
+
+
 def detect(source: Source) -> Format:
     """Return the format of an open file, whose head grows while nothing known was found in it.
 
@@ -89,12 +95,7 @@ def detect(source: Source) -> Format:
         found = detect_text(source.head, begun)
         begun = max(len(source.head) - 4096, 0)
         if found is None and (len(source.head) >= SEARCH_BYTES or not source.grow()):
-            raise FormatError(
-                source.path,
-                "is in no format that specsim reads",
-                "give a log of SGLang, vLLM, TensorRT-LLM or llama.cpp, a benchmark result, "
-                "Prometheus metrics, a torch or Nsight trace, nccl-tests output, or a probe.json",
-            )
+            raise FormatError(source.path, "is in no format that specsim reads", GIVE)
     return found
 
 
@@ -236,12 +237,9 @@ def require_usable(entries: Sequence[LogEntry]) -> None:
     if any(entry.usable or entry.format == "launch" for entry in entries):
         return
     path, name = entries[0].path, entries[0].format
-    remedies = [f.remedy for f in known_formats() if f.name == name]
-    raise FormatError(
-        path,
-        f"holds no calibration data: {name} with {_found_instead(entries)}",
-        remedies[0] if remedies else "give a complete result",
-    )
+    remedies = (f.remedy for f in known_formats() if f.name == name)
+    reason = f"holds no calibration data: {name} with {_found_instead(entries)}"
+    raise FormatError(path, reason, next(remedies, "give a complete result"))
 
 
 def _found_instead(entries: Iterable[LogEntry]) -> str:

@@ -144,11 +144,8 @@ def open_source(path: str | Path) -> Iterator[Source]:
         if source.cut and not source.head:
             raise FormatError(name, source.cut, "copy the file again")
         if not source.head:
-            raise FormatError(
-                name,
-                "holds no data once unpacked" if magic else "is empty",
-                "give the log of a server that has decoded something",
-            )
+            reason = "holds no data once unpacked" if magic else "is empty"
+            raise FormatError(name, reason, "give the log of a server that has decoded something")
         if not source.head.startswith(SQLITE):
             _refuse_binary(name, source.head)
         elif packed or name == STDIN:
@@ -205,11 +202,9 @@ def _chunks(path: str, raw: io.BufferedReader, magic: bytes) -> Iterator[bytes]:
         try:
             import zstandard
         except ImportError as error:
-            raise FormatError(
-                path,
-                "is compressed with zstd, which needs the package zstandard",
-                "pip install 'specsim-llm[zstd]', or unpack it: zstd -dc FILE | specsim read -",
-            ) from error
+            reason = "is compressed with zstd, which needs the package zstandard"
+            remedy = "pip install 'specsim-llm[zstd]', or unpack it: zstd -dc FILE | specsim read -"
+            raise FormatError(path, reason, remedy) from error
         stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
     return pieces(stream)
 
@@ -224,8 +219,5 @@ def _refuse_binary(path: str, head: bytes) -> None:
     sample = head[: 1 << 16]
     controls = len(sample) - len(sample.translate(None, _CONTROL))
     if controls > 0.01 * len(sample) or b"\0\0\0\0" in sample:
-        raise FormatError(
-            path,
-            "is binary, not a log",
-            "give the text of the log (.gz and .zst are unpacked), a trace .json or a .sqlite",
-        )
+        remedy = "give the text of the log (.gz and .zst are unpacked), a trace .json or a .sqlite"
+        raise FormatError(path, "is binary, not a log", remedy)

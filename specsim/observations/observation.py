@@ -210,13 +210,9 @@ def _accept_length(row: Observation, most: int, where: str) -> float | None:
     if value is None:
         return None if row.setting.drafts else 1.0
     if not 1 <= value <= ROUNDING * (most + 1):
-        raise refusal(
-            where,
-            "accept_length",
-            value,
-            f"must lie in 1..{most + 1}, the bonus token included ({row.setting.label})",
-            "count the emitted tokens per request and round",
-        )
+        reason = f"must lie in 1..{most + 1}, the bonus token included ({row.setting.label})"
+        hint = "count the emitted tokens per request and round"
+        raise refusal(where, "accept_length", value, reason, hint)
     return value
 
 

@@ -147,13 +147,11 @@ def read_observations(path: str | Path) -> Observations:
     header = _header(path, next(records, (0, []))[1])
     rows = []
     for line, texts in records:
-        if len(texts) != len(header):
-            raise FormatError(
-                f"{path}, line {line}",
-                f"has {len(texts)} cells where the header has {len(header)}",
-                "write one cell per column; put a cell that holds a comma in double quotes",
-            )
         where = f"{path}, line {line}"
+        if len(texts) != len(header):
+            reason = f"has {len(texts)} cells where the header has {len(header)}"
+            hint = "write one cell per column; put a cell that holds a comma in double quotes"
+            raise FormatError(where, reason, hint)
         rows.append(_observation(dict(zip(header, texts, strict=True)), where, line))
     if not rows:
         raise FormatError(path, "has no row below its header", "add a row per measured cell")
@@ -204,16 +202,14 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
+        where = f"{path}, line {number}"
         try:
             (cells,) = csv.reader([line.rstrip("\n") + "\n"], skipinitialspace=True)
         except csv.Error as error:
-            raise FormatError(f"{path}, line {number}", str(error), "shorten the cell") from None
+            raise FormatError(where, str(error), "shorten the cell") from None
         if "\n" in cells[-1]:  # an open quote takes in the line's end
-            raise FormatError(
-                f"{path}, line {number}",
-                "has a double quote that is not closed",
-                "close it, and keep every cell on one line",
-            )
+            hint = "close it, and keep every cell on one line"
+            raise FormatError(where, "has a double quote that is not closed", hint)
         yield number, [from_csv_cell(cell) for cell in cells]
 
 

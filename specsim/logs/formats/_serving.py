@@ -51,7 +51,9 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
         said["request_rate"] = rate
     elif "concurrency" not in said and "max_concurrency" in record and rate is None:
         said["concurrency"] = said["num_requests"]  # all were sent at once
-    vllm = _is_vllms(record)
+    # whose client wrote it: SGLang's has keys of its own, whatever server it asks
+    ours = (text(record, "backend") or "").startswith("sglang")
+    vllm = not ours and not _SGLANG_KEYS & record.keys()
     # SGLang reports the mean since the server started, vLLM that of this run.
     row = row_of(said, survival, accept_length_scope="run" if vllm else "pooled")
     later = said.get("e2e_s", 0.0) - said.get("ttft_s", 0.0)
@@ -68,12 +70,6 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
         # that prints an accept length only where a drafter is loaded
         drafts=not vllm and "accept_length" in record and settings.get("algorithm") != "none",
     )
-
-
-def _is_vllms(record: Mapping[str, Any]) -> bool:
-    """Whether vLLM's client wrote it: SGLang's has keys of its own, whatever server it asks."""
-    ours = (text(record, "backend") or "").startswith("sglang")
-    return not ours and not _SGLANG_KEYS & record.keys()
 
 
 def _engine(record: Mapping[str, Any], vllm: bool) -> str | None:

@@ -285,14 +285,10 @@ def answer_entry(answers: Sequence[Answer], path: str) -> LogEntry:
         output_len=None if total else tokens / many,
         windows=len(answers),
     )
-    return LogEntry(
-        path=path,
-        format="accept_histogram" if total else "answers",
-        engine=answers[0].engine,
-        settings={"num_steps": len(total) - 1} if len(total) > 1 else {},
-        rows=(row,),
-        windows=WindowCount(len(answers), len(answers)),
-    )
+    name = "accept_histogram" if total else "answers"
+    settings = {"num_steps": len(total) - 1} if len(total) > 1 else {}
+    windows = WindowCount(len(answers), len(answers))
+    return LogEntry(path, name, answers[0].engine, None, settings, (row,), windows)
 
 
 def _positive(record: Mapping[str, Any], key: str) -> float:

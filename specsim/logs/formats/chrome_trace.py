@@ -35,7 +35,6 @@ _VLLM_STEP, _VLLM_PART, _SCHEDULER = (
 _RANK = re.compile(r"-TP-(\d{1,5})")
 _US = 1e-6
 SHORTEST_US, LONGEST_US = 1e-3, 1e9  # no kernel is shorter, no step longer
-
 Phase = tuple[str, int | None]  # a phase and its batch
 
 
@@ -143,16 +142,10 @@ def parse(source: Source) -> list[LogEntry]:
             _take(event, trace)
     rank = _RANK.search(source.path)
     spans = sum(len(lane) for lanes in (trace.gpu, trace.host) for lane in lanes.values())
-    entry = LogEntry(
-        path=source.path,
-        format="chrome_trace",
-        engine=trace.engine,
-        windows=WindowCount(spans, spans),
-        timings=_timings(trace, int(rank[1]) if rank else None),
-        diagnoses=(finding("truncated", "trace"),) if events.found and not events.ended else (),
-        unread=dict(events.unread),
-    )
-    return [entry]
+    timings = _timings(trace, int(rank[1]) if rank else None)
+    cut = (finding("truncated", "trace"),) if events.found and not events.ended else ()
+    entry = LogEntry(source.path, "chrome_trace", trace.engine, timings=timings, diagnoses=cut)
+    return [replace(entry, windows=WindowCount(spans, spans), unread=dict(events.unread))]
 
 
 def _take(event: dict[str, Any], trace: _Trace) -> None:

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -93,18 +94,12 @@ def _entry(run: _Run, path: str) -> LogEntry:
     if abs(scale - 1) > 0.05:
         settings["size_over_algbw_times_time"] = round(scale, 3)
     phase = "allreduce" if run.test == "all_reduce" else run.test
-    return LogEntry(
-        path=path,
-        format="nccl_tests",
-        settings={key: value for key, value in settings.items() if value},
-        windows=WindowCount(len(kept), len(kept)),
-        timings=tuple(
-            Timing(phase, r.seconds, size_bytes=r.size, ranks=ranks, name=f"{run.test}_perf")
-            for r in kept
-        ),
-        diagnoses=tuple(truncated(run.unread, "row(s)")),
-        unread=dict(+run.unread),
-    )
+    of = partial(Timing, phase, ranks=ranks, name=f"{run.test}_perf")
+    timings = tuple(of(row.seconds, size_bytes=row.size) for row in kept)
+    said = {key: value for key, value in settings.items() if value}
+    cut, windows = tuple(truncated(run.unread, "row(s)")), WindowCount(len(kept), len(kept))
+    entry = LogEntry(path, "nccl_tests", settings=said, windows=windows, diagnoses=cut)
+    return replace(entry, timings=timings, unread=dict(+run.unread))
 
 
 def _consistent(run: _Run) -> tuple[list[_Row], float]:

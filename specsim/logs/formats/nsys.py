@@ -4,6 +4,7 @@ import csv
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,15 +36,9 @@ def parse(source: Source) -> list[LogEntry]:
     unread: Counter[str] = Counter()
     database = source.head.startswith(SQLITE)
     timings = _exported(source.path) if database else tuple(_summary(source, unread))
-    return [
-        LogEntry(
-            path=source.path,
-            format="nsys_sqlite" if database else "nsys_kernel_summary",
-            windows=WindowCount(len(timings), len(timings)),
-            timings=timings,
-            unread=dict(unread),
-        )
-    ]
+    name, count = "nsys_sqlite" if database else "nsys_kernel_summary", len(timings)
+    entry = LogEntry(source.path, name, windows=WindowCount(count, count), timings=timings)
+    return [replace(entry, unread=dict(unread))]
 
 
 def _exported(path: str) -> tuple[Timing, ...]:
@@ -67,17 +62,11 @@ def _exported(path: str) -> tuple[Timing, ...]:
                     timing(kernel_phase(k), d, k[:_LONGEST_NAME]) for k, d in kernels.items()
                 ]
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
-        raise FormatError(
-            path,
-            f"cannot be read as SQLite ({error})",
-            "export it again: nsys export --type sqlite",
-        ) from error
+        remedy = "export it again: nsys export --type sqlite"
+        raise FormatError(path, f"cannot be read as SQLite ({error})", remedy) from error
     if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"}:
-        raise FormatError(
-            path,
-            "has no table of GPU kernels",
-            "record with --trace=cuda,nvtx and export with nsys export --type sqlite",
-        )
+        remedy = "record with --trace=cuda,nvtx and export with nsys export --type sqlite"
+        raise FormatError(path, "has no table of GPU kernels", remedy)
     return tuple(timings)
 
 
@@ -141,9 +130,5 @@ def _kernel(text: str, whole: bool) -> Timing:
     check(count >= 1 and mean > 0 and least - 1 <= low <= high <= most + 1, why.OUT_OF_RANGE)
     check(abs(count * mean - total) <= 0.002 * total + count, why.CONTRADICTION)
     phase = kernel_phase(name)
-    return Timing(
-        phase=phase,
-        seconds=(max(least, 1.0) if phase == "allreduce" else median) * 1e-9,
-        count=int(count),
-        name=name[:_LONGEST_NAME],
-    )
+    ns = max(least, 1.0) if phase == "allreduce" else median
+    return Timing(phase, ns * 1e-9, int(count), name=name[:_LONGEST_NAME])

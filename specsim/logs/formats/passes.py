@@ -108,15 +108,9 @@ class Passes:
         used, several = sum(r.windows for r in kept), self._rank or dropped["duplicate_rank"]
         alone = (finding("one_rank", "passes", rank=self._rank),) if several else ()
         plain = NO_SPECULATION if self._depth == 0 else {}
-        return LogEntry(
-            path=path,
-            format=name,
-            engine=engine,
-            settings=chain_settings(self._depth) if self._depth else plain,
-            rows=tuple(kept),
-            windows=WindowCount(used + dropped.total(), used, dict(dropped)),
-            diagnoses=alone,
-        )
+        settings = chain_settings(self._depth) if self._depth else plain
+        windows = WindowCount(used + dropped.total(), used, dict(dropped))
+        return LogEntry(path, name, engine, None, settings, tuple(kept), windows, alone)
 
 
 def _round(row: LogRow, sums: Floats, host_s: Callable[[float], float]) -> LogRow:

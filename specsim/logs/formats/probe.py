@@ -58,15 +58,10 @@ def parse(source: Source) -> list[LogEntry]:
     verify = len(target.points) - len(rows)
     dropped = {"verify steps: timings, no rows": verify} if verify else {}
     eager = device.kind == "cuda" and not target.graphs
-    entry = LogEntry(
-        path=source.path,
-        format="probe",
-        settings={key: value for key, value in settings.items() if value is not None},
-        rows=rows,
-        windows=WindowCount(len(target.points), len(rows), dropped),
-        timings=tuple(_timings(document)),
-        diagnoses=(finding("eager", "probe"),) if eager else (),
-    )
+    said = {key: value for key, value in settings.items() if value is not None}
+    windows = WindowCount(len(target.points), len(rows), dropped)
+    found, timings = (finding("eager", "probe"),) if eager else (), tuple(_timings(document))
+    entry = LogEntry(source.path, "probe", None, None, said, rows, windows, found, timings=timings)
     return [entry]
 
 
@@ -77,19 +72,9 @@ def _timings(document: ProbeDocument) -> Iterator[Timing]:
             continue
         for point in stack.points:
             if phase != "verify" or point.width > 1:
-                yield Timing(
-                    phase=phase,
-                    seconds=point.seconds,
-                    count=point.repeats,
-                    batch_size=point.batch,
-                    name=f"{stack.id}, {point.width} tokens each, {point.context_len} of context",
-                )
+                name = f"{stack.id}, {point.width} tokens each, {point.context_len} of context"
+                yield Timing(phase, point.seconds, point.repeats, point.batch, name=name)
     if reduce := document.allreduce:
-        for size in reduce.points:
-            yield Timing(
-                phase="allreduce",
-                seconds=size.seconds,
-                size_bytes=size.size_bytes,
-                ranks=reduce.ranks,
-                name=f"torch.distributed {reduce.backend}",
-            )
+        ranks, name = reduce.ranks, f"torch.distributed {reduce.backend}"
+        for of in reduce.points:
+            yield Timing("allreduce", of.seconds, size_bytes=of.size_bytes, ranks=ranks, name=name)

@@ -111,16 +111,10 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
     several = [finding("ranks_summed", "prometheus", n=dump.count)] if dump.count > 1 else []
     cut = [finding("truncated", "last_line")] if TRUNCATED in dump.unread else []
     rows = tuple(filter(measures, (row, _of_ended(dump))))
-    return LogEntry(
-        path=path,
-        format="prometheus",
-        engine=ENGINES.get(engine, engine),
-        settings=settings,
-        rows=rows,
-        windows=WindowCount(len(rows), len(rows)),
-        diagnoses=(*several, *cut),
-        unread=dict(dump.unread),
-    )
+    windows, found = WindowCount(len(rows), len(rows)), (*several, *cut)
+    name = ENGINES.get(engine, engine)
+    entry = LogEntry(path, "prometheus", name, None, settings, rows, windows, found)
+    return replace(entry, unread=dict(dump.unread))
 
 
 def _with_gauges(row: LogRow, dump: Dump) -> tuple[LogRow, dict[str, object]]:

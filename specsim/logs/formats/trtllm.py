@@ -5,7 +5,7 @@ Iterations, however printed, make an entry by running batch.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from specsim.logs.diagnose import finding, truncated
@@ -108,17 +108,10 @@ class Server:
         settings: dict[str, object] = dict(NO_SPECULATION) if self.speculates is False else {}
         if self.pools:  # every iteration says it again: one that is damaged does not count
             settings["kv_tokens"] = self.pools.most_common(1)[0][0]
-        return LogEntry(
-            path=path,
-            format=self.format,
-            engine="tensorrt-llm",
-            settings=settings,
-            rows=rows,
-            windows=WindowCount(self.read, sum(r.windows for r in rows), dict(self.dropped)),
-            timings=self._timings(),
-            diagnoses=tuple(self._diagnoses()),
-            unread=dict(self.unread),
-        )
+        windows = WindowCount(self.read, sum(r.windows for r in rows), dict(self.dropped))
+        entry = LogEntry(path, self.format, "tensorrt-llm", None, settings, rows, windows)
+        found, timings = tuple(self._diagnoses()), self._timings()
+        return replace(entry, diagnoses=found, timings=timings, unread=dict(self.unread))
 
     def _row(self, batch: int | None, level: _Level) -> LogRow:
         rounds = level.rounds
@@ -171,16 +164,10 @@ def parse_log(source: Source) -> list[LogEntry]:
             servers[-1].unread["truncated" if cut else "damaged field"] += 1
             continue
         number, rank, requests, usage, ms, s, prefills, prompt, tokens = found.groups()
-        iteration = Iteration(
-            int(number),
-            int(rank),
-            int(requests) if requests else None,
-            float(usage) if usage else None,
-            float(ms) / 1e3 if ms else float(s or 0),
-            int(prefills),
-            int(prompt),
-            decodes=int(tokens) > 0,
-        )
+        wait_s = float(ms) / 1e3 if ms else float(s or 0)
+        held = int(requests) if requests else None, float(usage) if usage else None
+        prompts = int(prefills), int(prompt)
+        iteration = Iteration(int(number), int(rank), *held, wait_s, *prompts, int(tokens) > 0)
         if not servers[-1].continues(iteration):
             servers.append(Server("trtllm_log"))
         servers[-1].take(iteration)

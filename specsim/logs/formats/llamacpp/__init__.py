@@ -108,17 +108,10 @@ def summary_entry(of: Summary, unread: Counter[str], path: str) -> LogEntry:
         n, total_s = of.draft_model
         timings = (Timing("draft", total_s / n, count=n, batch_size=1, name="draft eval"),)
     settings: dict[str, object] = {"algorithm": "STANDALONE"} if of.counters else {}
-    return LogEntry(
-        path=path,
-        format="llamacpp",
-        engine="llama.cpp",
-        settings=settings | (chain_settings(steps) if steps else {}),
-        rows=(row,),
-        windows=WindowCount(1, 1),
-        diagnoses=(*truncated(unread), *partial_drafting(each, steps)),
-        unread=dict(+unread),
-        timings=timings,
-    )
+    settings |= chain_settings(steps) if steps else {}
+    found, one = (*truncated(unread), *partial_drafting(each, steps)), WindowCount(1, 1)
+    entry = LogEntry(path, "llamacpp", "llama.cpp", None, settings, (row,), one, found)
+    return replace(entry, unread=dict(+unread), timings=timings)
 
 
 @dataclass(slots=True)

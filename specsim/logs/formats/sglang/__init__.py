@@ -6,6 +6,7 @@ is tokens since the last such line over the wall time in between, prefill and id
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 
 import numpy as np
@@ -80,11 +81,11 @@ class Server:
 
     def prefill(self, line: bytes) -> None:
         """Count a prefill line."""
-        found = grammar.parse_prefill_line(line)
+        found = patterns("sglang")["prefill"].search(line)
         if found is None:
             self.unread["damaged prefill line"] += 1
         else:
-            self.prompt += found
+            self.prompt += [int(count) for count in found.groups()]
             self.version_hint = self.version_hint or grammar.prefill_versions(line)
         self.prefills += 1
 
@@ -288,20 +289,11 @@ class Reader:
 def server_entry(server: Server, path: str) -> LogEntry:
     """Return what is known of a server."""
     rows, windows = level_rows(server.windows)
-    settings = _settings(server)
-    return LogEntry(
-        path=path,
-        format="sglang_log",
-        engine="sglang",
-        engine_version=server.facts.version,
-        settings=settings,
-        rows=rows,
-        windows=windows,
-        diagnoses=tuple(_diagnoses(server, rows, settings)),
-        unread=dict(+server.unread),
-        accept_length=server.windows.accept_length,
-        label=server.label,
-    )
+    settings, version = _settings(server), server.facts.version
+    entry = LogEntry(path, "sglang_log", "sglang", version, settings, rows, windows)
+    found, unread = tuple(_diagnoses(server, rows, settings)), dict(+server.unread)
+    pooled, label = server.windows.accept_length, server.label
+    return replace(entry, diagnoses=found, unread=unread, accept_length=pooled, label=label)
 
 
 def _settings(server: Server) -> dict[str, object]:

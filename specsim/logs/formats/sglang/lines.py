@@ -211,12 +211,6 @@ def parse_ranks(text: bytes) -> tuple[Rank, tuple[Rank, ...]]:
     return found.get(b"DP"), tuple(found.get(kind) for kind in (b"TP", b"PP", b"EP"))
 
 
-def parse_prefill_line(line: bytes) -> tuple[int, int, int] | None:
-    """Return the sequences, new tokens and cached tokens of a ``Prefill batch`` line."""
-    found = _PARTS["prefill"].search(line)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
 def prefill_versions(line: bytes) -> str:
     """Versions that print a prefill line like this; empty if it does not tell."""
     rows = listed("sglang", "prefills")

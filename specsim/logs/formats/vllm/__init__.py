@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.logs.columns import floats, in_order, runs_back, seconds
 from specsim.logs.diagnose import finding, of_load, partial_drafting, truncated
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
@@ -30,7 +31,6 @@ LINES_AT_ONCE, INTERVALS_AT_ONCE = 512, 1024  # lines that are read, and interva
 BACKWARDS_S = 120.0  # time that jumps back by more than this begins another run
 LOOKUPS = ("NGRAM", "NGRAM_GPU", "SUFFIX")  # lines tell of rounds that found something
 SILENT_WINDOWS = 2  # so many without a drafting line, in a log that is not filtered, draft nothing
-
 _HEAD = ("stamp", "name", *grammar.ENGINE)  # values of a row before those of the drafting line
 _NO_ENGINE, _NO_DRAFTING = (b"",) * (1 + len(grammar.ENGINE)), (b"",) * len(grammar.DRAFTING)
 
@@ -45,7 +45,7 @@ class Server:
 
     def __init__(self) -> None:
         self.facts = Facts("vllm")
-        self.windows = Windows(_rank_of, equal_time=True, tps_quantum=0.1)
+        self.windows = Windows(lambda name: (int(name) if name else None, ()), True, 0.1)
         self.drafting = grammar.Drafting()
         self.unread: Counter[str] = Counter()
         self.label = ""
@@ -237,42 +237,28 @@ class Reader:
         self.servers.append(self.server)
 
 
-def _rank_of(name: bytes) -> tuple[int | None, tuple[int | None, ...]]:
-    return (int(name) if name else None), ()
-
-
 def server_entry(server: Server, path: str) -> LogEntry:
     """Return what is known of a server."""
     drafting = server.drafting
     settings = _settings(server)
     plain = settings.get("algorithm") == "none"
-    rows, windows = level_rows(
-        server.windows,
-        lambda row, sums: replace(
-            row, **drafting.fields(sums) | {"accept_length": row.accept_length}
-        ),
-        plain,
-    )
+
+    def finished(row: LogRow, sums: Floats) -> LogRow:
+        return replace(row, **drafting.fields(sums) | {"accept_length": row.accept_length})
+
+    rows, windows = level_rows(server.windows, finished, plain)
     if not rows and drafting.lines:  # a log without usable throughput lines
         scope: Literal["run", "pooled"] = "pooled" if server.v0 else "run"
         alone = LogRow(windows=drafting.lines, accept_length_scope=scope, **drafting.fields())
         rows = (alone,)
-    return LogEntry(
-        path=path,
-        format="vllm_log",
-        engine="vllm",
-        engine_version=server.facts.version,
-        settings=settings,
-        rows=rows,
-        windows=replace(
-            windows, read=windows.read + drafting.alone, used=windows.used + drafting.alone
-        ),
-        diagnoses=tuple(_diagnoses(server, rows, settings)),
-        unread=dict(+server.unread),
-        accept_length=1.0 if plain else drafting.fields()["accept_length"],
-        survival=drafting.fields()["survival"],
-        label=server.label,
-    )
+    read, used = windows.read + drafting.alone, windows.used + drafting.alone
+    windows, version = replace(windows, read=read, used=used), server.facts.version
+    entry = LogEntry(path, "vllm_log", "vllm", version, settings, rows, windows)
+    found, unread = tuple(_diagnoses(server, rows, settings)), dict(+server.unread)
+    told = drafting.fields()
+    pooled = 1.0 if plain else told["accept_length"]
+    entry = replace(entry, accept_length=pooled, survival=told["survival"], label=server.label)
+    return replace(entry, diagnoses=found, unread=unread)
 
 
 def _settings(server: Server) -> dict[str, object]:
