@@ -6,17 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specsim.calibrate.log_setup import (
-    Known,
-    Sources,
-    Stated,
-    build_setup,
-    collect,
-    count_of,
-    library_id,
-    setting_of,
-    speculates,
-)
+from specsim.calibrate import log_setup
+from specsim.calibrate.log_setup import Known, Sources, Stated, count_of, speculates
 from specsim.calibrate.rows import steps_are_priced
 from specsim.engine.sglang import WHOLE_FORWARDS
 from specsim.errors import CalibrationError
@@ -48,13 +39,13 @@ def gather(
     neither in the logs nor stated; :class:`CalibrationError` if no row can be used and there are no
     `rows_elsewhere`: a probe's hardware is worth having.
     """
-    known = collect(entries, stated)
-    setup = base if base is not None else build_setup(known, stated, entries)
+    known = log_setup.collect(entries, stated)
+    setup = base if base is not None else log_setup.build_setup(known, stated, entries)
     made: list[Observation] = []
     for probe in (e for e in entries if e.format == "probe"):
         from specsim.calibrate.probed import foreign, probe_rows, with_measured_gpu
 
-        reason = foreign(probe, setup, library_id(probe.settings["gpu"], "gpus"))
+        reason = foreign(probe, setup, log_setup.library_id(probe.settings["gpu"], "gpus"))
         if reason is not None:
             known.notes.append(f"{probe.path}: not used: {reason}")
             continue
@@ -146,7 +137,7 @@ class _Observer:
         return " ".join(f"{self.entry.path} ({self.entry.format}{more})".split())
 
     def _setting(self) -> SpecSetting | None:
-        return setting_of(self.known.of_setting(self.entry), self.stated, self.entry.path)
+        return log_setup.setting_of(self.known.of_setting(self.entry), self.stated, self.entry.path)
 
     def _of_row(self, row: LogRow) -> Observation | str:
         """One observation of a row, or why there is none."""

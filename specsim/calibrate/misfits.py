@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 HONOURED = 0.05  # greatest error of a cell that is honoured: 90 % of a noise of 3 %
 ANOTHER_UNIT = 3.0  # no server is so many times off physics, and no cell off the others
 NEARLY = 0.8  # share of a cell's misfit by which a neighbour's differs where a jump is between them
+_LENGTHS = attrgetter("kind", "context_len", "input_len", "output_len")
 SLIPS = {10.0: "a typing error?", 100.0: "a typing error?", 1e3: "ms for s?"}
 ROUGHLY = 1.3  # a factor within this of ten, or of the clients, is taken for it
 
@@ -86,14 +88,8 @@ def _tokens(o: Observation) -> float:
 
 def _neighbours(i: int, observations: Sequence[Observation]) -> tuple[int | None, int | None]:
     """Cells with the next fewer and the next more tokens in a step, at the same lengths."""
-    here = observations[i]
-    same = [
-        j
-        for j, o in enumerate(observations)
-        if (o.kind, o.context_len, o.input_len, o.output_len)
-        == (here.kind, here.context_len, here.input_len, here.output_len)
-        and o.output_tps is not None
-    ]
+    here, known = observations[i], enumerate(observations)
+    same = [j for j, o in known if _LENGTHS(o) == _LENGTHS(here) and o.output_tps is not None]
     fewer = [j for j in same if _tokens(observations[j]) < _tokens(here)]
     more = [j for j in same if _tokens(observations[j]) > _tokens(here)]
     return (

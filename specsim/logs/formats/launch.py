@@ -17,13 +17,9 @@ def parse(source: Source) -> list[LogEntry]:
     if not launches:
         reason = "holds no command that starts a server"
         raise FormatError(source.path, reason, "give the whole command")
-    return [
-        LogEntry(
-            source.path,
-            "launch",
-            found.engine,
-            found.version,
-            {**found.settings, **({"unknown": ", ".join(found.unknown)} if found.unknown else {})},
-        )
-        for found in launches
-    ]
+    entries = []
+    for found in launches:
+        unknown = {"unknown": ", ".join(found.unknown)} if found.unknown else {}
+        settings = {**found.settings, **unknown}
+        entries.append(LogEntry(source.path, "launch", found.engine, found.version, settings))
+    return entries

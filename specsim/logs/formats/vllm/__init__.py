@@ -121,11 +121,9 @@ class Server:
         }
         self.windows.started = self.facts.started
         measured = np.flatnonzero(np.isfinite(printed["tps"]))
-        self.unread["no engine number"] += self.windows.add(
-            {name: column[measured] for name, column in lines.items()},
-            [names[i] for i in measured],
-            final,
-        )
+        read = {name: column[measured] for name, column in lines.items()}
+        engines = [names[i] for i in measured]
+        self.unread["no engine number"] += self.windows.add(read, engines, final)
 
 
 class Reader:
