@@ -76,10 +76,7 @@ _PIECE: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU (or CPU socket).
-
-    Raises :class:`InputError` if a number is not finite and positive, or is in GB or TFLOP/s.
-    """
+    """One GPU (or CPU socket)."""
 
     id: str
     name: str  # the one that people use

@@ -137,10 +137,7 @@ def check_schema(found: object, schema: str, origin: object, remedy: str) -> Non
 
 
 def check_tree(content: Any, origin: str | Path, largest: float = LARGEST) -> None:
-    """Refuse what no honest file holds, wherever it stands in a TOML or JSON document.
-
-    That is nesting too deep, or a number beyond `largest`.
-    """
+    """Refuse nesting too deep, or a number beyond `largest`, anywhere in TOML or JSON."""
     level = [content]
     for _ in range(MOST_DEPTH):
         below: list[Any] = []

@@ -215,10 +215,7 @@ def _on_features(
     )
 
 
-_MARKS = {
-    mark: mark for mark in ("dspark", "dflash", "p_eagle", "eagle3", "eagle", "medusa", "hydra")
-}
-_MARKS = {"peagle": "p_eagle", **_MARKS}
+_SAID_KINDS = ("p_eagle", "dspark", "dflash", "eagle3", "eagle", "medusa", "hydra")
 """What a config says of a drafter's kind; the first that is found."""
 
 
@@ -232,7 +229,8 @@ def _of_config(name: str, target: ModelArchitecture) -> DraftArchitecture | None
 
     config = read_config(name)
     words = " ".join((*map(str, (config.get("architectures"), config.get("model_type"))), *config))
-    kind: Any = next((kind for mark, kind in _MARKS.items() if mark in words.lower()), None)
+    words = words.lower().replace("peagle", "p_eagle")
+    kind: Any = next((kind for kind in _SAID_KINDS if kind in words), None)
     if kind is None:
         return None
     inner = next((v for k, v in config.items() if k.endswith(f"{kind}_config")), None)
@@ -276,21 +274,22 @@ def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:
 
 def _target_layers(id: str, target: ModelArchitecture, layers: int) -> ModelArchitecture:
     """Return full-attention layers like the target's, experts and all."""
+    changed: dict[str, Any] = dict.fromkeys(_OTHER_LAYERS, 0)
     return replace(
         target,
         id=id,
         layers=layers,
         dense_layers=0 if target.experts else layers,
-        mtp_layers=0,
-        sliding_layers=0,
-        linear_layers=0,
-        ffn_only_layers=0,
-        mixer_only_layers=0,
-        sparse_layers=0,
-        index_shared_layers=0,
         compressed=((layers, 0),) if target.compressed else (),
         source=f"{layers} layer(s) of {target.id}: {target.source}",
+        **changed,
     )
+
+
+_OTHER_LAYERS = (
+    *("mtp_layers", "sliding_layers", "linear_layers", "ffn_only_layers", "mixer_only_layers"),
+    *("sparse_layers", "index_shared_layers"),
+)
 
 
 def _eagle_layer(id: str, target: ModelArchitecture, said: dict[str, Any]) -> ModelArchitecture:

@@ -117,10 +117,7 @@ def without_quantisation(name: str) -> tuple[str, str]:
 
 
 def model_from_table(table: Table, id: str) -> ModelArchitecture:
-    """Build a model from a table of the library's form.
-
-    `same_as` names a library entry whose fields hold where this table is silent.
-    """
+    """Build a model from a table of the library's form; `same_as` is an entry for what it lacks."""
     where = f"model {id}"
     values = read_table(where, _inherit(table), _keys(), _REQUIRED)
     for key in ("aliases", "quantised"):

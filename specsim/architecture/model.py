@@ -15,10 +15,7 @@ Attention = Literal["gqa", "mla"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchitecture:
-    """Shape of a decoder-only model: attention or linear layers, FFNs or experts.
-
-    Raises :class:`InputError` if the numbers contradict each other.
-    """
+    """Shape of a decoder-only model: attention or linear layers, FFNs or experts."""
 
     id: str  # library id, or where the shape is from
     layers: int

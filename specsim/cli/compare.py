@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
@@ -15,7 +15,6 @@ from specsim.errors import InputError
 if TYPE_CHECKING:
     from specsim.cli.options import Loaded
     from specsim.cli.output import Columns
-    from specsim.decide import LoadChoice
     from specsim.decide.compare import Pair, ServerComparison
     from specsim.uncertainty import Interval
 
@@ -100,13 +99,16 @@ def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
     for letter, one in zip(letters, result.servers, strict=True):
         out.print(f"{letter}: {one.name}", style="bold", soft_wrap=True)
     out.print()
-    loads = zip(*(one.loads for one in result.servers), strict=True)
-    rows = [
-        _Row(letter, load, at_load[0])
-        for at_load in loads
-        for letter, load in zip(letters, at_load, strict=True)
-    ]
-    out.print(output.table(CHOICES, rows, left=(1, 2)))
+    rows: list[tuple[str, ...]] = []
+    for at_load in zip(*(one.loads for one in result.servers), strict=True):
+        first, *others = (load.choice.output_tps for load in at_load)
+        clients = [str(at_load[0].concurrency), *("" for _ in others)]
+        change = ["", *(f"{100 * (tps.value / first.value - 1):+.0f} %" for tps in others)]
+        choices = [load.choice.plan.setting.brief for load in at_load]
+        rates = map(_tps, (first, *others))
+        rows += zip(clients, letters, choices, rates, change, strict=True)
+    columns = output.headed("clients", "server", "choice", "tok/s (90 %)", "vs A")
+    out.print(output.table(columns, rows, left=(1, 2)))
     out.print()
     if full:
         for setting in dict.fromkeys(pair.setting for pair in result.rows):
@@ -114,31 +116,6 @@ def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
             out.print(output.table(RATES, (row for row in result.rows if row.setting == setting)))
             out.print()
     output.print_grounds(out, notes, full, "shows the settings one by one")
-
-
-class _Row(NamedTuple):
-    """The choice on a server at a load, and that on the first server."""
-
-    letter: str
-    load: LoadChoice
-    first: LoadChoice
-
-    @property
-    def change(self) -> str:
-        """Its throughput against the first server's."""
-        if self.load is self.first:
-            return ""
-        ratio = self.load.choice.output_tps.value / self.first.choice.output_tps.value
-        return f"{100 * (ratio - 1):+.0f} %"
-
-
-CHOICES: Columns[_Row] = (
-    ("clients", lambda row: str(row.load.concurrency) if row.load is row.first else ""),
-    ("server", lambda row: row.letter),
-    ("choice", lambda row: row.load.choice.plan.setting.brief),
-    ("tok/s (90 %)", lambda row: _tps(row.load.choice.output_tps)),
-    ("vs A", lambda row: row.change),
-)
 
 
 def _tps(value: Interval | None) -> str:

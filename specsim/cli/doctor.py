@@ -63,7 +63,10 @@ def doctor_command(how: Options) -> None:
         out = output.titled(f"specsim {__version__}, Python {python}", 100)
         rows = [
             *((name, has or "missing", "" if has else REINSTALL) for name, has in needed.items()),
-            *((name, has or "-", _optional(name, has)) for name, has in extras.items()),
+            *(
+                (name, has or "-", f"optional{'' if has else '; ' + EXTRAS[name]}")
+                for name, has in extras.items()
+            ),
         ]
         out.print(output.table(output.headed("package", "version", ""), rows, (0, 2), wrap=True))
         out.print("Shipped profiles (a file works wherever a name does):")
@@ -73,10 +76,6 @@ def doctor_command(how: Options) -> None:
             out.print(f"warning: {warning}")
     if None in needed.values() or any(state.startswith("unusable") for state in profiles.values()):
         click.get_current_context().exit(1)
-
-
-def _optional(name: str, version: str | None) -> str:
-    return "optional" if version else f"optional; {EXTRAS[name]}"
 
 
 def _installed(name: str) -> str | None:

@@ -220,10 +220,7 @@ def make_setting(numbers: Numbers, defaults: Defaults) -> Noted:
 
 
 def read_settings(path: str, defaults: Defaults) -> list[Noted]:
-    """Read a JSON file: a list of settings, each a table or a triple [S, K, N], or one of them.
-
-    Errors name file, entry and key.
-    """
+    """Read a JSON file: a list of settings, each a table or a triple [S, K, N], or one of them."""
     from specsim.textfile import read_text
 
     text = read_text(path, "a JSON file of settings")

@@ -106,10 +106,7 @@ def _is_known(name: str) -> bool:
 
 
 def read_launch(command: str) -> Launch:
-    """Return what a launch command says, or the file that holds it; files it names lie beside it.
-
-    Refuses a command of no engine that specsim knows.
-    """
+    """Return what a launch command, or its file, says; files that it names lie beside it."""
     file = Path(command) if "\n" not in command and len(command) < MOST_PATH else None
     written = file is not None and file.is_file()
     folder = file.parent if file is not None and written else Path()

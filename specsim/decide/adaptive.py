@@ -235,7 +235,13 @@ class _Lab:
             best.setdefault(plans[i].setting.key, i)
         ends = [int(np.argmax(tps[:, 0])), int(np.argmax(tps[:, -1]))]
         chosen = dict.fromkeys([*list(best.values())[:TRIED], *ends])
-        return [Contender("fixed", _always(plans[i].setting), plans[i]) for i in chosen]
+        fixed = []
+        for plan in (plans[i] for i in chosen):
+            s = plan.setting
+            tree = f", tree {s.topk}x{s.num_draft_tokens}" if s.topk > 1 else ""
+            name = f"always {s.num_steps} steps{tree}, {s.scheduler}"
+            fixed.append(Contender("fixed", name, plan))
+        return fixed
 
     def rivals(self, schedule: Schedule) -> Iterator[Contender]:
         """Yield no speculation, the engine's own table, and the idle drafter."""
@@ -271,10 +277,7 @@ class _Lab:
         return self._measured(result, contender.policy or fixed(plan.setting.num_steps))
 
     def _chain(self, like: RunPlan, steps: int) -> RunPlan:
-        """Plan a chain of so many steps under the scheduler of another plan.
-
-        A rule on depth that refuses it would hold for the engine's table too.
-        """
+        """Plan a chain of so many steps under the scheduler of another plan, refused or not."""
         drafts = like.setting
         return self.profile.system().plan(
             SpecSetting(drafts.algorithm, 1, steps, steps + 1, drafts.scheduler),
@@ -342,11 +345,6 @@ class _Lab:
                 f"only {today.num_steps} steps ran on this server as far as its profile tells: "
                 "other depths are the model's word, measure one before you rely on a table"
             )
-
-
-def _always(setting: SpecSetting) -> str:
-    tree = f", tree {setting.topk}x{setting.num_draft_tokens}" if setting.topk > 1 else ""
-    return f"always {setting.num_steps} steps{tree}, {setting.scheduler}"
 
 
 def outcome_of(contender: Contender, runs: Sequence[Run], static: Sequence[Run]) -> Outcome:

@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -137,7 +138,7 @@ def gain_map(profile: Profile, plan: RunPlan, question: Question, rows: int = 25
         what = f"concurrency of {len(loads)} loads"
         raise InputError(what, "makes no map", "give two loads or more")
     race = _Race.of(profile, plan, question)
-    tables = [race.blended(share) for share in np.linspace(-1.0, 1.0, rows).tolist()]
+    tables = [blended(race.table, race.depth, x) for x in np.linspace(-1.0, 1.0, rows).tolist()]
     tps = np.stack([race.output_tps([table] * len(loads)) for table in tables])
     lengths = np.array([table.accept_length for table in tables])
     name = f"{plan.setting.label}, {plan.setting.scheduler}"
@@ -170,9 +171,6 @@ class _Race:
         """Most drafts that can be accepted."""
         return self.grid.plans[1].setting.most_accepted - 1
 
-    def blended(self, share: float) -> AcceptTable:
-        return blended(self.table, self.depth, share)
-
     def output_tps(self, tables: Sequence[AcceptTable]) -> Floats:
         """Return the throughput at each load under a table of its own."""
         given = [replace(case, table=t) for case, t in zip(self.cases, tables, strict=True)]
@@ -182,12 +180,13 @@ class _Race:
         """Bisect the share of `blended` at every load at once; infinite where out of reach."""
         base = self.cells.output_tps[0]
         low, high = np.full(base.shape, -1.0), np.full(base.shape, 1.0)
-        free, reach = (self.output_tps([self.blended(x)] * len(base)) for x in (-1.0, 1.0))
+        at = partial(blended, self.table, self.depth)
+        free, reach = (self.output_tps([at(x)] * len(base)) for x in (-1.0, 1.0))
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            slower = self.output_tps([self.blended(float(m)) for m in middle]) < base
+            slower = self.output_tps([at(float(m)) for m in middle]) < base
             low, high = np.where(slower, middle, low), np.where(slower, high, middle)
-        length = np.array([self.blended(float(m)).accept_length for m in (low + high) / 2])
+        length = np.array([at(float(m)).accept_length for m in (low + high) / 2])
         return np.where(reach < base, math.inf, np.where(free >= base, 1.0, length))
 
 

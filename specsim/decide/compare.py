@@ -86,10 +86,7 @@ class ServerComparison:
 def compare(
     first: Profile, second: Profile, question: Question, others: Sequence[Profile] = ()
 ) -> ServerComparison:
-    """Compare two servers setting by setting, and the choices of others besides.
-
-    The settings are no speculation, what runs today on either, and those of the question.
-    """
+    """Compare two servers setting by setting, and the choices of others besides."""
     todays = [p.setup.current for p in (first, second) if p.setup.current is not None]
     drafting = (s.with_scheduler("auto") for s in (*question.settings, *todays) if s.speculates)
     wanted = [SpecSetting.none(), *dict.fromkeys(drafting)]
@@ -100,10 +97,10 @@ def compare(
     for profile in (first, second, *others):
         decision = verdict(profile, replace(question, settings=()))
         servers.append(ServerChoices(profile.name, decision.settings_considered, decision.loads))
-    best = [
-        BestPair(a.concurrency, _fastest(a), _fastest(b))
-        for a, b in zip(servers[0].loads, servers[1].loads, strict=True)
-    ]
+    best = []
+    for at_load in zip(servers[0].loads, servers[1].loads, strict=True):
+        fastest = [Fastest(x.fastest.plan, x.fastest.output_tps.value) for x in at_load]
+        best.append(BestPair(at_load[0].concurrency, *fastest))
     return ServerComparison(first.name, second.name, tuple(rows), tuple(best), tuple(servers))
 
 
@@ -177,7 +174,3 @@ def _change_sd(first: _Side, second: _Side, setting: SpecSetting, j: int) -> flo
     if this == that:  # on the same server the model misses the same
         own = 0.0
     return float(np.sqrt(max(variance, 0.0) + own))
-
-
-def _fastest(load: LoadChoice) -> Fastest:
-    return Fastest(load.fastest.plan, load.fastest.output_tps.value)

@@ -157,10 +157,7 @@ def advice_of(
     free: Sequence[FreeFlag],
     most: int | None = None,
 ) -> tuple[Advice, ...]:
-    """Return what is worth saying, the most important first.
-
-    `most`: clients up to which a setting meets the latency targets.
-    """
+    """Return what is worth saying, the most important first; targets are met by `most` clients."""
     result: list[Advice] = []
     if all(not c.choice.plan.setting.speculates for c in choices):
         result.append(Advice("do-not-speculate", _do_not(choices)))

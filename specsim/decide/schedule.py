@@ -92,10 +92,7 @@ class Schedule:
 
 
 def best_schedule(profile: Profile, question: Question | None = None) -> Schedule:
-    """Choose the depth for every running batch, chains only, at the requests' mean context.
-
-    Refuses a server without a drafter.
-    """
+    """Choose the depth for every running batch, chains only, at the requests' mean context."""
     question = question or Question()
     plain, *drafts = chain_plans(profile, question)
     head = drafts[0]
@@ -124,10 +121,7 @@ def best_schedule(profile: Profile, question: Question | None = None) -> Schedul
 
 
 def chain_plans(profile: Profile, question: Question) -> tuple[RunPlan, ...]:
-    """Plan no speculation, then chains by rising depth, overlapped where the engine does so.
-
-    Refuses a server that has no drafter, or of which no chain may run.
-    """
+    """Plan no speculation, then chains by rising depth, overlapped where the engine does so."""
     algorithm = algorithm_of(profile)
     if algorithm is None:
         raise InputError("schedule", "needs a drafter", "add [draft] to the setup")

@@ -118,10 +118,7 @@ def limits_of(targets: Sequence[Target]) -> Targets:
 def largest_load(
     profile: Profile, grid: Grid, targets: Sequence[Target], between: tuple[int, int], seed: int = 0
 ) -> int:
-    """Return the most clients at which a setting meets every target, within two per cent.
-
-    `between`: a load at which one does, and a larger one at which none does.
-    """
+    """Return the most clients, within 2 %, `between` a load that meets every target and one not."""
     low, high = between
     while high - low > max(1, low // 50):
         middle = (low + high) // 2

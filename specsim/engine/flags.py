@@ -150,10 +150,7 @@ _COUNTS = ("topk", "num_steps", "num_draft_tokens", "chain")
 def said_by(
     engine: str, arguments: Mapping[str, object]
 ) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return what arguments say by setting, and the names of those that are not known.
-
-    Where several say the same, the first that says anything counts.
-    """
+    """Return what arguments say by setting, the first of several, and which are not known."""
     said: dict[str, object] = {}
     unknown: list[str] = []
     for name, text in flat(engine, arguments):

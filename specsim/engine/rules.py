@@ -71,10 +71,7 @@ def parse_version(text: str) -> EngineVersion:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """Section [engine] of setup.toml, the engine as it is launched; None is its own default.
-
-    Raises :class:`InputError` if a number is out of range, or the version is no version.
-    """
+    """Section [engine] of setup.toml, the engine as it is launched; None is its own default."""
 
     name: str
     version: str
@@ -155,10 +152,7 @@ class Verdict:
 def judge(
     setting: SpecSetting, engine: EngineSpec, what_if: bool, rules: Sequence[Rule] = ()
 ) -> Verdict:
-    """Apply the stages of ``rulings.csv`` as they stand there, then rules of the engine's own.
-
-    Raises :class:`EngineRefusal` if a rule refuses the setting and it is not a what-if.
-    """
+    """Apply the stages of ``rulings.csv`` as they stand there, then rules of the engine's own."""
     stages: list[Rule] = [partial(listed, stage=stage) for stage in _staged(engine.name)]
     reasons: list[str] = []
     notes: list[str] = []
@@ -315,10 +309,7 @@ def _holds(condition: str, setting: SpecSetting, engine: EngineSpec) -> bool:
 
 
 def state_notes(engine: EngineSpec) -> list[str]:
-    """Return what ``states.csv`` says of the engine's fields that are not at their defaults.
-
-    Raises InputError, which names the state, if it is not modelled: its row has a remedy.
-    """
+    """Return what ``states.csv`` says of fields that are set; what has a remedy is refused."""
     notes: dict[str, str] = {}
     defaults = {field.name: field.default for field in fields(engine)}
     for row in rows("states", engine.name):

@@ -7,7 +7,7 @@ assumed, and noted as such.
 import json
 from collections.abc import Mapping
 
-from specsim.engine.plan import RunPlan, Timeline
+from specsim.engine.plan import RunPlan
 from specsim.engine.rules import (
     GIB,
     Engine,
@@ -61,6 +61,7 @@ def plan_vllm(
     notes = [*state_notes(engine), *_switch_notes(setting, engine)]
     if engine.max_running_requests is None:
         notes.append(f"max_num_seqs {most} assumed from the GPU's memory")
+    waits = setting.speculates and engine.parsed_version.before(RUN_AHEAD_SPECULATING_FROM)
     return mixed_plan(
         verdict,
         engine,
@@ -68,15 +69,9 @@ def plan_vllm(
         chunked_prefill_size=engine.chunked_prefill_size or chunk,
         graph_sizes=graph_sizes(setting, engine, gpu_mem_bytes, most),
         graph_unit="tokens",
-        overlapped=_overlapped(setting, engine),
+        overlapped="overlap" if waits else "run_ahead",
         notes=notes,
     )
-
-
-def _overlapped(setting: SpecSetting, engine: EngineSpec) -> Timeline:
-    """Whether the CPU waits for the accepted tokens before it prepares the next round."""
-    waits = setting.speculates and engine.parsed_version.before(RUN_AHEAD_SPECULATING_FROM)
-    return "overlap" if waits else "run_ahead"
 
 
 def class_bytes(gpu: str, mem_bytes: float) -> float:

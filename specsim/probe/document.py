@@ -166,10 +166,7 @@ def parse_probe(value: Mapping[str, Any], path: str | Path) -> ProbeDocument:
 
 
 def write_directory(folder: str | Path, measured: ProbeDocument) -> None:
-    """Write a calibration directory, all or nothing: beside its place, then renamed.
-
-    Raises :class:`InputError` if the place is taken or cannot be written.
-    """
+    """Write a calibration directory, all or nothing: beside its place, then renamed."""
     folder = Path(folder)
     check_free(folder)
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")

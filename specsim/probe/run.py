@@ -71,10 +71,7 @@ def probe(
     date: str,
     progress: Progress = lambda done, total: None,
 ) -> ProbeDocument:
-    """Measure a device within the bounds of a request; `progress` is told points done and in all.
-
-    Raises :class:`InputError` if not even one layer fits into memory, or one step into the time.
-    """
+    """Measure a device within the bounds of a request; `progress` is told points done, and all."""
     deadline = Deadline(request.seconds)
     about = devices.describe(device)
     before, taken = devices.clock_mhz(device), devices.occupied_bytes(device)

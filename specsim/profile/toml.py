@@ -57,10 +57,7 @@ def load_profile(profile: str | Path | None = None) -> Profile:
 
 
 def profile_from_toml(text: str, origin: str) -> Profile:
-    """Parse a profile.
-
-    Raises :class:`FormatError` if the text is not a profile of this schema; names the field.
-    """
+    """Parse a profile; a :class:`FormatError` names what is wrong in it."""
     document = parse_toml(text, origin)
     check_schema(document.get("schema"), SCHEMA, origin, "make a profile with specsim calibrate")
     for key in document:

@@ -254,10 +254,11 @@ def _it(view: View, i: int) -> str:
 
 def _alternatives(view: View, i: int) -> list[str]:
     """Say what another version of the engine would make of the same setting."""
+    heads = [(s.points[0].algorithm, s.points[0].setting.key) for s in view.series]
     return [
         f"On {engine_of(view.series[j].points[0])} {_alternative(view, i, j, _it(view, i))}."
         for j in view.having("alternative")
-        if _same_setting(view.series[j], view.series[i])
+        if heads[j] == heads[i]
     ]
 
 
@@ -266,8 +267,11 @@ def _alternative(view: View, asked: int, j: int, it: str) -> str:
     head = other.points[0]
     if not head.allowed and head.reason:
         return f"{it} is refused: {head.reason}"
-    ends = sorted({0, len(other.points) - 1})
-    rates = [f"{_rates(other, view.series[asked], k)} tok/s {view.axis.at(k)}" for k in ends]
+    rates = []
+    for k in sorted({0, len(other.points) - 1}):
+        new, old = (amount(view.series[i].points[k].output_tps) for i in (j, asked))
+        told = f"the same {new}" if new == old else f"{new} instead of {old}"
+        rates.append(f"{told} tok/s {view.axis.at(k)}")
     before, after = view.outcomes(asked), view.outcomes(j)
     if before != after:
         end = f"; there, {_course(view, j)}"
@@ -276,17 +280,6 @@ def _alternative(view: View, asked: int, j: int, it: str) -> str:
     else:
         end = ", which turns nothing round"
     return f"{it} would run under the {head.scheduler} scheduler: {listed(rates)}{end}"
-
-
-def _rates(other: Series, asked: Series, j: int) -> str:
-    """One number instead of another, or the same."""
-    new, old = amount(other.points[j].output_tps), amount(asked.points[j].output_tps)
-    return f"the same {new}" if new == old else f"{new} instead of {old}"
-
-
-def _same_setting(one: Series, other: Series) -> bool:
-    a, b = one.points[0], other.points[0]
-    return (a.algorithm, a.setting.key) == (b.algorithm, b.setting.key)
 
 
 def _binding(view: View, i: int) -> str:

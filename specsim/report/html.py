@@ -85,6 +85,9 @@ def report_html(
     ).get_template("report.html.j2")
     view = View.of(curve, verdict)
     asked = [view.series[i] for i in view.having("asked")]
+    residuals, axes = fig.new_figure("", (7.5, 4.5))
+    if validation is not None:
+        plot_residuals(axes, validation)
     return page.render(
         title=curve_title(curve),
         server=server_line(profile.setup),
@@ -100,7 +103,7 @@ def report_html(
         curve=curve,
         trees=_trees(profile, curve),
         fit=profile.fit,
-        residuals=None if validation is None else _residuals(validation),
+        residuals=None if validation is None else _inline(residuals),
         assumptions=_assumptions(profile, requests),
         commands=commands,
         document=_in_script(curve.to_json()),
@@ -160,12 +163,6 @@ def _trees(profile: Profile, curve: Curve) -> list[Markup]:
         plot_tree(axes, typical_tree(profile.acceptance(algorithm=setting.algorithm), setting))
         pictures.append(_inline(figure))
     return pictures
-
-
-def _residuals(validation: Validation) -> Markup:
-    figure, axes = fig.new_figure("", (7.5, 4.5))
-    plot_residuals(axes, validation)
-    return _inline(figure)
 
 
 def _inline(figure: Figure) -> Markup:

@@ -61,8 +61,6 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     """Draw the pool from left to right: verified nodes filled, the others hollow.
 
     The number in a node is the probability that the whole path to it is accepted, per cent.
-
-    Raises :class:`InputError` if the pool has more than `MOST_NODES` candidates.
     """
     beam, setting = drawn.beam, drawn.setting
     count = len(beam.depth)

@@ -25,7 +25,7 @@ from specsim.parameters import (
     knot_of,
     row_of,
 )
-from specsim.profile import FitRecord, Profile, acceptance_name, level_name
+from specsim.profile import Profile, acceptance_name, level_name
 from specsim.profile.uncalibrated import UNSEEN_ROUNDS
 from specsim.scenario.override import ACCEPT_LENGTH, SETUP, Override, kind_of, parameter_keys
 from specsim.server import Setup, setup_from_mapping, setup_to_mapping
@@ -178,13 +178,16 @@ def _moved(profile: Profile, setup: Setup, notes: list[str]) -> Profile:
             reset += [prior.name] if told else []
     if reset:
         notes.append(f"fitted on the old server, back to the prior here: {', '.join(reset)}")
+    fit = profile.fit
+    if least := [error for parts, error in UNMEASURED if groups & parts]:
+        fit = replace(fit, observations=0, model_error=max(fit.model_error, *least))
     return replace(
         profile,
         setup=setup,
         parameters=tuple(chosen),
         correlation=_correlation(profile, kept),
         acceptances=acceptances,
-        fit=_unmeasured(profile.fit, groups),
+        fit=fit,
         misfits=(),
     )
 
@@ -210,14 +213,6 @@ def _correlation(profile: Profile, kept: Sequence[int | None]) -> tuple[tuple[fl
     result = np.eye(len(kept))
     result[np.ix_(places, places)] = np.array(profile.correlation)[np.ix_(known, known)]
     return tuple(map(tuple, result.tolist()))
-
-
-def _unmeasured(fit: FitRecord, groups: set[str]) -> FitRecord:
-    """Return how well the changed server is known: nobody has measured it."""
-    for parts, error in UNMEASURED:
-        if groups & parts:
-            return replace(fit, observations=0, model_error=max(fit.model_error, error))
-    return fit
 
 
 def _with_parameter(profile: Profile, change: Override) -> Profile:

@@ -157,7 +157,7 @@ class System:
         return draft.weight_bytes_per_gpu if speculates and draft is not None else 0.0
 
 
-def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
+def assemble(setup: Setup) -> System:
     """Resolve the library ids of a setup; refuses a model that cannot be split, or too few GPUs."""
     hardware, engine = setup.hardware, setup.engine
     gpu = load_gpu(hardware.gpu) if isinstance(hardware.gpu, str) else hardware.gpu
@@ -203,7 +203,7 @@ def assemble(setup: Setup, parameters: CostParameters | None = None) -> System:
         target,
         draft,
         allreduce_of(hardware, link, engine.tp),
-        parameters or cost_values(),
+        cost_values(),
         draft is not None
         and engine_named(engine.name).drafts_eager(engine.parsed_version, draft.kind),
         engine.kv_unified,

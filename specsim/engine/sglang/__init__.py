@@ -22,7 +22,7 @@ from specsim.engine.rules import (
 )
 from specsim.engine.sglang import limits
 from specsim.engine.sglang.limits import V2_ONLY_FROM, mixes, spec_era
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import Algorithm, SpecSetting, algorithm_name, chain_settings
 
 NEWEST = "0.5.23"
 TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"  # tables by batch size; step 0 in them
@@ -37,6 +37,11 @@ ADAPTIVE_TABLES: tuple[tuple[str, dict[int, tuple[int, ...]]], ...] = (
     ("0", {1: (1, 3, 7), 8: (1, 3), 32: (1,)}),
 )
 ADAPTIVE_ALGORITHMS = ("EAGLE", "EAGLE3")
+
+
+BLOCK_DRAFTERS = ("DFLASH", "DSPARK")
+"""They say num_steps 1 and verify a block: a chain of all drafted tokens (0.5.23
+``speculative_hook.py``: DFLASH verifies its block, DSPARK gamma + 1 tokens)."""
 
 
 def plan_sglang(
@@ -155,10 +160,58 @@ def launch_env(plan: RunPlan) -> dict[str, str]:
 
 
 def settings_of(said: Mapping[str, object]) -> dict[str, object]:
-    """Return settings from arguments, by the settings of ``flags.csv``."""
-    from specsim.engine.sglang import arguments
+    """Return settings from arguments, which are named as ``flags.csv`` names them.
 
-    return arguments.settings_of(said)
+    >>> settings_of({"tp": 8, "dp_size": 4, "enable_dp_attention": True})["dp"]
+    4
+    """
+    found = {key: value for key, value in said.items() if value not in ("auto", "null", "none")}
+    _drafting(found, said)
+    _parallel(found)
+    backend = found.pop("decode_attention_backend", None)
+    if backend is not None:
+        found["attention_backend"] = backend
+    return found
+
+
+def _drafting(found: dict[str, object], said: Mapping[str, object]) -> None:
+    """Put in the algorithm and its numbers as specsim counts them."""
+    if "algorithm" in said:
+        found["algorithm"] = algorithm_name(str(said["algorithm"]))
+    breadth, depth = found.pop("ngram_breadth", None), found.pop("ngram_depth", None)
+    gamma, block = found.pop("gamma", None), found.pop("block_size", None)
+    tokens = found.get("num_draft_tokens")
+    if isinstance(gamma, int):
+        tokens = gamma + 1
+    elif isinstance(block, int):
+        tokens = block
+    if not isinstance(tokens, int) or tokens < 2:
+        return
+    if found.get("algorithm") in BLOCK_DRAFTERS:
+        found.update(chain_settings(tokens - 1))
+    elif found.get("algorithm") == "NGRAM":
+        deepest = min(depth, tokens - 1) if isinstance(depth, int) else tokens - 1
+        found.setdefault("num_steps", deepest)
+        if isinstance(breadth, int):
+            found.setdefault("topk", breadth)
+
+
+def _parallel(found: dict[str, object]) -> None:
+    """Tell data-parallel attention from replicas, and fill the degree of expert parallelism.
+
+    From 0.5.22 ``--dp-size N --enable-dp-attention`` is resolved to ``attn_dp_size`` N and
+    ``dp_size`` 1 (``parallel_hook.py``).
+    """
+    attention, ranks = found.pop("attn_dp", 1), found.pop("dp_size", 1)
+    if isinstance(attention, int) and attention > 1:
+        found["dp"] = attention
+    elif found.get("enable_dp_attention"):
+        found["dp"] = ranks
+    elif isinstance(ranks, int) and ranks > 1:
+        found["replicas"] = ranks
+    by_tokens = found.get("a2a_backend") is not None or found.pop("enable_ep_moe", False)
+    if by_tokens and found.get("ep") in (None, 1) and "tp" in found:
+        found["ep"] = found["tp"]  # SGLang sets it so for all-to-all experts
 
 
 def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
