@@ -88,9 +88,9 @@ NAMES = {
 
 CONTRADICTIONS = {
     "--json --csv out.csv": ("--json --csv", "choose one"),
-    "--request-rate 1 --concurrency 5": ("--request-rate with --concurrency", "choose one"),
-    "--request-rate 1 --context-len 5": ("--request-rate with --context-len", "choose one"),
-    "--context-len 100 --input-len 5": ("--context-len with --input-len", "drop one"),
+    "--request-rate 1 --concurrency 5": ("--request-rate --concurrency", "choose one"),
+    "--request-rate 1 --context-len 5": ("--request-rate --context-len", "choose one"),
+    "--context-len 100 --input-len 5": ("--context-len --input-len", "choose one"),
     "--algorithm none --steps 2": ("algorithm none with 2", "drop the numbers"),
     "--scheduler sequential": ("--scheduler sequential", "add e.g. --topk 2"),
     "--algorithm MTP": ("--algorithm MTP", "add e.g. --topk 2"),
@@ -256,7 +256,7 @@ UNUSED = {
     "predict 2,1,3 --gpu h100-sxm": "--gpu h100-sxm: describes a server without a profile",
     "predict 2,1,3 --setup SETUP --model llama-3.1-8b": "--model llama-3.1-8b: is said by --setup",
     "recommend --schedule --json": "--schedule --json: exclude each other",
-    "plan --mix 1:0.5,30:0.5 --concurrency 1": "--mix --concurrency: both say the loads",
+    "plan --mix 1:0.5,30:0.5 --concurrency 1": "--mix --concurrency: exclude each other",
     "sweep 2,1,3 --jobs 2 --dask tcp://localhost:1": "--jobs --dask: exclude each other",
     "schedule --load trace:TRACE --input-len 5": "--input-len 5.0: is said by the trace",
     "calibrate FOLDER -o p.toml --model llama-3.1-8b": "model llama-3.1-8b: is said by",

@@ -27,8 +27,6 @@ def watched(url: str, window_s: float | None, profile: str | None) -> LogEntry:
     from specsim.live.watch import Watch, look
 
     if window_s is None:
-        if profile is not None:
-            raise InputError(f"--profile {profile}", "is used with --watch", "add --watch 10s")
         with output.status("reading the server"):
             entry, notes = look(url)
         output.remark(notes)

@@ -50,6 +50,7 @@ def command(name: str, *groups: type) -> Callable[[Callable[..., None]], click.C
     def decorated(run: Callable[..., None]) -> click.Command:
         def called(**said: Any) -> None:
             _keep_what_is_read(groups, said)
+            _check_pairs(name, groups, said)
             own = ({part.name: said[part.name] for part in fields(group)} for group in groups)
             run(*(group(**values) for group, values in zip(groups, own, strict=True)))
 
@@ -70,6 +71,20 @@ def _keep_what_is_read(groups: Sequence[type], said: Mapping[str, Any]) -> None:
         if any(isinstance(word, str) and _same_file(name, word) for word in words):
             what = f"{names_of(group, part.name)[0]} {name}"
             raise InputError(what, "is read", "name another file")
+
+
+def _check_pairs(name: str, groups: Sequence[type], said: Mapping[str, Any]) -> None:
+    """Refuse options that exclude each other, or that mean nothing without another."""
+    flags = {part.name: names_of(of, part.name)[0] for of in groups for part in fields(of)}
+    given = {flag for flag, value in said.items() if value not in (None, False, ())}
+    for one, other in map(str.split, _table()["excludes"].get(name, ())):
+        if {one, other} <= given:
+            why = "exclude each other"
+            raise InputError(f"{flags[one]} {flags[other]}", why, "choose one")
+    for one, other in map(str.split, _table()["needs"].get(name, ())):
+        if one in given and other not in given:
+            what, why = f"{flags[one]} {said[one]}", f"is used with {flags[other]}"
+            raise InputError(what, why, f"add {flags[other]}")
 
 
 def _same_file(one: str, other: str) -> bool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import AnyServer, command, filled
-from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from specsim.cli.output import Columns
@@ -48,8 +47,6 @@ def plan_command(server: AnyServer, how: Options) -> None:
     from specsim.decide.plan import LOADS, SCHEMA, plan_measurements
     from specsim.question import Question
 
-    if how.mix is not None and how.concurrency is not None:
-        raise InputError("--mix --concurrency", "both say the loads", "choose one")
     profile, notes = server.load()
     question = filled(Question, server, how, concurrency=how.concurrency or LOADS)
     with output.status("weighing measurements"):

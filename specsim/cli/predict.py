@@ -28,8 +28,6 @@ WIDE = 76  # from here on the small table has room for the asked setting
 MOST_SIMULATED = {"concurrency": 20_000, "output length": 100_000}
 """Beyond them a simulation takes minutes and gigabytes."""
 
-KINDS = "are two kinds of load"
-
 
 @dataclass(frozen=True)
 class Options(opt.Requests):
@@ -48,24 +46,6 @@ class Options(opt.Requests):
     plot: str | None
     observations: str | None
 
-    def check(self) -> None:
-        """Refuse what contradicts itself, of which one part would silently win."""
-        contradictions = (
-            (self.as_json, self.csv, "--json --csv", "exclude each other"),
-            (self.request_rate, self.concurrency, "--request-rate with --concurrency", KINDS),
-            (self.request_rate, self.context_len, "--request-rate with --context-len", KINDS),
-        )
-        for one, other, names, why in contradictions:
-            if one not in (None, False) and other is not None:
-                raise InputError(names, why, "choose one")
-        if self.context_len is not None and (self.input_len, self.output_len) != (None, None):
-            why = "contradict each other: a steady decode has no requests"
-            remedy = "drop one of them"
-            raise InputError("--context-len with --input-len or --output-len", why, remedy)
-        if self.observations is not None and self.plot is None:
-            why = "is drawn, and no picture is asked for"
-            raise InputError(f"--observations {self.observations}", why, "add --plot")
-
 
 @command("predict", AnyServer, opt.Asking, Options)
 def predict_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
@@ -79,7 +59,6 @@ def predict_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
     from specsim.curve import SCHEMA
     from specsim.decide.contest import verdict
 
-    how.check()
     profile, question, notes = server.ask(asked, how)
     if not question.settings and (
         asked.scheduler != "auto" or asked.algorithm not in (None, "none")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import output
 from specsim.cli.options import command
-from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,8 +48,6 @@ def read_command(how: Options) -> None:
     from specsim.logs.source import is_url
     from specsim.textfile import write_text
 
-    if how.as_json and how.as_csv:
-        raise InputError("--json --csv", "exclude each other", "choose one")
     entries: list[LogEntry] = []
     for name in how.files:
         if is_url(name):

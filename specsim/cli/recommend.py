@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from specsim.cli import options as opt
 from specsim.cli import output
 from specsim.cli.options import AnyServer, command, filled
-from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,8 +66,6 @@ def recommend_command(server: AnyServer, how: Options) -> None:
     from specsim.decide.recommend import SCHEMA, recommend
     from specsim.question import CONCURRENCY, Question
 
-    if how.schedule and how.as_json:
-        raise InputError("--schedule --json", "exclude each other", "use specsim schedule --json")
     if how.url is None:
         profile, notes = server.load()
     else:

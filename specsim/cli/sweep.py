@@ -47,8 +47,6 @@ def sweep_command(server: Server, asked: opt.Asking, how: Options) -> None:
     from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
 
-    if how.jobs is not None and how.dask is not None:
-        raise InputError("--jobs --dask", "exclude each other", "choose one")
     path = _path(how.target)
     profile, notes = server.load()
     algorithm = profile.default_algorithm
