@@ -45,6 +45,7 @@ _TYPESET = (
     # what word processors and chats make of quotes and dashes; a list as a Dockerfile has it
     (re.compile(r"[\u201c\u201d](?=\{)|(?<=\})[\u201c\u201d]|[\u2018\u2019]"), "'"),
     (re.compile(r"[\u201c\u201d]"), '"'),
+    (re.compile(r"\"(\{(?=[^\n'\\]*\")[^\n'\\]*?\})\"(?=\s|\Z)"), r"'\1'"),
     (re.compile(r"(?<=\s)(?:\u2014|[\u2013-]?\u2013|\u2013-)(?=[A-Za-z])"), "--"),
 )
 LIMIT = 2**18  # characters of a text that are looked at

@@ -159,11 +159,9 @@ def said_by(
             unknown.append(name)
             continue
         value = flag.value(text)
-        exact = value is None and flag.kind.partition(":")[0] in _EXACT
         given = str(text).lower() not in _UNSAID or (text == "" and name[:1] == "-")
-        if (exact and given) or (
-            flag.setting in _COUNTS and isinstance(value, int | float) and value < 0
-        ):
+        odd = given and value is None and flag.kind.partition(":")[0] in _EXACT
+        if odd or (flag.setting in _COUNTS and isinstance(value, int | float) and value < 0):
             unknown.append(f"{name} {text or 'without a value'}")
             continue
         if flag.setting == UNMODELLED and (value is True or value not in (None, False, 0, 1)):

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -281,11 +281,10 @@ def listed(setting: SpecSetting, engine: EngineSpec, stage: str) -> Ruling | Non
     return None
 
 
-def cache_refusal(engine: EngineSpec, kinds: Container[str]) -> tuple[str, str] | None:
+def cache_refusal(engine: EngineSpec, kinds: Mapping[str, bool]) -> tuple[str, str] | None:
     """Return why ``caches.csv`` says that the engine refuses such a KV cache, and the remedy."""
     for row in rows("caches", engine.name):
-        named = all(kind in kinds for kind in row["cache"].split())
-        if named and _applies(row, SpecSetting.none(), engine):
+        if all(map(kinds.get, row["cache"].split())) and _applies(row, SpecSetting.none(), engine):
             return row["text"], row["remedy"].format(**row)
     return None
 

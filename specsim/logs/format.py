@@ -20,6 +20,7 @@ from specsim.errors import FormatError
 from specsim.logs import formats
 from specsim.logs.entry import Diagnosis, LogEntry, believable
 from specsim.logs.formats import listed, pattern
+from specsim.logs.html_text import MARK, MOST_BYTES, plain
 from specsim.logs.paste import MARGIN, margins, unwrapped, wrapping
 from specsim.logs.source import SQLITE, Source, open_source, pieces, split_lines
 
@@ -174,6 +175,10 @@ def _read(source: Source) -> list[LogEntry]:
         source = Source(source.path, (MARGIN.sub(b"", line, 1) for line in source.lines()))
     elif len(whose) > 1 and (of := detect_text(head)) and of.words and of.name != "table":
         return _each(source)
+    while MARK.search(source.head) and len(source.head) <= MOST_BYTES and source.grow():
+        pass
+    if MARK.search(source.head) and len(source.head) <= MOST_BYTES:
+        source = Source(source.path, [plain(source.head)])
     if wrapped := wrapping(source.head[:FIRST_BYTES]):
         source = Source(source.path, unwrapped(source.lines(), *wrapped))
     main = detect(source)

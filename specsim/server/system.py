@@ -80,16 +80,15 @@ class System:
         )
 
     @property
-    def cache(self) -> set[str]:
-        """Kinds of KV cache that the target has, as ``caches.csv`` names them."""
+    def cache(self) -> dict[str, bool]:
+        """Of which kind the target's KV cache is, as ``caches.csv`` names them."""
         target = self.cost.target
-        kinds = {
+        return {
             "latent": target.model.attention == "mla",
             "8-bit": target.kv_dtype_bytes < 2,
             "window": any(share.group.window for share in target.attention),
             "linear": target.model.linear_layers > 0,
         }
-        return {kind for kind, has in kinds.items() if has}
 
     def plan(
         self,

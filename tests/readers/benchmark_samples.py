@@ -292,3 +292,29 @@ JAX_GRID = """\
 | ---------- | ----------- | ------------------------- | ------------------------- | ---------- | -------- |
 | 8 | 2.50 | 9000.25 | 1600.25 | n/a | 5.00 |
 """  # noqa: E501
+
+PAIRS = """\
+[baseline] clients: 1, throughput: 61.3 tok/s
+[baseline] clients: 16, throughput: 702.5 tok/s
+[eagle3] clients: 1, throughput: 118.25 tok/s, accept length: 2.61
+[eagle3] clients: 16, throughput: 911.75 tok/s, accept length: 2.62
+"""
+THOUSANDS = """\
+| conc | none tok/s | MTP tok/s |
+|---|---|---|
+| 1 | 62 | 118 |
+| 32 | 1.41k | 1.93k |
+| 128 | 2.92k | 2.84k |
+"""
+PAGES = [
+    """\
+<html><h2>org/m</h2>
+<table>
+<tr><th>config</th><th>clients</th><th>tok/s</th></tr>
+<tr><td rowspan="2">none</td><td>1</td><td>150.1</td></tr>
+<tr><td>16</td><td>1820.5</td></tr>
+<tr><td rowspan="2">eagle3</td><td>1</td><td>262.4</td></tr>
+<tr><td>16</td><td>2140.25</td></tr>
+</table></html>
+"""
+]

@@ -54,5 +54,14 @@ eval count:           298 token(s)
 eval duration:        4.328s
 eval rate:            68.85 tokens/s
 """
+LM_STUDIO = """\
+Prediction Stats:
+  Stop Reason: eosFound
+  Tokens/Second: 34.27
+  Time to First Token: 0.412s
+  Prompt Tokens: 21
+  Predicted Tokens: 518
+  Total Tokens: 539
+"""
 
-CONSOLE = [ONE_BATCH, LATENCY, LLAMA_CLI, OLLAMA]
+CONSOLE = [ONE_BATCH, LATENCY, LLAMA_CLI, OLLAMA, LM_STUDIO]

@@ -153,7 +153,20 @@ DP_RANKS = [
     for i in range(3)
     for rank in (0, 1)
 ]
+LM_STUDIO = {
+    "model": "org/m",
+    "usage": {"prompt_tokens": 24, "completion_tokens": 253},
+    "stats": {
+        "tokens_per_second": 51.5,
+        "time_to_first_token": 0.125,
+        "generation_time": 4.92,
+        "draft_model": "org/d",
+        "total_draft_tokens_count": 220,
+        "accepted_draft_tokens_count": 160,
+    },
+}
 JSON = [
+    LM_STUDIO,
     AIPERF_JSON,
     GUIDELLM,
     INFERENCE_PERF,

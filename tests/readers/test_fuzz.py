@@ -31,6 +31,7 @@ from parsing import document_of, parse
 
 from specsim.errors import SpecsimError
 from specsim.logs import CODES, LogEntry, read_file
+from specsim.logs.html_text import plain
 from specsim.logs.windows import Columns, Windows
 
 CASES = int(os.environ.get("SPECSIM_FUZZ", "160"))
@@ -95,6 +96,8 @@ TEXTS: dict[str, list[str]] = {
         benchmarks.BATCHED,
         benchmarks.SWEEP,
         benchmarks.LLAMA_BENCH,
+        benchmarks.PAIRS,
+        benchmarks.THOUSANDS,
     ],
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],
     "nsys": [results.NSYS_TEXT, results.NSYS_CSV],
@@ -112,6 +115,7 @@ def reader_of(name: str) -> Reader:
 
 
 SEEDS = {name: (reader_of(name), texts) for name, texts in TEXTS.items()}
+SEEDS["page"] = (lambda data: parse("table", plain(data)), benchmarks.PAGES)
 
 
 def seeds(count: int) -> range:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from test_reports_llamacpp import progress, timings
 from specsim.calibrate.log_setup import library_id
 from specsim.logs import LogEntry, detect_text, open_source, read_file
 from specsim.logs.format import detect
+from specsim.logs.html_text import plain
 from specsim.logs.paste import wrapping
 
 approx = pytest.approx
@@ -320,3 +322,21 @@ def test_half_of_an_ab_comparison_did_not_end(read: Read) -> None:
     base, eagle = read(f"# baseline\n{PREFIXED}\n# eagle3\n{progress()}")
     assert (base.label, eagle.label) == ("baseline", "eagle3")
     assert (eagle.rows[0].output_tps, eagle.rows[0].accept_length) == (approx(17.17), None)
+
+
+def test_tables_of_a_page_are_written_out() -> None:
+    page = b"x<table><tr><th>c<th>tok/s<tr><td rowspan=2>1<td>92<b>.7</b><tr><td>93</table>"
+    assert plain(page) == b"x\n| c | tok/s |\n| 1 | 92.7 |\n| 1 | 93 |\n"
+    assert plain(b"<h2>a</h2><script>9</script><p>b &lt; c<table></table>").split() == [
+        *(b"##", b"a", b"b", b"<", b"c"),
+    ]
+    assert plain(b"<table> without an end") == b"<table> without an end"
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"<a ", b"<!--", b"<table ", b"<td", b"<tr><td rowspan=99 colspan=99>", b"<h1 "]
+)
+def test_a_damaged_page_takes_no_time(damaged: bytes) -> None:
+    began = time.process_time()
+    plain(b"<table>" + damaged * (1 << 17) + b"</table>")
+    assert time.process_time() - began < 10

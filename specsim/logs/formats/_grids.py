@@ -71,8 +71,16 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
                 grid = None
             else:
                 grid.rows.append((text,))
+        elif (pairs := _pairs(bare)) and wanted(tuple(pairs)):
+            if grid is None or (grid.separator, grid.header) != ("=", tuple(pairs)):
+                if grid:
+                    yield grid
+                grid = opened(tuple(pairs), "=")
+            grid.rows.append(tuple(pairs.values()))
         elif not separator:
             heads = []
+            if grid and grid.separator == "=" and re.search(r"[=:] ?\d", bare):
+                unread[DAMAGED_ROW] += 1
             if ":" in text and LABELLED.fullmatch(text):
                 labelled.append(text)
             heading, named = above.read(line), label_of(line)
@@ -105,14 +113,15 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
 def value_of(cell: str) -> float | None:
     """Return the number of a cell, without its spread; None if it is none, or has a unit.
 
-    >>> value_of("1,234.50"), value_of("**66.2** ± 0.4"), value_of("2 5.60"), value_of("8x")
-    (1234.5, 66.2, None, None)
+    >>> value_of("1,234.50"), value_of("**66.2** ± 0.4"), value_of("2.9k"), value_of("8x")
+    (1234.5, 66.2, 2900.0, None)
     """
     found = _TEXT["number"].fullmatch(_TEXT["spread"].sub("", cell).strip(" \t*_`"))
     if found is None:
         return None
     whole = re.sub(r"\D", "", found[1])
-    return float(whole + found[2] + (f"e{found[3]}" if found[3] else ""))
+    exponent = found[3] or (3 if found[4] else 0)
+    return float(f"{whole}{found[2]}e{exponent}")
 
 
 def with_points(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -130,6 +139,14 @@ def with_points(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
         return re.sub(r"(?<=\d)[. ](?=\d)", "", cell).replace(",", ".") if number else cell
 
     return [tuple(map(pointed, row)) for row in rows]
+
+
+def _pairs(bare: str) -> dict[str, str]:
+    """Return what a line of pairs says, units with the names; nothing if it is anything else."""
+    found = _TEXT["pairs"].fullmatch(bare)
+    named = {"server": found["label"]} if found and found["label"] else {}
+    each = _TEXT["pair"].finditer(found["rest"]) if found else ()
+    return named | {f"{m['key']} {m['unit'] or ''}".strip(): m["value"] for m in each}
 
 
 def _separator(bare: str, grid: Grid | None, wanted: Wanted) -> str:

@@ -189,7 +189,7 @@ def _settings(said: dict[str, float], texts: Mapping[str, str]) -> dict[str, obj
     if k and "num_steps" not in sizes:
         settings = {**chain_settings(int(k)), **settings}
     settings |= {name: text for name, text in texts.items() if text != "None"}
-    algorithm = str(settings.pop("algorithm", "")).lower()
+    algorithm = str(settings.pop("algorithm", "standalone" * ("draft" in settings))).lower()
     if k == 0 or algorithm in ("none", "off"):
         settings |= NO_SPECULATION
     elif algorithm:

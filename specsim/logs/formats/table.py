@@ -247,7 +247,7 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
     columns = [column_of(head) for head in grid.header]
     speeds = [c.server for c in columns if c and c.name in _SPEEDS]
     several = len(set(speeds)) > 1
-    drafting = [s for s in dict.fromkeys(speeds) if not _TEXT["plain"].fullmatch(s)]
+    drafting = [s for s in {*speeds} - _OFF if not _TEXT["plain"].fullmatch(s)]
     texts = _text_columns(grid, columns)
     labels = [i for i, name in texts.items() if not name]
     for server in dict.fromkeys(speeds or [""]):
