@@ -203,13 +203,11 @@ def _said(method: str, word: object) -> str:
 
 
 def _table(about: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the table under a key, empty where there is none."""
     inside = about.get(key)
     return inside if isinstance(inside, Mapping) else {}
 
 
 def _names(about: Mapping[str, Any], key: str) -> list[str]:
-    """Return the names that are listed under a key."""
     inside = about.get(key) or []
     return [*map(str, inside)] if isinstance(inside, list | tuple) else [str(inside)]
 

@@ -20,7 +20,6 @@ from specsim.scenario import (
     override_keys,
     parse_override,
     parse_overrides,
-    read_scenario,
 )
 from specsim.setting import SpecSetting
 
@@ -177,9 +176,9 @@ def test_a_scenario_file(tmp_path: Path) -> None:
         'schema = "specsim.scenario/1"\ndescription = "a switch"\n'
         'set = ["allreduce.latency=*0.5", "parameter host=*0.9"]\n'
     )
-    scenario = read_scenario(path)
-    assert scenario.name == "link"
-    assert [o.label for o in scenario.overrides] == ["allreduce.latency=*0.5", "host=*0.9"]
+    plain = load_server(str(path)).profile
+    changed = {p.name for p in plain.parameters if p.source.startswith("--set")}
+    assert (plain.name, changed) == ("link", {"allreduce_latency", "host"})
     server = load_server(str(path), ["accept_length=2.2"])
     assert server.profile.name.startswith("link")
     assert "a switch" in server.notes[0]
@@ -200,7 +199,7 @@ def test_broken_scenarios(tmp_path: Path, text: str, error: type[Exception]) -> 
     path = tmp_path / "broken.toml"
     path.write_text(text)
     with pytest.raises(error):
-        read_scenario(path)
+        load_server(str(path))
 
 
 def test_profiles_load_as_before() -> None:

@@ -20,7 +20,6 @@ _REQUIRED = ("layers", "hidden", "vocab", "heads")
 
 @cache
 def _keys() -> dict[str, Kind]:
-    """Return what may stand under each key of a model's table."""
     own = {k: v for k, v in kinds_of(ModelArchitecture).items() if k not in ("id", "qkv_inputs")}
     return {**own, "aliases": list, "quantised": dict}
 
@@ -134,7 +133,6 @@ def model_from_table(table: Table, id: str) -> ModelArchitecture:
 
 
 def _pair(where: str, pair: object) -> tuple[int, int]:
-    """Return one entry of `compressed`."""
     numbers = [checked(f"{where}: compressed", n, int) for n in checked(where, pair, list)]
     if len(numbers) != 2 or min(numbers) < 0:
         raise InputError(f"{where}: compressed", "is not of (layers, tokens)", "write [[20, 4]]")

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, refuse_given
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
-    from specsim.cli.output import Columns
     from specsim.decide.breakeven import BreakEven, BreakEvenCurve
     from specsim.profile import Profile
     from specsim.question import Question
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 
-COLUMNS: Columns[BreakEven] = (
+COLUMNS: output.Columns[BreakEven] = (
     ("clients", lambda p: str(p.concurrency)),
     ("needed", lambda p: f"{p.breakeven_accept_length:.2f}" if p.reachable else "unreachable"),
     ("expected", lambda p: f"{p.expected_accept_length:.2f}"),
@@ -40,8 +38,8 @@ class Options(opt.Requests):
     as_json: bool
 
 
-@command("breakeven", AnyServer, opt.Asking, Options)
-def breakeven_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
+@opt.command("breakeven", opt.AnyServer, opt.Asking, Options)
+def breakeven_command(server: opt.AnyServer, asked: opt.Asking, how: Options) -> None:
     """Say which accept length equals no speculation, and at which load speculation stops paying.
 
     Of the asked settings (S,K,N: steps, topk, draft tokens), or of what runs today.
@@ -55,7 +53,7 @@ def breakeven_command(server: AnyServer, asked: opt.Asking, how: Options) -> Non
     if how.round_ms is not None or how.step_ms is not None:
         used = ("round_ms", "step_ms", "num_steps")
         why = "means nothing beside --round-ms and --step-ms, which need no server"
-        refuse_given(why, "drop one or the other", server, asked, how, but=used)
+        opt.refuse_given(why, "drop one or the other", server, asked, how, but=used)
         _without_profile(how.round_ms, how.step_ms, asked.num_steps)
         return
     profile, question, notes = server.ask(asked, how)
@@ -91,7 +89,6 @@ def _draw(profile: Profile, curves: list[BreakEvenCurve], plot: str, question: Q
 
 
 def _without_profile(round_ms: float | None, step_ms: float | None, steps: int | None) -> None:
-    """Answer from two times alone."""
     from specsim.decide.breakeven import breakeven_accept_length
 
     if round_ms is None or step_ms is None:

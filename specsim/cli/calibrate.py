@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Described, command, filled
 
 if TYPE_CHECKING:
     from specsim.calibrate.bootstrap import Bootstrap
@@ -40,8 +39,8 @@ class Options(opt.Lengths):
     as_json: bool
 
 
-@command("calibrate", Described, opt.Drafting, Options)
-def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -> None:
+@opt.command("calibrate", opt.Described, opt.Drafting, Options)
+def calibrate_command(server: opt.Described, drafting: opt.Drafting, how: Options) -> None:
     """Fit a profile of your own server from its logs, or from a calibration folder.
 
     A SOURCE is a folder with setup.toml and observations.csv, a log, benchmark result or trace, or
@@ -62,7 +61,7 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
     from specsim.profile import save_profile
     from specsim.textfile import write_text
 
-    said = filled(Stated, server, drafting, how)
+    said = opt.filled(Stated, server, drafting, how)
     with output.status("reading"):
         found = read_sources(how.sources, said, server.setup)
     with output.status("fitting"):
@@ -89,7 +88,6 @@ def calibrate_command(server: Described, drafting: opt.Drafting, how: Options) -
 
 
 def _show(result: FitResult, notes: tuple[str, ...]) -> None:
-    """Print parameters, cells and warnings."""
     from specsim.calibrate.report import corrections_described, described, warnings
     from specsim.observations import cell_name
 
@@ -124,7 +122,6 @@ def _bootstrap(result: FitResult, draws: int) -> Bootstrap:
 
 
 def _show_bootstrap(check: Bootstrap) -> None:
-    """Print bootstrap error over stated error of each fitted parameter."""
     unit = "runs" if check.by_run else "rows"
     ratios = zip(check.names, check.ratio.tolist(), strict=True)
     heading = f"error over {check.draws} draws of {unit} / stated error"

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Server, command, filled
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
-    from specsim.cli.options import Loaded
-    from specsim.cli.output import Columns
     from specsim.decide.compare import Pair, ServerComparison
     from specsim.uncertainty import Interval
 
@@ -37,8 +34,8 @@ class Options:
     as_json: bool
 
 
-@command("compare", AnyServer, opt.Asked, Options)
-def compare_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
+@opt.command("compare", opt.AnyServer, opt.Asked, Options)
+def compare_command(server: opt.AnyServer, asked: opt.Asked, how: Options) -> None:
     """Show servers side by side: the choice on each at every load.
 
     A and B are profiles or scenarios; without B, A is compared with itself under --set. --engine,
@@ -59,7 +56,7 @@ def compare_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
         raise InputError("one server", "is compared with nothing", remedy)
     profiles, notes = zip(*loaded, strict=True)
     settings = asked.settings(profiles[0].default_algorithm)
-    question = filled(Question, how, settings=settings.asked)
+    question = opt.filled(Question, how, settings=settings.asked)
     result = compare(profiles[0], profiles[1], question, profiles[2:])
     if how.as_json:
         output.print_document(SCHEMA, result)
@@ -68,8 +65,7 @@ def compare_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
     _show(result, tuple(said), how.full)
 
 
-def _servers(server: AnyServer, asked: opt.Asked, how: Options) -> Iterator[Loaded]:
-    """Yield the servers that are compared."""
+def _servers(server: opt.AnyServer, asked: opt.Asked, how: Options) -> Iterator[opt.Loaded]:
     if how.first is not None:
         server = replace(server, profile=how.first)
     several: dict[str, list[str]] = {}
@@ -88,7 +84,7 @@ def _servers(server: AnyServer, asked: opt.Asked, how: Options) -> Iterator[Load
     else:
         yield replace(server, overrides=()).load(asked)
     if how.second is not None:
-        yield Server(profile=how.second, overrides=server.overrides).load()
+        yield opt.Server(profile=how.second, overrides=server.overrides).load()
     elif server.overrides and not several:
         yield server.load(asked)
 
@@ -124,7 +120,7 @@ def _tps(value: Interval | None) -> str:
     return "refused" if value is None else spread(value.value, value.low, value.high)
 
 
-RATES: Columns[Pair] = (
+RATES: output.Columns[Pair] = (
     ("clients", lambda row: str(row.concurrency)),
     ("A tok/s (90 %)", lambda row: _tps(row.first_output_tps)),
     ("B tok/s (90 %)", lambda row: _tps(row.second_output_tps)),

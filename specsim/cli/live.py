@@ -7,13 +7,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Lengths, filled
 from specsim.cli.read import COLUMNS
 from specsim.errors import InputError, SpecsimError
 
 if TYPE_CHECKING:
-    from specsim.cli.options import Loaded
     from specsim.logs import LogEntry, LogRow
     from specsim.profile import Profile
 
@@ -72,7 +71,7 @@ def _predicted(profile: Profile, entry: LogEntry, row: LogRow) -> str:
     return next(f"{p.output_tps:.1f}" for p in reversed(rows) if p.num_steps == setting.num_steps)
 
 
-def profile_of(url: str, server: AnyServer, lengths: Lengths) -> Loaded:
+def profile_of(url: str, server: opt.AnyServer, lengths: opt.Lengths) -> opt.Loaded:
     """Return a profile of a running server, fitted to what it has measured."""
     from specsim.calibrate.fit import fit_profile
     from specsim.calibrate.log_setup import Stated
@@ -82,7 +81,7 @@ def profile_of(url: str, server: AnyServer, lengths: Lengths) -> Loaded:
     if server.profile is not None:
         raise InputError(f"--profile {server.profile}", "excludes a URL", "choose one of them")
     with output.status("reading the server, and fitting"):
-        found = read_sources([url], filled(Stated, server, lengths), server.setup)
+        found = read_sources([url], opt.filled(Stated, server, lengths), server.setup)
         profile = fit_profile(found.setup, found.observations, url).profile
     changed = apply_overrides(profile, parse_overrides(server.overrides))
     return changed.profile, (*found.notes, *changed.notes)

@@ -5,7 +5,6 @@ from typing import Any
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import command, filled
 from specsim.errors import InputError
 
 SCHEMA = "specsim.loads/1"
@@ -25,7 +24,7 @@ class Options(opt.Lengths):
     target: str
 
 
-@command("measure", opt.Drafting, Options)
+@opt.command("measure", opt.Drafting, Options)
 def measure_command(drafting: opt.Drafting, how: Options) -> None:
     """Put loads on a running server, and write a cell of observations for each.
 
@@ -47,7 +46,7 @@ def measure_command(drafting: opt.Drafting, how: Options) -> None:
     watch.start()
     output.remark(watch.server.notes)
     said = watch.entry().settings
-    setting = setting_of(said, filled(Stated, drafting), how.url)
+    setting = setting_of(said, opt.filled(Stated, drafting), how.url)
     if setting is None and (drafting.algorithm or said.get("algorithm")) != "none":
         remedy = "say it: --steps (and --topk, --draft-tokens), or --algorithm none"
         raise InputError(how.url, "does not tell its setting", remedy)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled
 
 if TYPE_CHECKING:
-    from specsim.cli.output import Columns
     from specsim.decide.plan import Measurement, MeasurementPlan
     from specsim.setting import SpecSetting
     from specsim.workload import Workload
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH = 110
 SHOWN = 8
 
-COLUMNS: Columns[Measurement] = (
+COLUMNS: output.Columns[Measurement] = (
     ("measurement", lambda m: m.label),
     ("regret cut by", lambda m: f"{100 * m.regret_cut:.2f} %"),
     ("GPU minutes", lambda m: f"{m.gpu_minutes:.0f}"),
@@ -38,8 +36,8 @@ class Options(opt.Requests):
     target: str | None
 
 
-@command("plan", AnyServer, Options)
-def plan_command(server: AnyServer, how: Options) -> None:
+@opt.command("plan", opt.AnyServer, Options)
+def plan_command(server: opt.AnyServer, how: Options) -> None:
     """Rank the next measurements by how much they should cut the regret of the choice.
 
     Example: specsim plan --concurrency 1,30,100
@@ -48,7 +46,7 @@ def plan_command(server: AnyServer, how: Options) -> None:
     from specsim.question import Question
 
     profile, notes = server.load()
-    question = filled(Question, server, how, concurrency=how.concurrency or LOADS)
+    question = opt.filled(Question, server, how, concurrency=how.concurrency or LOADS)
     with output.status("weighing measurements"):
         result = plan_measurements(profile, question)
     if how.target is not None:

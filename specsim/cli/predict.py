@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specsim.cli.output import Columns
     from specsim.curve import Curve, CurvePoint, Solver
     from specsim.decide import Verdict
     from specsim.observations import Observation
@@ -47,8 +45,8 @@ class Options(opt.Requests):
     observations: str | None
 
 
-@command("predict", AnyServer, opt.Asking, Options)
-def predict_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
+@opt.command("predict", opt.AnyServer, opt.Asking, Options)
+def predict_command(server: opt.AnyServer, asked: opt.Asking, how: Options) -> None:
     """Say what a speculation setting would do to throughput, and whether it is worth a GPU hour.
 
     Shows no speculation, what runs today and the asked settings (as S,K,N: steps, topk, draft
@@ -144,11 +142,10 @@ def _show(curve: Curve, verdict: Verdict, how: Options) -> None:
 
 
 def _show_all(out: Console, view: View) -> None:
-    """Print every setting at every load."""
     from specsim.decide import whole_percent
     from specsim.report import amount, described, spread
 
-    columns: Columns[tuple[int, CurvePoint]] = (
+    columns: output.Columns[tuple[int, CurvePoint]] = (
         (view.axis.heading, lambda row: view.axis.number(row[0])),
         (
             "tok/s (90 %)",

@@ -14,12 +14,11 @@ from specsim.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-    from specsim.cli.output import Columns
     from specsim.probe.document import AllReducePoint, Dtype, ProbeDocument, StepPoint
     from specsim.probe.run import Request
 
 
-STEPS: Columns[tuple[str, StepPoint]] = (
+STEPS: output.Columns[tuple[str, StepPoint]] = (
     ("step", lambda row: row[0]),
     ("batch", lambda row: str(row[1].batch)),
     ("tokens each", lambda row: str(row[1].width)),
@@ -28,7 +27,7 @@ STEPS: Columns[tuple[str, StepPoint]] = (
     ("+-", lambda row: f"{row[1].error:.1%}"),
 )
 
-ALLREDUCE: Columns[AllReducePoint] = (
+ALLREDUCE: output.Columns[AllReducePoint] = (
     ("all-reduce bytes", lambda point: str(point.size_bytes)),
     ("us", lambda point: f"{point.seconds * 1e6:.1f}"),
 )
@@ -92,7 +91,6 @@ def probe_command(how: Options) -> None:
 
 
 def _request(how: Options) -> Request:
-    """Resolve names and lists."""
     from specsim.architecture import load_draft, load_model
     from specsim.probe.grid import CONTEXTS, TOKENS
     from specsim.probe.run import Request
@@ -137,7 +135,6 @@ def _check_gpu(gpu: str | None, target: torch.device) -> None:
 
 
 def _show(document: ProbeDocument) -> None:
-    """Print rates, steps and notes."""
     out, rates, target = output.console(), document.rates, document.target
     launch = rates.graph_launch_s or rates.launch_s
     out.print(

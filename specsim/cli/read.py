@@ -15,7 +15,6 @@ from specsim.cli.options import command
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specsim.cli.output import Columns
     from specsim.logs import LogEntry, LogRow, Timing
 
 MAX_TIMINGS = 24  # timings shown in the terminal; the JSON has them all
@@ -142,7 +141,7 @@ def _lengths(row: LogRow) -> str:
     return " / ".join(lengths) if any(n != "?" for n in lengths) else ""
 
 
-COLUMNS: Columns[LogRow] = (
+COLUMNS: output.Columns[LogRow] = (
     ("running", lambda r: _number(r.batch_size, 1)),
     ("clients", lambda r: _number(r.concurrency, 0)),
     ("in / out", _lengths),
@@ -162,7 +161,7 @@ def _size(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-TIMINGS: Columns[Timing] = (
+TIMINGS: output.Columns[Timing] = (
     ("phase", lambda t: t.phase),
     ("batch", lambda t: _size(t.batch_size)),
     ("bytes", lambda t: _size(t.size_bytes)),

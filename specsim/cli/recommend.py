@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specsim.cli.output import Columns
     from specsim.decide import LoadChoice, Option
     from specsim.decide.recommend import Recommendation
     from specsim.question import Target
@@ -51,8 +49,8 @@ class Options(opt.Requests):
     as_json: bool
 
 
-@command("recommend", AnyServer, Options)
-def recommend_command(server: AnyServer, how: Options) -> None:
+@opt.command("recommend", opt.AnyServer, Options)
+def recommend_command(server: opt.AnyServer, how: Options) -> None:
     """Say which setting to launch at every load, by how much it wins, and how sure that is.
 
     Compares no speculation, chains and trees, whatever the engine's version runs.
@@ -73,7 +71,7 @@ def recommend_command(server: AnyServer, how: Options) -> None:
 
         profile, notes = profile_of(how.url, server, how)
     loads = how.concurrency or tuple(sorted(load for load, _ in how.mix or ())) or CONCURRENCY
-    question = filled(Question, server, how, concurrency=loads)
+    question = opt.filled(Question, server, how, concurrency=loads)
     with output.status("comparing settings"):
         answer = recommend(profile, question)
     answer = replace(answer, notes=(*notes, *answer.notes))
@@ -136,9 +134,7 @@ def _write(script: str, answer: Recommendation) -> None:
     output.write_file(script, "\n".join([*lines, launch.command, ""]))
 
 
-def _columns(wide: bool) -> Columns[LoadChoice]:
-    """Return what lies behind a choice, with intervals if there is room."""
-
+def _columns(wide: bool) -> output.Columns[LoadChoice]:
     def against(gain: Interval | None) -> str:
         return "" if gain is None else output.percent(gain, wide)
 

@@ -11,7 +11,6 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from specsim.cli import options as opt
-from specsim.cli.options import AnyServer, Server, command, names_of
 
 if TYPE_CHECKING:
     from specsim.curve import Solver
@@ -36,8 +35,8 @@ class Options(Shown):
     page: str
 
 
-@command("report", AnyServer, opt.Asking, Options)
-def report_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
+@opt.command("report", opt.AnyServer, opt.Asking, Options)
+def report_command(server: opt.AnyServer, asked: opt.Asking, how: Options) -> None:
     """Write a self-contained report: answer, curves, rounds, trees, calibration, assumptions.
 
     Example: specsim report --topk 2 --steps 2 -o report.html
@@ -48,7 +47,7 @@ def report_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
     sys.stdout.write(f"wrote {how.page}\n")
 
 
-def page_of(server: AnyServer, asked: opt.Asked, how: Shown) -> str:
+def page_of(server: opt.AnyServer, asked: opt.Asked, how: Shown) -> str:
     """Return the report, as HTML."""
     from specsim.calibrate.validate import validate
     from specsim.cli.predict import predicted
@@ -80,8 +79,8 @@ def page_of(server: AnyServer, asked: opt.Asked, how: Shown) -> str:
     )
 
 
-def _command_lines(server: AnyServer, question: Question, how: Shown) -> list[str]:
-    """Return the command lines that give the same numbers; they name the default profile."""
+def _command_lines(server: opt.AnyServer, question: Question, how: Shown) -> list[str]:
+    """Return the opt.command lines that give the same numbers; they name the default profile."""
     from specsim.profile import DEFAULT_PROFILE
 
     if (server.profile, server.model, server.setup) == (None, None, None):
@@ -94,17 +93,17 @@ def _command_lines(server: AnyServer, question: Question, how: Shown) -> list[st
     line = join([*_words(server), *triples, *loads, *run])
     result = [f"specsim predict {line} --json", f"specsim report {line} -o report.html"]
     if triples and server.profile is not None:
-        measured = _words(Server(server.profile, server.overrides))
+        measured = _words(opt.Server(server.profile, server.overrides))
         result.append(f"specsim timeline {join([*measured, *triples[:1], *lengths])}")
     any_setting = _words(replace(server, accept_length=None))
     return [*result, f"specsim recommend {join([*any_setting, *lengths])}"]
 
 
 def _words(group: Any) -> Iterator[str]:
-    """Yield the command line that fills a group so: option, value, option, value."""
+    """Yield the opt.command line that fills a group so: option, value, option, value."""
     for part in fields(group):
         said = getattr(group, part.name)
         for value in said if isinstance(said, tuple) else (said,):
             if value is not None:
-                yield names_of(type(group), part.name)[0]
+                yield opt.names_of(type(group), part.name)[0]
                 yield f"{value:g}" if isinstance(value, float) else str(value)

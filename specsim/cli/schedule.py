@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command, filled, refuse_given
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specsim.cli.output import Columns
     from specsim.decide.adaptive import LoadAnswer, Outcome
     from specsim.decide.schedule import Schedule
     from specsim.question import Target
@@ -48,8 +46,8 @@ class Options(opt.Requests):
     as_json: bool
 
 
-@command("schedule", AnyServer, Options)
-def schedule_command(server: AnyServer, how: Options) -> None:
+@opt.command("schedule", opt.AnyServer, Options)
+def schedule_command(server: opt.AnyServer, how: Options) -> None:
     """Say which draft steps to run at which batch, and whether that beats one setting for all.
 
     Simulates the load with the best table, no speculation, the best fixed settings and the
@@ -64,9 +62,11 @@ def schedule_command(server: AnyServer, how: Options) -> None:
     from specsim.simulate import Trace
 
     if isinstance(how.load, Trace):
-        refuse_given("is said by the trace", "drop it", opt.Lengths(how.input_len, how.output_len))
+        opt.refuse_given(
+            "is said by the trace", "drop it", opt.Lengths(how.input_len, how.output_len)
+        )
     profile, notes = server.load()
-    question = filled(Question, server, how)
+    question = opt.filled(Question, server, how)
     if how.sps_table is not None:
         from specsim.decide.schedule import sps_table
 
@@ -115,7 +115,7 @@ def print_table(out: Console, best: Schedule) -> None:
         out.print(f"  {line}", soft_wrap=True)
 
 
-def _columns(answer: LoadAnswer, wide: bool) -> Columns[Outcome]:
+def _columns(answer: LoadAnswer, wide: bool) -> output.Columns[Outcome]:
     def rate(o: Outcome) -> str:
         error = "" if math.isnan(o.output_tps_se) else f" ± {o.output_tps_se:.0f}"
         return f"{o.output_tps:.0f}{error}"
@@ -123,7 +123,7 @@ def _columns(answer: LoadAnswer, wide: bool) -> Columns[Outcome]:
     def gain(o: Outcome) -> str:
         return "best fixed" if o.name == answer.best_static else _gain(o.gain, o.gain_se)
 
-    columns: Columns[Outcome] = (
+    columns: output.Columns[Outcome] = (
         ("", lambda o: o.name),
         ("tok/s", rate),
         ("TPOT", lambda o: f"{1e3 * o.tpot_s:.1f} ms"),

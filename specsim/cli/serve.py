@@ -7,7 +7,6 @@ from importlib import import_module
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command
 from specsim.cli.report import Shown, page_of
 from specsim.errors import InputError
 
@@ -23,8 +22,8 @@ class Options(Shown):
     port: int
 
 
-@command("serve", AnyServer, opt.Asked, Options)
-def serve_command(server: AnyServer, asked: opt.Asked, how: Options) -> None:
+@opt.command("serve", opt.AnyServer, opt.Asked, Options)
+def serve_command(server: opt.AnyServer, asked: opt.Asked, how: Options) -> None:
     """Show the report of a profile in the browser: read-only, to this machine alone by default.
 
     The page is made once, then served until ctrl-C. Needs pip install 'specsim-llm[web]'.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import Server, command, filled
 from specsim.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -37,8 +36,8 @@ class Options:
     seed: int
 
 
-@command("sweep", Server, opt.Asking, Options)
-def sweep_command(server: Server, asked: opt.Asking, how: Options) -> None:
+@opt.command("sweep", opt.Server, opt.Asking, Options)
+def sweep_command(server: opt.Server, asked: opt.Asking, how: Options) -> None:
     """Compute a grid of settings, loads and what-ifs; run again, it goes on where it stopped.
 
     Example: specsim sweep --grid topk=1,2,4 --grid steps=1-6 -o sweep.csv
@@ -56,7 +55,7 @@ def sweep_command(server: Server, asked: opt.Asking, how: Options) -> None:
     if not wanted:
         why = "is asked for"
         raise InputError("no setting", why, "add S,K,N or --grid topk=1,2 --grid steps=1-4")
-    sweep = filled(
+    sweep = opt.filled(
         Sweep,
         how,
         profile=profile,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, command
 from specsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ class Options(opt.Lengths):
     trace: str | None
 
 
-@command("timeline", AnyServer, opt.Asking, Options)
-def timeline_command(server: AnyServer, asked: opt.Asking, how: Options) -> None:
+@opt.command("timeline", opt.AnyServer, opt.Asking, Options)
+def timeline_command(server: opt.AnyServer, asked: opt.Asking, how: Options) -> None:
     """Show the phases of simulated rounds on CPU, GPU and link, sequential beside overlap.
 
     Of one setting (S,K,N: steps, topk, draft tokens), or of what runs today. --scheduler
@@ -88,7 +87,6 @@ def _setting(profile: Profile, asked: opt.Asking, settings: tuple[SpecSetting, .
 def _show(
     name: str, sketched: Sequence[Timeline], many: Sequence[Timeline], notes: tuple[str, ...]
 ) -> None:
-    """Print the sketch and the means of all rounds."""
     from specsim.report.timeline import PHASES
     from specsim.report.timeline_views import sketch
 

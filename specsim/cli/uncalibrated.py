@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specsim.architecture import load_model
 from specsim.calibrate.log_setup import Known, Stated, build_setup
+from specsim.cli import options as opt
 from specsim.cli import output
-from specsim.cli.options import AnyServer, Asked, filled, refuse_given
 from specsim.engine import engine_named
 from specsim.engine.command import Launch, parse_command
 from specsim.errors import InputError, SpecsimError, UnknownNameError
@@ -20,19 +19,16 @@ from specsim.server.system import assemble
 from specsim.setting import SpecSetting, parse_algorithm
 from specsim.textfile import read_text, shown
 
-if TYPE_CHECKING:
-    from specsim.cli.options import Loaded
-
 MOST_PATH = 1000  # a longer text is no file's name
-SPLITS = (1, 2, 4, 8, 16)  # Tensor-parallel sizes that are tried where none is said
+SPLITS = (1, 2, 4, 8, 16)  # tensor-parallel sizes that are tried where none is said
 
 
-def uncalibrated(server: AnyServer, asked: Asked | None) -> Loaded:
+def uncalibrated(server: opt.AnyServer, asked: opt.Asked | None) -> opt.Loaded:
     """Build the profile from the library, and say what was assumed."""
     notes = ["nothing was measured on this server: library physics with wide errors"]
     if server.setup is not None:
         kept = ("setup", "overrides", "accept_length", "engine_version")
-        refuse_given("is said by --setup", "change it with --set, or there", server, but=kept)
+        opt.refuse_given("is said by --setup", "change it with --set, or there", server, but=kept)
         setup = read_setup(server.setup)
     elif server.launch is not None:
         server, setup, more = launched(server, server.launch)
@@ -44,7 +40,7 @@ def uncalibrated(server: AnyServer, asked: Asked | None) -> Loaded:
             assumed = f"engine {engine.name} {version}, assumed"
             notes.append(f"{assumed}; --engine and --engine-version say")
         algorithm = None if asked is None else asked.algorithm
-        stated = filled(Stated, server, algorithm=algorithm)
+        stated = opt.filled(Stated, server, algorithm=algorithm)
         setup, more = _built(stated, Known(engine=engine.name, version=version))
         notes += more
     if server.accept_length is None:
@@ -81,7 +77,7 @@ def _built(stated: Stated, known: Known) -> tuple[Setup, list[str]]:
     raise InputError(f"--model {stated.model}", why, remedy)
 
 
-def launched(server: AnyServer, command: str) -> tuple[AnyServer, Setup, list[str]]:
+def launched(server: opt.AnyServer, command: str) -> tuple[opt.AnyServer, Setup, list[str]]:
     """Build the setup that a launch command describes; options say what it does not."""
     launch = read_launch(command)
     output.remark(launch.notes[-1:] if launch.unknown else ())
@@ -94,7 +90,7 @@ def launched(server: AnyServer, command: str) -> tuple[AnyServer, Setup, list[st
     name = known.settings.get("model")
     if server.model is None and isinstance(name, str) and _is_known(name):
         server = replace(server, model=name)
-    setup = build_setup(known, filled(Stated, server), (), drafts=True)
+    setup = build_setup(known, opt.filled(Stated, server), (), drafts=True)
     return replace(server, model=server.model or setup.model.id), setup, known.notes
 
 

@@ -11,7 +11,6 @@ from specsim.cli.options import Measured, command
 
 if TYPE_CHECKING:
     from specsim.calibrate.validate import LeaveOut, ValidatedRow, Validation
-    from specsim.cli.output import Columns
     from specsim.profile import Profile
 
 WIDTH = 110
@@ -74,7 +73,7 @@ def _show(result: Validation) -> None:
     from specsim.observations import cell_name
 
     out = output.console(WIDTH)
-    columns: Columns[ValidatedRow] = (
+    columns: output.Columns[ValidatedRow] = (
         ("cell", lambda row: cell_name(row.observation)),
         ("measured", lambda row: _number(row, row.measured)),
         ("predicted", lambda row: _number(row, row.predicted)),

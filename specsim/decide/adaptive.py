@@ -334,7 +334,6 @@ class _Lab:
         )
 
     def _notes(self) -> Iterator[str]:
-        """Say what is assumed."""
         yield "changing the steps takes no time: assumed, engines swap prepared graphs"
         workload = self.question.workload(self.profile.setup.workload)
         if workload.evidence == "assumed" and not isinstance(self.load, Trace):

@@ -244,7 +244,6 @@ def _spans(clients: Sequence[int]) -> str:
 
 
 def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
-    """Say what the release cannot do."""
     syntax = engine_named(plan.engine).schedule
     depths = [row.num_steps for row in table]
     notes = []

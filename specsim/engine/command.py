@@ -137,7 +137,6 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 
 def _starts(text: str) -> list[int]:
-    """Return where a line begins that starts a server."""
     lines = list(re.finditer(r"(?m)^.*$", text))
     image = re.compile(r"\b(?:docker|podman|nerdctl)\b.*\brun\b")
     return [m.start() for m in lines if program().search(m[0]) or image.search(m[0])]
@@ -182,7 +181,6 @@ def _expanded(word: str, variables: Mapping[str, str]) -> str:
 
 
 def _image(word: str) -> str | None:
-    """Return the engine of a container image's name."""
     name = word.rpartition("=")[2]
     if name.startswith(("-", "/", ".", "~")) or ("/" not in name and ":" not in name):
         return None
@@ -220,7 +218,6 @@ def _read(
     environment: Mapping[str, str],
     content: Read,
 ) -> Launch:
-    """Return what the arguments of a server say."""
     positional, arguments = _arguments(engine, words)
     names = [name for name in arguments if (f := flag_named(engine, name)) and f.kind == "file"]
     names += [name for name in arguments if name.lstrip("-") == "config" and name not in names]

@@ -247,7 +247,6 @@ def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
 
 @cache
 def _staged(engine: str) -> dict[str, list[dict[str, str]]]:
-    """Return the rulings of an engine by stage."""
     stages: dict[str, list[dict[str, str]]] = {}
     for row in rows("rulings", engine):
         stages.setdefault(row["stage"], []).append(row)

@@ -193,7 +193,6 @@ class _Run:
         *,
         around: bool,
     ) -> dict[Point, Timed]:
-        """Time every point over the layers of one kind."""
         layer = layers.shape
         cache = max((p.batch * layer.seen(p.context_len) for p in points), default=0)
         model = Model(stack, layers, self.bench.fill, moe, cache_tokens=cache, around=around)

@@ -195,7 +195,6 @@ def _held_by_today(view: View, i: int, against: Sequence[Outcome]) -> list[bool]
 
 
 def _spans(view: View, holds: Sequence[bool]) -> str:
-    """Name the loads at which something holds."""
     return listed([view.axis.span(a, b) for yes, a, b in bands(holds) if yes])
 
 
@@ -332,7 +331,6 @@ def _praised(loads: Sequence[LoadChoice], name: Callable[[Option], str], where: 
 
 
 def _overload(view: View) -> str:
-    """Name the settings that do not keep up with what arrives, and what they serve."""
     full = [i for i, series in enumerate(view.series) if series.points[0].saturated]
     heads = [view.series[i].points[0] for i in full]
     served = [amount(p.output_tps / (p.output_len or 1.0)) for p in heads]

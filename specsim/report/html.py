@@ -120,7 +120,6 @@ def _in_script(text: str) -> Markup:
 
 
 def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
-    """Return what the script draws."""
     axis = load_axis(curve)
     series = [
         {
@@ -262,5 +261,4 @@ def _nodes(most: int) -> list[int]:
 
 
 def _short(values: Floats) -> list[list[float]]:
-    """Round to five digits."""
     return [[float(f"{value:.5g}") for value in row] for row in values]

@@ -109,12 +109,10 @@ def caption(curve: Curve) -> str:
 
 
 def _rate(point: CurvePoint) -> tuple[float, float, float]:
-    """Tokens/s, with the ends of the interval."""
     return point.output_tps, point.output_tps_low, point.output_tps_high
 
 
 def _one_load(axes: Axes, curve: Curve, labels: Sequence[str], measured: Sequence[Cells]) -> None:
-    """Draw the settings side by side."""
     for i, series in enumerate(curve.series):
         style = fig.Style.of(i)
         tps, low, high = _rate(series.points[0])

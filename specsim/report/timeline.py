@@ -143,7 +143,6 @@ def _planned(profile: Profile, setting: SpecSetting) -> RunPlan:
 
 
 def _title(plan: RunPlan, concurrency: int) -> str:
-    """Name a plan and its load."""
     setting = plan.setting
     worker = dict(engine_named(plan.engine).worker_names).get(setting.scheduler)
     generation = f" ({worker})" if worker and setting.speculates else ""
@@ -155,7 +154,6 @@ def _title(plan: RunPlan, concurrency: int) -> str:
 def _simulated(
     profile: Profile, plan: RunPlan, load: Load, workload: Workload, rounds: int, seed: int
 ) -> SimulationResult:
-    """Simulate until there are enough rounds."""
     from specsim.simulate import simulate
 
     cost, (case,) = Grid((plan,), (load,), workload).cases(profile)
@@ -220,7 +218,6 @@ def _spans(start_ns: Ints, end_ns: Ints, **columns: object) -> Records:
 
 
 def _phases(phases: Records, rounds: Records, first: int) -> Records:
-    """Phases in nanoseconds; those of a round end where it does."""
     same = {name: phases[name] for name in ("phase", "lane", "round", "batch", "tokens")}
     table = _spans(_ns(phases["start_s"]), _ns(phases["end_s"]), **same)
     inside = np.flatnonzero(table["round"] >= 0)

@@ -91,7 +91,6 @@ def plot_timeline(axes: Axes, timeline: Timeline) -> Axes:
 
 
 def _drawn(timeline: Timeline) -> Records:
-    """Spans of the first rounds."""
     rounds, spans = timeline.rounds, timeline.spans
     if len(rounds) <= DRAWN_ROUNDS:
         return spans
@@ -100,7 +99,6 @@ def _drawn(timeline: Timeline) -> Records:
 
 
 def _label(axes: Axes, spans: Records, row: int, end_ms: float) -> None:
-    """Write into wide bars what happens in them."""
     for span in spans:
         start, end, batch = span["start_ns"] / 1e6, span["end_ns"] / 1e6, span["batch"]
         if end - start < LABEL_SHARE * end_ms:

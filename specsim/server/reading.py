@@ -80,7 +80,6 @@ def setup_to_mapping(setup: Setup) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return the TOML form of a field."""
     if isinstance(value, Gpu):
         return value.table()
     if isinstance(value, tuple):
@@ -89,7 +88,6 @@ def _plain(value: object) -> object:
 
 
 def _section(name: str, raw: object, origin: str | Path) -> Any:
-    """Check one section of the file and return what it says."""
     where = f"{origin}: [{name}]"
     if not isinstance(raw, Mapping):
         raise FormatError(where, "must be a table", f"write [{name}] and its keys below")
@@ -126,7 +124,6 @@ def _value(key: str, value: object, kind: Kind) -> object:
 
 
 def _own_gpu(value: object) -> Gpu:
-    """Return a GPU of the user's own from its table."""
     if isinstance(value, Mapping):
         return gpu_from_table(value)
     if isinstance(value, Gpu):

@@ -215,7 +215,6 @@ def _parallel(found: dict[str, object]) -> None:
 
 
 def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
-    """Return the content of ``--speculative-adaptive-config``."""
     return json.dumps({str(batch): {"candidate_steps": [steps]} for batch, steps in rows})
 
 
