@@ -12,10 +12,9 @@ per chunk: with speculation the two differ by the accept length, TPOT does not. 
 the server lets go of the request; under an overlap scheduler that is a round after `last_token`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,7 +54,7 @@ class Spread:
     p99: float
 
     @classmethod
-    def of(cls, values: ArrayLike) -> Spread:
+    def of(cls, values: ArrayLike) -> Self:
         """Summarise, leaving NaN out.
 
         >>> Spread.of([1.0, 2.0, 3.0, float("nan")])

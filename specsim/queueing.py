@@ -19,10 +19,9 @@ Valid where the load is below the capacity. Approximated: the two chains know ea
 means, slots that prompts take do not hold prompts up.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import ceil, lgamma
+from typing import Self
 
 import numpy as np
 
@@ -129,7 +128,7 @@ class _Gate:
     round_s: float  # mean time per round, prompts included
 
     @classmethod
-    def of(cls, s: Station, round_s: float) -> _Gate:
+    def of(cls, s: Station, round_s: float) -> Self:
         first, most = s.joined_s is None, len(s.steps)
         rounds = np.append(1.0, np.zeros(most) if first else s.steps)
         prompts_s = s.prefill_s if s.joined_s is None else s.joined_s

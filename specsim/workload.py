@@ -1,13 +1,11 @@
 """What clients ask of the server: lengths, and how the load is applied."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,9 +176,7 @@ class VaryingLoad:
             raise InputError(f"{self.kind} up to {levels.max():g} {self.words}", why, "give more")
 
     @classmethod
-    def ramp(
-        cls, levels: Sequence[float], duration_s: float, unit: Unit = "clients"
-    ) -> VaryingLoad:
+    def ramp(cls, levels: Sequence[float], duration_s: float, unit: Unit = "clients") -> Self:
         """Go from level to level, in equal times."""
         times = np.linspace(0.0, duration_s, max(2, len(levels))).tolist()
         return cls("ramp", unit, tuple(times), tuple(map(float, levels)))
@@ -194,7 +190,7 @@ class VaryingLoad:
         period_s: float,
         duration_s: float,
         unit: Unit = "requests_per_s",
-    ) -> VaryingLoad:
+    ) -> Self:
         """Stay at a base level, with a burst of `burst_s` at the end of every period."""
         if not 0 < burst_s < period_s <= duration_s <= MOST_PERIODS * period_s:
             what = f"bursts of {burst_s:g} s every {period_s:g} s in {duration_s:g} s"

@@ -1,10 +1,9 @@
 """Two servers side by side: the same settings at the same loads, and the best of each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -113,7 +112,7 @@ class _Side:
     place: dict[SpecSetting, int]  # where in the view a setting is
 
     @classmethod
-    def of(cls, profile: Profile, settings: Sequence[SpecSetting], question: Question) -> _Side:
+    def of(cls, profile: Profile, settings: Sequence[SpecSetting], question: Question) -> Self:
         """Solve the settings: as today what runs today, others by the engine's default."""
         plans: dict[SpecSetting, RunPlan] = {}
         known, today = with_current(profile, ())

@@ -7,11 +7,10 @@ under a load that changes, beside policies that follow the acceptance, `specsim.
 simulates.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -86,7 +85,7 @@ class Schedule:
         padded = syntax is not None and syntax.padded
         return by_batch(self.rows, padded=padded, name="best table")
 
-    def simpler(self) -> list[Schedule]:
+    def simpler(self) -> list[Self]:
         """Return itself, and its cuts into fewer rows."""
         return [replace(self, table=rows) for rows in simpler_tables(self.table)]
 

@@ -5,8 +5,6 @@ The rows of ``attention.csv``, of which the first that fits holds, were read in 
 0.5.9 ``server_args.py:1772`` [@attention-kernels].
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from specsim.engine.rules import EngineSpec, rows

@@ -1,9 +1,8 @@
 """Which points are measured, on how many layers, and what they say of the whole model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Self
 
 from specsim.errors import InputError
 from specsim.probe.bench import Bench, Sample
@@ -170,7 +169,7 @@ class Timed:
     @classmethod
     def of(
         cls, large: Sample, small: Sample | None, layers: Layers, experts: float | None = None
-    ) -> Timed:
+    ) -> Self:
         """Fit time = fixed + layers x layer through two numbers of layers.
 
         Without a second one, or where noise would make a part negative, the time is all the

@@ -1,7 +1,5 @@
 """The same hardware, model and drafter under another engine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from specsim.engine import EngineSpec, engine_named

@@ -1,7 +1,5 @@
 """profile.toml: a profile as a file, schema ``specsim.profile/1``."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A profile of a server that nobody has measured: library physics with the priors' errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from specsim.acceptance import Acceptance

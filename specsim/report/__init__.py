@@ -1,12 +1,10 @@
 """How numbers, settings and loads are named wherever people read them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from specsim.curve import Curve, CurvePoint, Role, Series
 from specsim.decide import LoadChoice, Option, Verdict
@@ -169,7 +167,7 @@ class View:
     loads: tuple[LoadChoice, ...]  # with the curve's numbers where it shows the chosen setting
 
     @classmethod
-    def of(cls, curve: Curve, verdict: Verdict, request_rate: float | None = None) -> View:
+    def of(cls, curve: Curve, verdict: Verdict, request_rate: float | None = None) -> Self:
         """Return what is told; the curve does not carry the rate of an open loop, 1/s."""
         axis = load_axis(curve, request_rate)
         view = cls(curve.series, series_names(curve), axis, verdict.loads)

@@ -1,7 +1,5 @@
 """setup.toml to Setup and back: the boundary, where whatever is wrong becomes one line."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

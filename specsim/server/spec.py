@@ -5,8 +5,6 @@ check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay str
 stand for is the business of the hardware and architecture modules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

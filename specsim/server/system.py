@@ -1,10 +1,8 @@
 """A server put together: library ids of a setup resolved into hardware, shards and engine."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Self, get_args
 
 from specsim.architecture import load_draft, load_model
 from specsim.architecture.draft import with_vocab
@@ -53,7 +51,7 @@ class System:
         """What reads the KV cache."""
         return kernel_of(self.engine, self.gpu, self.cost.target)
 
-    def with_parameters(self, parameters: CostParameters) -> System:
+    def with_parameters(self, parameters: CostParameters) -> Self:
         """Return the same server with other cost parameters."""
         return replace(self, cost=replace(self.cost, parameters=parameters))
 
