@@ -28,11 +28,6 @@ class Quantisation:
     dense_dtype: str  # what the tensor cores compute in: weight-only schemes unpack to bf16
     expert_dtype: str
 
-    @property
-    def only_experts(self) -> bool:
-        """Whether nothing but routed experts is compressed."""
-        return "-experts" in self.id and self.dense == BF16_BYTES
-
 
 @cache
 def schemes() -> dict[str, Quantisation]:

@@ -181,7 +181,7 @@ def scheme_for(model: ModelArchitecture, quantisation: str) -> Quantisation:
     """Return the scheme, ``native`` resolved, if it says something about this model."""
     native = quantisation.strip().lower() == "native"
     scheme = load_quantisation(model.native_quantisation if native else quantisation)
-    if scheme.only_experts and not model.experts:
+    if "-experts" in scheme.id and scheme.dense == BF16_BYTES and not model.experts:
         why = f"compresses experts, and {model.id} has none"
         remedy = f"use {scheme.id.removesuffix('-experts')!r} or 'bf16'"
         raise InputError(f"quantisation {scheme.id}", why, remedy)

@@ -207,7 +207,10 @@ def plans_of(profile: Profile, curve: Curve) -> list[RunPlan]:
 
 def slider_data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
     """Return the grids of a curve's settings in tokens/s, from one client to its largest load."""
-    clients = _nodes(curve.series[0].points[-1].concurrency)
+    most = max(curve.series[0].points[-1].concurrency, 2)
+    each = np.arange(1, min(most, EVERY) + 1)
+    further = np.geomspace(each[-1], most, BEYOND)
+    clients = sorted({int(load) for load in np.append(each, further.round())})
     middle = curve.series[0].points[len(curve.series[0].points) // 2].concurrency
     roles = [series.role for series in curve.series[1:]]
     served = replace(profile, setup=replace(profile.setup, workload=requests))
@@ -251,13 +254,6 @@ def _interval(series: Series, clients: Sequence[int]) -> list[list[float]]:
     ]
     at = np.log([p.concurrency for p in points])
     return _short(np.exp([np.interp(np.log(clients), at, end) for end in ends]))
-
-
-def _nodes(most: int) -> list[int]:
-    """Return the loads that are solved, two at least."""
-    each = np.arange(1, min(max(most, 2), EVERY) + 1)
-    further = np.geomspace(each[-1], max(most, 2), BEYOND)
-    return sorted({int(load) for load in np.append(each, further.round())})
 
 
 def _short(values: Floats) -> list[list[float]]:
