@@ -246,7 +246,9 @@ def cache_heads(model: ModelArchitecture) -> set[int]:
 # --- laws ---------------------------------------------------------------------------------------
 
 MODELS = [load_model(name) for name in model_names()]
-EVERYWHERE = [name for name, scheme in schemes().items() if "-experts" not in name or scheme.dense < 2]
+EVERYWHERE = [
+    name for name, scheme in schemes().items() if "-experts" not in name or scheme.dense < 2
+]
 
 
 @given(model=st.sampled_from(MODELS), scheme=st.sampled_from(EVERYWHERE))

@@ -2,21 +2,14 @@
 
 from collections.abc import Mapping
 
+from specsim.engine import rules
 from specsim.engine.plan import RunPlan
-from specsim.engine.rules import (
-    GIB,
-    Engine,
-    EngineSpec,
-    judge,
-    mixed_plan,
-    parse_version,
-    state_notes,
-)
+from specsim.engine.rules import Engine, EngineSpec
 from specsim.setting import Algorithm, SpecSetting, chain_settings
 
 SLOTS = 4
 BATCH_TOKENS = 2048
-COMPUTE_BYTES = GIB  # assumed: compute buffers
+COMPUTE_BYTES = rules.GIB  # assumed: compute buffers
 
 
 TYPES_FROM = "b9000"
@@ -34,11 +27,11 @@ def plan_llama_cpp(
     the drafter computes that batch once more. Older builds drafted and verified slot by slot.
     """
     most = engine.max_running_requests or SLOTS
-    notes = state_notes(engine)
+    notes = rules.state_notes(engine)
     if engine.max_running_requests is None:
         notes.append(f"{most} slots assumed (older builds: 1); see --parallel")
-    return mixed_plan(
-        judge(setting, engine, what_if),
+    return rules.mixed_plan(
+        rules.judge(setting, engine, what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or BATCH_TOKENS,
@@ -64,7 +57,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
     setting = plan.setting
     said: dict[str, object] = {"max_running_requests": plan.max_running_requests}
     if setting.speculates:
-        typed = parse_version(plan.version).since(TYPES_FROM)
+        typed = rules.parse_version(plan.version).since(TYPES_FROM)
         said["algorithm"] = setting.algorithm if typed else None
         said["draft"] = draft_model
         lookup = typed and setting.algorithm == "NGRAM"

@@ -3,16 +3,9 @@
 import json
 from collections.abc import Mapping
 
+from specsim.engine import rules
 from specsim.engine.plan import RunPlan
-from specsim.engine.rules import (
-    Engine,
-    EngineSpec,
-    ScheduleRows,
-    ScheduleSyntax,
-    judge,
-    mixed_plan,
-    state_notes,
-)
+from specsim.engine.rules import Engine, EngineSpec
 from specsim.setting import Algorithm, SpecSetting
 
 MAX_BATCH = 2048
@@ -28,8 +21,8 @@ def plan_tensorrt_llm(
     most = engine.max_running_requests or MAX_BATCH
     graph_max = min(most, engine.cuda_graph_max_bs or GRAPH_MAX)
     sizes = {size for size in (1, 2, 4, *range(8, graph_max + 1, 8)) if size <= graph_max}
-    return mixed_plan(
-        judge(setting, engine, what_if),
+    return rules.mixed_plan(
+        rules.judge(setting, engine, what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or MAX_TOKENS,
@@ -37,7 +30,7 @@ def plan_tensorrt_llm(
         graph_unit="requests",
         overlapped="run_ahead",
         notes=[
-            *state_notes(engine),
+            *rules.state_notes(engine),
             "defaults of TensorRT-LLM are assumed: batch and graph sizes, tokens per step",
         ],
     )
@@ -65,7 +58,7 @@ def settings_of(said: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
+def _schedule_config(rows: rules.ScheduleRows, batch_max: int) -> str:
     """Return ``draft_len_schedule``: the last batch of each length; beyond them nothing is drafted.
 
     Read in the pages to 1.4.0rc4; the first release that has it is not known.
@@ -74,7 +67,7 @@ def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
     return json.dumps({e: steps for e, (_, steps) in zip(ends, rows, strict=True) if steps})
 
 
-def _schedule_lines(rows: ScheduleRows, config: str) -> list[str]:
+def _schedule_lines(rows: rules.ScheduleRows, config: str) -> list[str]:
     table = config.replace('"', "")
     most = max(steps for _, steps in rows)
     inner = f"max_draft_len: {most}, draft_len_schedule: {table}"
@@ -115,7 +108,7 @@ ENGINE = Engine(
     plan=plan_tensorrt_llm,
     kv_room_bytes=kv_room_bytes,
     settings=settings_of,
-    schedule=ScheduleSyntax(
+    schedule=rules.ScheduleSyntax(
         config=_schedule_config,
         words=lambda rows, config: [],
         lines=_schedule_lines,

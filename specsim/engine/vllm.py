@@ -7,19 +7,9 @@ assumed, and noted as such.
 import json
 from collections.abc import Mapping
 
+from specsim.engine import rules
 from specsim.engine.plan import RunPlan
-from specsim.engine.rules import (
-    GIB,
-    Engine,
-    EngineSpec,
-    EngineVersion,
-    ScheduleRows,
-    ScheduleSyntax,
-    judge,
-    mixed_plan,
-    parse_version,
-    state_notes,
-)
+from specsim.engine.rules import Engine, EngineSpec
 from specsim.setting import Algorithm, SpecSetting
 
 NEWEST = "0.33.0"
@@ -41,28 +31,28 @@ GRAPH_SIZES_TOKENS = (1, 2, 4, *range(8, 256, 8), *range(256, 1025, 16))
 """Captured sizes in tokens, up to the largest: 512, or 1024 on compute capability 10
 (0.33.0 ``config/vllm.py:2579-2601``)."""
 
-LARGE, LARGEST = 70 * GIB, 160 * GIB
+LARGE, LARGEST = 70 * rules.GIB, 160 * rules.GIB
 """Memory of GPUs with higher defaults: tokens of a step 2048, 8192 and, from 0.28.0, 16384; most
 requests 256 and 1024 (0.33.0 ``engine/arg_utils.py:2971-3005``)."""
 SMALL = ("a100", "gb10")  # GPUs that count as small whatever they hold
 LARGEST_FROM = "0.28.0"
 MEMORY_FRACTION = 0.9
-ACTIVATION_BYTES = 2 * GIB  # assumed: what vLLM's profiling run leaves out of the KV cache
+ACTIVATION_BYTES = 2 * rules.GIB  # assumed: what vLLM's profiling run leaves out of the KV cache
 
 
 def plan_vllm(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what vLLM does with a setting, or raise EngineRefusal."""
-    verdict = judge(setting, engine, what_if)
+    verdict = rules.judge(setting, engine, what_if)
     setting = verdict.setting
     chunk, requests = defaults(engine, gpu_mem_bytes)
     most = engine.max_running_requests or requests
-    notes = [*state_notes(engine), *_switch_notes(setting, engine)]
+    notes = [*rules.state_notes(engine), *_switch_notes(setting, engine)]
     if engine.max_running_requests is None:
         notes.append(f"max_num_seqs {most} assumed from the GPU's memory")
     waits = setting.speculates and engine.parsed_version.before(RUN_AHEAD_SPECULATING_FROM)
-    return mixed_plan(
+    return rules.mixed_plan(
         verdict,
         engine,
         max_running_requests=most,
@@ -160,7 +150,7 @@ def kv_room_bytes(
     return gpu_mem_bytes * fraction - weight_bytes - ACTIVATION_BYTES
 
 
-def drafts_eager(version: EngineVersion, draft_kind: str) -> bool:
+def drafts_eager(version: rules.EngineVersion, draft_kind: str) -> bool:
     """Whether this release launches a drafter's kernels one by one."""
     return draft_kind == "eagle3" and version.before(EAGLE3_CAPTURED_FROM)
 
@@ -183,13 +173,13 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
             config["model"] = draft_model
         flags += ["--speculative-config", json.dumps(config)]
     flags += flag_words("vllm", plan.version, "max_running_requests", engine.max_running_requests)
-    default = judge(setting.with_scheduler("auto"), engine, what_if=True).setting.scheduler
+    default = rules.judge(setting.with_scheduler("auto"), engine, what_if=True).setting.scheduler
     if setting.scheduler != default:
         flags += flag_words("vllm", plan.version, "scheduler", setting.scheduler)
     return flags
 
 
-def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
+def _schedule_config(rows: rules.ScheduleRows, batch_max: int) -> str:
     """Return what goes into ``--speculative-config`` beside method and model: (first, last, K)."""
     ends = [batch - 1 for batch, _ in rows[1:]] + [batch_max]
     ranges = [[batch, end, steps] for (batch, steps), end in zip(rows, ends, strict=True)]
@@ -199,16 +189,16 @@ def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
     )
 
 
-def _schedule_words(rows: ScheduleRows, config: str) -> list[str]:
+def _schedule_words(rows: rules.ScheduleRows, config: str) -> list[str]:
     return ["--speculative-config", config]
 
 
-def _schedule_lines(rows: ScheduleRows, config: str) -> list[str]:
+def _schedule_lines(rows: rules.ScheduleRows, config: str) -> list[str]:
     return [f"in --speculative-config: {config[1:-1]}"]
 
 
 def _schedule_limits(version: str, algorithm: Algorithm, zero: bool) -> list[str]:
-    if parse_version(version).before(TABLES_FROM):
+    if rules.parse_version(version).before(TABLES_FROM):
         return [f"vLLM {version} cannot: such a table is in {TABLES_FROM}"]
     return []
 
@@ -224,7 +214,7 @@ ENGINE = Engine(
     settings=settings_of,
     class_bytes=class_bytes,
     drafts_eager=drafts_eager,
-    schedule=ScheduleSyntax(
+    schedule=rules.ScheduleSyntax(
         config=_schedule_config,
         words=_schedule_words,
         lines=_schedule_lines,

@@ -10,21 +10,10 @@ import numpy as np
 
 from specsim.errors import InputError
 from specsim.probe import device as devices
+from specsim.probe import grid
 from specsim.probe.bench import Bench, Deadline, affordable, sample
 from specsim.probe.document import Dtype, MoeKind, ProbeDocument, Stack
-from specsim.probe.grid import (
-    CONTEXT,
-    CONTEXTS,
-    MOST_LAYERS,
-    TOKENS,
-    Point,
-    Timed,
-    draft_points,
-    extend_points,
-    fitting,
-    joined_points,
-    target_points,
-)
+from specsim.probe.grid import Point, Timed
 from specsim.probe.layers import Model, moe_kind, route_layers
 from specsim.probe.rates import GEMM_TOKENS, measure_allreduce, measure_rates
 from specsim.probe.shapes import Layers, StackShape
@@ -54,10 +43,10 @@ class Request:
     dtype: Dtype = "bf16"
     seconds: float = 300.0
     memory_bytes: float | None = None  # at most; None for all that may be taken
-    layers: int = MOST_LAYERS  # to build, at least two where the model has them
-    tokens: tuple[int, ...] = TOKENS  # of the decode steps
-    context_len: int = CONTEXT  # KV tokens per request of the steps over tokens
-    contexts: tuple[int, ...] = CONTEXTS  # and of the steps over KV length
+    layers: int = grid.MOST_LAYERS  # to build, at least two where the model has them
+    tokens: tuple[int, ...] = grid.TOKENS  # of the decode steps
+    context_len: int = grid.CONTEXT  # KV tokens per request of the steps over tokens
+    contexts: tuple[int, ...] = grid.CONTEXTS  # and of the steps over KV length
     gemm_tokens: tuple[int, ...] = GEMM_TOKENS  # rows of the single products
     ranks: int | None = None  # of the all-reduce; None for `tp`, or all devices that are there
     seed: int = 0  # of weights and routing
@@ -130,9 +119,9 @@ def _forwards(request: Request) -> dict[str, tuple[StackShape, tuple[Point, ...]
     """Return what is timed, and at which points, the target first."""
     of = (request.tokens, request.context_len)
     rows = {
-        "target": (request.target, target_points(*of, request.contexts)),
-        "draft": (request.draft, draft_points(*of)),
-        "extend": (request.extend, extend_points(*of)),
+        "target": (request.target, grid.target_points(*of, request.contexts)),
+        "draft": (request.draft, grid.draft_points(*of)),
+        "extend": (request.extend, grid.extend_points(*of)),
     }
     return {name: (shape, points) for name, (shape, points) in rows.items() if shape is not None}
 
@@ -159,12 +148,14 @@ class _Run:
         bench = self.bench
         routed = any(layers.shape.experts for layers in stack.groups)
         moe = moe_kind(bench.device, bench.fill.dtype) if routed else None
-        kinds, points = fitting(stack, wanted, bench, self.request.layers, self.request.context_len)
+        kinds, points = grid.fitting(
+            stack, wanted, bench, self.request.layers, self.request.context_len
+        )
         found: list[dict[Point, Timed]] = []
         for layers, part in zip(kinds, deadline.parts(len(kinds)), strict=True):
             found.append(self._timed(stack, layers, moe, points, part, around=not found))
             devices.release(bench.device)
-        joined = joined_points(kinds, found)
+        joined = grid.joined_points(kinds, found)
         lost = {"memory": len(wanted) - len(points), "time": len(points) - len(joined)}
         self.notes += [
             f"{stack.id}: {missing} points left out for want of {reason}"

@@ -27,18 +27,9 @@ from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.profile.profile import server_line
 from specsim.question import Question
-from specsim.report import View, curve_title, load_axis, series_labels
+from specsim.report import View, curve_title, load_axis, plots, series_labels
 from specsim.report import figure as fig
 from specsim.report.answer import answer, choice_cells, evidence_line, rule
-from specsim.report.plots import (
-    MOST_NODES,
-    PARTS,
-    parts_of,
-    plot_residuals,
-    plot_tree,
-    rounds_at,
-    typical_tree,
-)
 from specsim.tree import tree_capacity
 from specsim.workload import Load, Workload
 
@@ -87,7 +78,7 @@ def report_html(
     asked = [view.series[i] for i in view.having("asked")]
     residuals, axes = fig.new_figure("", (7.5, 4.5))
     if validation is not None:
-        plot_residuals(axes, validation)
+        plots.plot_residuals(axes, validation)
     return page.render(
         title=curve_title(curve),
         server=server_line(profile.setup),
@@ -135,7 +126,7 @@ def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
         "axis": axis.label,
         "places": [axis.at(j).removeprefix("at ") for j in range(len(axis.values))],
         "series": series,
-        "parts": [{"id": name, **part._asdict()} for name, part in PARTS.items()],
+        "parts": [{"id": name, **part._asdict()} for name, part in plots.PARTS.items()],
         "rounds": _rounds(profile, curve, requests),
     }
 
@@ -144,8 +135,8 @@ def _rounds(profile: Profile, curve: Curve, requests: Workload) -> list[list[lis
     """Milliseconds by load, series and part, in closed form."""
     plans = plans_of(profile, curve)
     loads = [point.concurrency for point in curve.series[0].points]
-    rounds = (rounds_at(profile, plans, load, requests) for load in loads)
-    return [np.round(1e3 * parts_of(at_load), 4).tolist() for at_load in rounds]
+    rounds = (plots.rounds_at(profile, plans, load, requests) for load in loads)
+    return [np.round(1e3 * plots.parts_of(at_load), 4).tolist() for at_load in rounds]
 
 
 def _trees(profile: Profile, curve: Curve) -> list[Markup]:
@@ -154,12 +145,14 @@ def _trees(profile: Profile, curve: Curve) -> list[Markup]:
     small = [
         setting
         for setting in dict.fromkeys(settings)
-        if setting.topk > 1 and tree_capacity(setting.topk, setting.num_steps) <= MOST_NODES
+        if setting.topk > 1 and tree_capacity(setting.topk, setting.num_steps) <= plots.MOST_NODES
     ]
     pictures = []
     for setting in small[:MOST_TREES]:
         figure, axes = fig.new_figure("", (7.0, 4.5))
-        plot_tree(axes, typical_tree(profile.acceptance(algorithm=setting.algorithm), setting))
+        plots.plot_tree(
+            axes, plots.typical_tree(profile.acceptance(algorithm=setting.algorithm), setting)
+        )
         pictures.append(_inline(figure))
     return pictures
 

@@ -7,19 +7,9 @@ read that has it. Messages in quotes are the engine's.
 import json
 from collections.abc import Mapping
 
+from specsim.engine import rules
 from specsim.engine.plan import RunPlan, Timeline
-from specsim.engine.rules import (
-    MIB,
-    Engine,
-    EngineSpec,
-    ScheduleRows,
-    ScheduleSyntax,
-    elsewhere,
-    judge,
-    parse_version,
-    state_notes,
-    table,
-)
+from specsim.engine.rules import Engine, EngineSpec
 from specsim.engine.sglang import limits
 from specsim.engine.sglang.limits import V2_ONLY_FROM, mixes, spec_era
 from specsim.setting import Algorithm, SpecSetting, algorithm_name, chain_settings
@@ -48,12 +38,12 @@ def plan_sglang(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what SGLang does with a setting, or raise EngineRefusal."""
-    verdict = judge(setting, engine, what_if)
-    setting, version, mem_mib = verdict.setting, engine.parsed_version, gpu_mem_bytes / MIB
+    verdict = rules.judge(setting, engine, what_if)
+    setting, version, mem_mib = verdict.setting, engine.parsed_version, gpu_mem_bytes / rules.MIB
     overlap = setting.scheduler == "overlap"
     v2 = setting.speculates and (overlap or spec_era(version) == "v2-only")
     drafts = setting.follows_text
-    notes = [*state_notes(engine), *verdict.notes]
+    notes = [*rules.state_notes(engine), *verdict.notes]
     if v2 and drafts and not engine.backend:
         notes.append("attention backend not stated: assumed one that waits and extends eagerly")
     most = limits.max_running_requests(engine, setting.speculates)
@@ -76,7 +66,7 @@ def plan_sglang(
             else limits.graph_batch_sizes(engine, mem_mib, setting.speculates, most)
         ),
         graph_unit="requests",
-        prefill=elsewhere(engine, "mixed" if mixes(setting, engine) else "first"),
+        prefill=rules.elsewhere(engine, "mixed" if mixes(setting, engine) else "first"),
         chunked_prefill_size=limits.chunked_prefill_size(engine, mem_mib),
         finish_lag_rounds=1 if overlap else 0,
         timeline=_timeline(setting, engine),
@@ -100,7 +90,7 @@ def _backend_has(ability: str, engine: EngineSpec) -> bool:
     and the backends beside it); v2 captures the draft extend of some in a CUDA graph (0.5.9
     ``eagle_worker_v2.py:277``, 0.5.13 :369, 0.5.23 :567). Each from the first release read.
     """
-    firsts = {row["backend"]: row[ability] for row in table("sglang/backends")}
+    firsts = {row["backend"]: row[ability] for row in rules.table("sglang/backends")}
     first = firsts.get(engine.backend)
     return bool(first) and engine.parsed_version.since(str(first))
 
@@ -124,7 +114,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
             "topk": None if lookup or block else setting.topk,
             "num_draft_tokens": setting.num_draft_tokens,
         }
-        if spec_era(parse_version(version)) == "beta-flag" and setting.scheduler == "overlap":
+        if spec_era(rules.parse_version(version)) == "beta-flag" and setting.scheduler == "overlap":
             said["scheduler"] = "overlap"
     if setting.scheduler == "sequential" and _overlap_is_a_flag(plan):
         said["scheduler"] = "sequential"
@@ -135,12 +125,12 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
 
 def adaptive_table(version: str = NEWEST) -> dict[int, tuple[int, ...]]:
     """Return what ``--speculative-adaptive`` tries at each batch, unless a file says otherwise."""
-    return next(t for first, t in ADAPTIVE_TABLES if parse_version(version).since(first))
+    return next(t for first, t in ADAPTIVE_TABLES if rules.parse_version(version).since(first))
 
 
 def _overlap_is_a_flag(plan: RunPlan) -> bool:
     """Whether --disable-overlap-schedule decides; in the eras between, the worker does."""
-    version = parse_version(plan.version)
+    version = rules.parse_version(plan.version)
     if plan.setting.speculates:
         return spec_era(version) == "v2-only"
     return version.since("0.4.0")
@@ -151,7 +141,7 @@ def launch_env(plan: RunPlan) -> dict[str, str]:
     setting = plan.setting
     if not setting.speculates or setting.algorithm == "NGRAM":
         return {}
-    era = spec_era(parse_version(plan.version))
+    era = spec_era(rules.parse_version(plan.version))
     if era == "env" and setting.scheduler == "overlap":
         return {"SGLANG_ENABLE_SPEC_V2": "True"}
     if era == "default" and setting.scheduler == "sequential" and setting.topk == 1:
@@ -214,17 +204,17 @@ def _parallel(found: dict[str, object]) -> None:
         found["ep"] = found["tp"]  # SGLang sets it so for all-to-all experts
 
 
-def _schedule_config(rows: ScheduleRows, batch_max: int) -> str:
+def _schedule_config(rows: rules.ScheduleRows, batch_max: int) -> str:
     return json.dumps({str(batch): {"candidate_steps": [steps]} for batch, steps in rows})
 
 
-def _schedule_words(rows: ScheduleRows, config: str) -> list[str]:
+def _schedule_words(rows: rules.ScheduleRows, config: str) -> list[str]:
     first = rows[0][1] or max(steps for _, steps in rows)
     words = ["--speculative-num-steps", str(first), "--speculative-adaptive"]
     return [*words, "--speculative-adaptive-config", "adaptive.json"]
 
 
-def _schedule_lines(rows: ScheduleRows, config: str) -> list[str]:
+def _schedule_lines(rows: rules.ScheduleRows, config: str) -> list[str]:
     return [f"adaptive.json: {config}", " ".join(_schedule_words(rows, config))]
 
 
@@ -233,7 +223,7 @@ def _schedule_limits(version: str, algorithm: Algorithm, zero: bool) -> list[str
     if algorithm not in ADAPTIVE_ALGORITHMS:
         notes.append(f"SGLang adapts EAGLE and EAGLE3 only, not {algorithm}")
     needed = ZERO_FROM if zero else TABLES_FROM
-    if parse_version(version).before(needed):
+    if rules.parse_version(version).before(needed):
         notes.append(f"SGLang {version} cannot: such a table needs {needed} or later")
     return notes
 
@@ -247,7 +237,7 @@ ENGINE = Engine(
     launch_flags=launch_flags,
     launch_env=launch_env,
     settings=settings_of,
-    schedule=ScheduleSyntax(
+    schedule=rules.ScheduleSyntax(
         config=_schedule_config,
         words=_schedule_words,
         lines=_schedule_lines,
