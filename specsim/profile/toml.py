@@ -13,8 +13,7 @@ from specsim.curve import Misfit
 from specsim.errors import FormatError, SpecsimError, UnknownNameError
 from specsim.library import is_file, kinds_of, read_table
 from specsim.profile.profile import FitRecord, Profile
-from specsim.server import setup_from_mapping, setup_to_mapping
-from specsim.server.reading import PATHS
+from specsim.server import PATHS, setup_from_mapping, setup_to_mapping
 from specsim.textfile import carried, check_schema, parse_toml, read_text, write_text
 from specsim.uncertainty import Parameter
 

@@ -1,11 +1,171 @@
-"""A server as one file describes it: setup.toml, schema ``specsim.setup/1``."""
+"""A server as one file describes it: setup.toml, schema ``specsim.setup/1``, and back.
 
-from specsim.server.reading import SCHEMA as SCHEMA
-from specsim.server.reading import read_setup as read_setup
-from specsim.server.reading import setup_from_mapping as setup_from_mapping
-from specsim.server.reading import setup_to_mapping as setup_to_mapping
+This is the boundary, where whatever is wrong becomes one line.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import date
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+from specsim.engine import ENGINES
+from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
+from specsim.hardware import Gpu, gpu_from_table, load_gpu
+from specsim.library import Kind, checked, is_file, kinds_of
+from specsim.server.spec import REQUIRED, SECTIONS, workload_table
 from specsim.server.spec import DraftSpec as DraftSpec
 from specsim.server.spec import HardwareSpec as HardwareSpec
 from specsim.server.spec import ModelSpec as ModelSpec
 from specsim.server.spec import Setup as Setup
 from specsim.server.spec import SourceSpec as SourceSpec
+from specsim.textfile import check_schema, read_toml, shown
+
+SCHEMA = "specsim.setup/1"
+
+PATHS = {"hardware": ("gpu", "link"), "model": ("id", "config"), "draft": ("id",)}
+"""Keys that may hold the path of a file, which counts from the setup's folder."""
+
+
+def read_setup(path: str | Path) -> Setup:
+    """Read a setup.toml; a relative path in it counts from its folder.
+
+    Raises :class:`FormatError` or :class:`UnknownNameError` if the file is not TOML of this schema;
+    the message names file, key and nearest known key; :class:`InputError` if the file cannot be
+    opened.
+    """
+    return setup_from_mapping(read_toml(path, "a setup.toml"), Path(path))
+
+
+def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup") -> Setup:
+    """Check a mapping of the schema and return it as a Setup.
+
+    An empty text is the same as a key left out. `origin` is for messages; where it is a Path, a
+    relative path in the mapping counts from its folder.
+
+    >>> setup_from_mapping({
+    ...     "schema": "specsim.setup/1",
+    ...     "hardware": {"gpu": "h100-sxm"},
+    ...     "model": {"id": "llama-3.1-8b"},
+    ...     "engine": {"name": "sglang", "version": "0.5.9"},
+    ... }).hardware.gpu
+    'h100-sxm'
+    """
+    check_schema(mapping.get("schema"), SCHEMA, origin, f'write schema = "{SCHEMA}"')
+    for name in mapping:
+        if name != "schema" and name not in SECTIONS:
+            raise _unknown_key(origin, str(name), None)
+    for name in REQUIRED:
+        if name not in mapping:
+            raise FormatError(f"{origin}: [{name}]", "is missing", f"add a section [{name}]")
+    sections = {name: _section(name, mapping[name], origin) for name in SECTIONS if name in mapping}
+    engine = sections["engine"].name
+    if engine not in ENGINES:
+        raise UnknownNameError(f"{origin}: [engine] name", engine, ENGINES)
+    try:
+        return Setup(**sections)
+    except InputError as error:
+        raise _in_file(f"{origin}:", error) from None
+
+
+def setup_to_mapping(setup: Setup) -> dict[str, Any]:
+    """Return the plain mapping that :func:`setup_from_mapping` reads back to the same Setup."""
+    mapping: dict[str, Any] = {"schema": SCHEMA}
+    for name in SECTIONS:
+        section = getattr(setup, name)
+        if name == "workload":
+            values = workload_table(section)
+        elif section is not None:
+            values = {key: getattr(section, key) for key in kinds_of(SECTIONS[name])}
+        else:
+            continue
+        mapping[name] = {k: _plain(v) for k, v in values.items() if v is not None and v != ""}
+    return mapping
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Gpu):
+        return value.table()
+    if isinstance(value, tuple):
+        return {str(size): seconds for size, seconds in value}
+    return value
+
+
+def _section(name: str, raw: object, origin: str | Path) -> Any:
+    where = f"{origin}: [{name}]"
+    if not isinstance(raw, Mapping):
+        raise FormatError(where, "must be a table", f"write [{name}] and its keys below")
+    blank = {key for key, v in raw.items() if v is None or (isinstance(v, str) and not v.strip())}
+    table = {key: value for key, value in raw.items() if key not in blank}
+    if isinstance(origin, Path):
+        for key in PATHS.get(name, ()):
+            given = table.get(key)
+            if isinstance(given, str) and (key == "config" or is_file(given)):
+                table[key] = str(origin.parent / Path(given).expanduser())
+    kinds = kinds_of(SECTIONS[name])
+    for key in table:
+        if key not in kinds:
+            raise _unknown_key(origin, name, key)
+    for key, argument in signature(SECTIONS[name]).parameters.items():
+        if argument.default is Parameter.empty and key not in table:
+            raise FormatError(f"{where} {key}", "is missing", f"add {key} to [{name}]")
+    try:
+        return SECTIONS[name](**{k: _value(k, v, kinds[k]) for k, v in table.items()})
+    except InputError as error:
+        raise _in_file(where, error) from None
+
+
+def _value(key: str, value: object, kind: Kind) -> object:
+    """Return the checked value of a key, turned round where the file writes it otherwise."""
+    if key == "gpu" and not isinstance(value, str):
+        return _own_gpu(value)
+    if key == "allreduce" and not isinstance(value, str):
+        return _pairs(value)
+    if isinstance(value, date):  # TOML has a type for it
+        value = value.isoformat()
+    found = checked(key, value, kind)
+    return load_gpu(found) if key == "gpu" and is_file(found) else found
+
+
+def _own_gpu(value: object) -> Gpu:
+    if isinstance(value, Mapping):
+        return gpu_from_table(value)
+    if isinstance(value, Gpu):
+        return value
+    given = f"gpu = {shown(value)}"
+    raise InputError(given, "is neither a library id nor a table", "put the id in quotes")
+
+
+def _pairs(value: object) -> tuple[tuple[int, float], ...]:
+    """Turn a table of bytes -> seconds into pairs in order of bytes."""
+    if not isinstance(value, Mapping) or not value:
+        why = "is neither a name nor a table of bytes and seconds"
+        remedy = 'write e.g. "fused" or {"65536" = 42e-6}'
+        raise InputError(f"allreduce = {shown(value)}", why, remedy)
+    for size, seconds in value.items():
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not (re.fullmatch(r"[1-9][0-9]{0,14}", str(size)) and number and 0 < seconds < math.inf):
+            why = "must be a whole number of bytes and a positive number of seconds"
+            remedy = 'write e.g. "65536" = 42e-6'
+            raise InputError(f"allreduce: {shown(size)} = {shown(seconds)}", why, remedy)
+    return tuple(sorted((int(size), float(seconds)) for size, seconds in value.items()))
+
+
+def _in_file(where: str, error: SpecsimError) -> InputError:
+    """Return the same complaint with the file and the key in front."""
+    if isinstance(error, UnknownNameError):
+        return UnknownNameError(f"{where} {error.kind}", error.name, error.known)
+    return FormatError(f"{where} {error.value}", error.reason, error.remedy)
+
+
+def _unknown_key(origin: str | Path, section: str, key: str | None) -> UnknownNameError:
+    """Return the error of a key that its section, or a section that the file, does not have."""
+    known = {name: list(kinds_of(SECTIONS[name])) for name in SECTIONS}
+    name = section if key is None else key
+    homes = [other for other, keys in known.items() if name in keys]
+    remedy = f"it belongs in {' or '.join(f'[{home}]' for home in homes)}" if homes else None
+    if key is None:
+        return UnknownNameError(f"{origin}: section", section, known, remedy)
+    return UnknownNameError(f"{origin}: key of [{section}]", key, known[section], remedy)

@@ -1,8 +1,8 @@
 """What a setup.toml says, by section: each one's arguments are its keys.
 
-Their annotations are the schema that is checked at the boundary (``reading``); their ranges they
-check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay strings: what they
-stand for is the business of the hardware and architecture modules.
+Their annotations are the schema that is checked at the boundary (:mod:`specsim.server`); their
+ranges they check themselves. Library ids (``gpu``, ``link``, ``model``, ``draft``) stay strings:
+what they stand for is the business of the hardware and architecture modules.
 """
 
 from collections.abc import Callable
