@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from specsim.curve import Curve
 from specsim.documents import document
-from specsim.logs import Diagnosis, LogEntry, LogRow, Timing, WindowCount
+from specsim.logs import LogEntry, LogRow, Timing, WindowCount
 from specsim.logs.document import log_json
+from specsim.logs.entry import Diagnosis
 from specsim.profile import load_profile
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,8 @@ from specsim.calibrate.logs import gather
 from specsim.calibrate.problem import measured
 from specsim.errors import CalibrationError, InputError
 from specsim.library import LibraryName
-from specsim.logs import Diagnosis, LogEntry, LogRow, Timing, WindowCount
+from specsim.logs import LogEntry, LogRow, Timing, WindowCount
+from specsim.logs.entry import Diagnosis
 from specsim.server import setup_from_mapping
 
 STATED = Stated(model="llama-3.1-8b", gpu="h100-sxm", tp=1, engine_version="0.5.9")

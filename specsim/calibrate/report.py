@@ -178,7 +178,6 @@ def doubts(setup: Setup, observations: Sequence[Observation]) -> tuple[str, ...]
 
 
 def _meant(name: str, ratio: float, clients: int) -> str:
-    """Return the mistake that explains a ratio best."""
     known = {1e3: ": milliseconds? give seconds", 1e6: ": microseconds? give seconds"}
     if name == "output_tps":
         known = {f: f": {f:g} times too much?" for f in (100.0, 1000.0)}

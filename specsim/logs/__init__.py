@@ -4,17 +4,10 @@
 streams: memory does not grow with the file.
 """
 
-from specsim.logs.entry import CODES as CODES
-from specsim.logs.entry import Diagnosis as Diagnosis
 from specsim.logs.entry import LogEntry as LogEntry
 from specsim.logs.entry import LogRow as LogRow
 from specsim.logs.entry import Timing as Timing
 from specsim.logs.entry import WindowCount as WindowCount
-from specsim.logs.format import Format as Format
-from specsim.logs.format import detect as detect
-from specsim.logs.format import detect_text as detect_text
-from specsim.logs.format import known_formats as known_formats
 from specsim.logs.format import read_file as read_file
 from specsim.logs.format import require_usable as require_usable
 from specsim.logs.source import Source as Source
-from specsim.logs.source import open_source as open_source

@@ -127,7 +127,6 @@ class Facts:
             self._say(said)
 
     def _say(self, fields: Mapping[str, object]) -> None:
-        """Take in arguments by their fields."""
         self.said = {**_said(self.engine, fields), **self.said}
         self.settings.update(engine_named(self.engine).settings(self.said))
 

@@ -130,7 +130,6 @@ def _row(group: _Group, windows: Windows, finish: Finish | None, plain: bool) ->
 
 
 def _throughput(m: Sums, windows: Windows) -> tuple[float, float | None]:
-    """Mean and standard error of the throughput."""
     mean = m["tps"] / m["n"]
     value = mean if windows.equal_time else m["tokens"] / m["time"]
     return value, _error(m, "tps", m["n"], mean, windows.tps_quantum)

@@ -65,7 +65,6 @@ class Source:
         return bool(chunk)
 
     def _read(self) -> bytes:
-        """Return the next bytes of text; none at the end."""
         chunk = self._unpack()
         while chunk and self._decoder:
             text = self._decoder.decode(chunk).encode()

@@ -4,7 +4,6 @@ from specsim.observations.observation import COLUMNS as COLUMNS
 from specsim.observations.observation import SCHEMA as SCHEMA
 from specsim.observations.observation import SURVIVAL as SURVIVAL
 from specsim.observations.observation import Observation as Observation
-from specsim.observations.observation import Scope as Scope
 from specsim.observations.observation import cell_name as cell_name
 from specsim.observations.observation import checked as checked
 from specsim.observations.observation import weight_of as weight_of

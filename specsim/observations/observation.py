@@ -251,7 +251,6 @@ def _check_load(row: Observation, where: str) -> None:
 
 
 def _check_measured(row: Observation, where: str) -> None:
-    """Refuse a row that measures nothing."""
     names = ["output_tps", "tpot_s", "itl_s", "round_time_s"]
     measured = [row.output_tps, row.tpot_s, row.itl_s, row.round_time_s]
     if row.setting.drafts:

@@ -214,7 +214,6 @@ def _records(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _header(path: Path, record: list[str]) -> list[str]:
-    """Check the names of the columns."""
     if not record:
         raise FormatError(path, "has comments only", "add a header and a row per measured cell")
     header = [name.strip() for name in record]
@@ -247,7 +246,6 @@ def _notes(columns: Iterable[str]) -> tuple[str, ...]:
 
 
 def _observation(cells: Mapping[str, object], where: str, row: int) -> Observation:
-    """Type the cells of one row, and check them."""
     stated = {n: " ".join(v.split()) if isinstance(v, str) else v for n, v in cells.items()}
     stated = {name: value for name, value in stated.items() if value not in (None, "")}
     for name, hint in _REQUIRED.items():

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import specsim.logs
-from specsim.logs import CODES
 from specsim.logs.diagnose import finding, words
+from specsim.logs.entry import CODES
 from specsim.logs.formats import listed
 
 SOURCE = "\n".join(path.read_text() for path in Path(specsim.logs.__path__[0]).rglob("*.py"))

@@ -18,16 +18,10 @@ import result_samples as results
 import zstandard
 
 from specsim.errors import FormatError, InputError, SpecsimError
-from specsim.logs import (
-    CODES,
-    detect_text,
-    formats,
-    known_formats,
-    open_source,
-    read_file,
-    require_usable,
-)
-from specsim.logs.source import split_lines
+from specsim.logs import formats, read_file, require_usable
+from specsim.logs.entry import CODES
+from specsim.logs.format import detect_text, known_formats
+from specsim.logs.source import open_source, split_lines
 
 LOG = logs.decode_lines(logs.DECODE_SPEC["0.5.9-0.5.23"])
 

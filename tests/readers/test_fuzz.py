@@ -30,7 +30,8 @@ from hypothesis import strategies as st
 from parsing import document_of, parse
 
 from specsim.errors import SpecsimError
-from specsim.logs import CODES, LogEntry, read_file
+from specsim.logs import LogEntry, read_file
+from specsim.logs.entry import CODES
 from specsim.logs.html_text import plain
 from specsim.logs.windows import Columns, Windows
 

@@ -15,7 +15,8 @@ from parsing import document_of, parse, parse_one
 from specsim.calibrate.log_setup import Stated
 from specsim.calibrate.logs import gather
 from specsim.calibrate.sources import read_sources
-from specsim.logs import LogEntry, LogRow, detect_text
+from specsim.logs import LogEntry, LogRow
+from specsim.logs.format import detect_text
 from specsim.logs.formats.llamacpp.requests import line_time
 
 approx = pytest.approx

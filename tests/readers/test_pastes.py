@@ -16,10 +16,11 @@ from test_reports import decode, vllm_window
 from test_reports_llamacpp import progress, timings
 
 from specsim.calibrate.log_setup import library_id
-from specsim.logs import LogEntry, detect_text, open_source, read_file
-from specsim.logs.format import detect
+from specsim.logs import LogEntry, read_file
+from specsim.logs.format import detect, detect_text
 from specsim.logs.html_text import plain
 from specsim.logs.paste import wrapping
+from specsim.logs.source import open_source
 
 approx = pytest.approx
 

@@ -181,7 +181,6 @@ def run_entry(
 
 
 def _settings(said: dict[str, float], texts: Mapping[str, str]) -> dict[str, object]:
-    """Take the settings out of what a program says."""
     sizes = {name: said.pop(name) for name in SIZES if name in said}
     check(all(size % 1 == 0 and size <= MAX_WHOLE for size in sizes.values()), DAMAGED_ROW)
     k = sizes.pop("k", sizes.get("num_steps"))
@@ -307,6 +306,13 @@ def _loads(entry: LogEntry) -> set[tuple[object, ...]]:
         (r.kind, r.concurrency, r.request_rate, r.batch_size, r.input_len, r.output_len)
         for r in entry.rows
     }
+
+
+def collected(
+    results: Iterable[LogEntry], unread: Counter[str], path: str, format_: str
+) -> list[LogEntry]:
+    """Return results joined by server, with the account of unread records."""
+    return with_unread(joined(results, path), +unread, path, format_)
 
 
 def with_unread(

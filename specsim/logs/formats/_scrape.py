@@ -206,7 +206,6 @@ def _is_position(label: bytes) -> bool:
 
 
 def _sample(line: bytes, dump: Dump) -> _Series | None:
-    """Count one sample; return its series, None if it says nothing here."""
     found = _LINE["sample"].match(line)
     if found is None:
         raise Unread("damaged sample")

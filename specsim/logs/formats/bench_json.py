@@ -197,7 +197,6 @@ class Answer(NamedTuple):
 
 
 def _told(record: Any) -> list[Answer]:
-    """Return the answers to requests that a record holds."""
     said = list(_histograms(record)) or list(_answers(record))
     check(all(1 <= answer.rounds <= answer.tokens for answer in said), CONTRADICTION)
     return said

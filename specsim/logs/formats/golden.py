@@ -10,7 +10,7 @@ from dataclasses import replace
 from specsim.logs.entry import LogEntry
 from specsim.logs.formats import texts
 from specsim.logs.formats._benchmarks import Said
-from specsim.logs.formats._results import joined, run_entry, with_unread
+from specsim.logs.formats._results import collected, run_entry
 from specsim.logs.source import Source
 from specsim.logs.unread import DAMAGED, TRUNCATED, check, counted
 
@@ -61,4 +61,4 @@ def parse(source: Source) -> list[LogEntry]:
             check(known and k <= _DEEPEST and 1 <= length <= k + 1, "accept length out of range")
             entry = run_entry("golden_acceptance", {"k": k, "accept_length": length, **texts})
             entries.append(replace(entry, label=mode))
-    return with_unread(joined(entries, source.path), +unread, source.path, "golden_acceptance")
+    return collected(entries, unread, source.path, "golden_acceptance")

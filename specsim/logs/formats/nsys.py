@@ -42,7 +42,6 @@ def parse(source: Source) -> list[LogEntry]:
 
 
 def _exported(path: str) -> tuple[Timing, ...]:
-    """Return the medians of a database."""
     uri = f"{Path(path).resolve().as_uri()}?mode=ro&immutable=1"
     looks = iter(range(_MAX_LOOKS))
     try:

@@ -10,14 +10,7 @@ from specsim.logs.diagnose import finding
 from specsim.logs.entry import Diagnosis, LogEntry, LogRow
 from specsim.logs.formats import listed, pattern
 from specsim.logs.formats._benchmarks import Said, figures_of, names
-from specsim.logs.formats._results import (
-    engine_of,
-    entry_of,
-    joined,
-    row_of,
-    run_entry,
-    with_unread,
-)
+from specsim.logs.formats._results import collected, engine_of, entry_of, row_of, run_entry
 from specsim.logs.paste import VERSION, Above
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED, MISSING, TRUNCATED, check, counted
@@ -63,7 +56,7 @@ def parse_console(source: Source) -> list[LogEntry]:
         unread[DAMAGED] += not read and marks.search(line) is not None
         for one in above.values():
             one.read(line)
-    return with_unread(joined(results, source.path), +unread, source.path, NAME)
+    return collected(results, unread, source.path, NAME)
 
 
 def _of_console(program: str, said: Said, above: Above) -> LogEntry:
@@ -109,7 +102,7 @@ def _labelled(
     for said in filter(figures_of, runs):
         with counted(unread):
             entries.append(entry(said))
-    return with_unread(joined(entries, source.path), +unread, source.path, program)
+    return collected(entries, unread, source.path, program)
 
 
 def parse_trtllm_bench(source: Source) -> list[LogEntry]:
@@ -134,7 +127,6 @@ def _of_offline(line: str) -> Said:
 
 
 def _offline_entry(stated: Said) -> LogEntry:
-    """Join the figures of a run, checked against each other."""
     said = figures_of(stated)
     rates = {name: said.pop(name) for name in list(said) if name.startswith("position ")}
     check(said.get("output_tps") or said.get("drafts"), MISSING)

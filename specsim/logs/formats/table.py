@@ -24,7 +24,7 @@ from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats import texts
 from specsim.logs.formats._benchmarks import Column, Said, column_of, figures_of, names, scaled
 from specsim.logs.formats._grids import Grid, grids, value_of, with_points
-from specsim.logs.formats._results import joined, run_entry, with_unread
+from specsim.logs.formats._results import collected, run_entry
 from specsim.logs.formats._serving import of_table as serving_table
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, TWO_IN_ONE, Unread, check, counted
@@ -68,8 +68,7 @@ def parse(source: Source) -> list[LogEntry]:
         metrics.end()
         results += _peoples(grid, unread) if kind == PEOPLES else _rows(grid, kind, unread)
     metrics.end()
-    entries = joined(_by_server(results, unread), source.path)
-    return with_unread(entries, unread, source.path, "table")
+    return collected(_by_server(results, unread), unread, source.path, "table")
 
 
 def _by_server(results: Sequence[LogEntry], unread: Counter[str]) -> Iterator[LogEntry]:

@@ -207,7 +207,6 @@ class Reader:
         self.run.facts.launched = {**launch, **self.run.facts.launched}
 
     def _switch(self, process: bytes) -> None:
-        """Go on with the server of a process."""
         self.process = process
         if process in self.by_process:
             self.run = self.by_process[process]

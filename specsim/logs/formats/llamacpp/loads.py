@@ -207,7 +207,6 @@ class Timeline:
         return first + t.request.decoded * (self._rounds(begin, end) / whole)
 
     def _rounds(self, begin_s: float, end_s: float) -> float:
-        """Return the rounds between two times."""
         by = np.interp([begin_s, end_s], *self.rounds)
         return float(by[1] - by[0])
 
@@ -277,7 +276,6 @@ def _speed_error(requests: Sequence[Request]) -> float:
 
 
 def _accept_spread(requests: Sequence[Request]) -> float:
-    """Relative spread of single requests' accept length."""
     lengths = [r.decoded / r.rounds for r in requests if r.rounds]
     return statistics.stdev(lengths) / statistics.fmean(lengths) if len(lengths) > 1 else 0.1
 

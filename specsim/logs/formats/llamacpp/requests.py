@@ -169,7 +169,6 @@ class Slots:
         return request
 
     def _progress(self, tokens: int, tps: float) -> None:
-        """Note how far a request is."""
         request = self._last
         if request is None or not request.listed or request.known:
             request = self._last = self._new(Request())

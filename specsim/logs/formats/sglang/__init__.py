@@ -225,13 +225,12 @@ class Reader:
         except Unread as unread:
             self.server.not_read(line, unread.reason)
             return
-        odd, self.odd = self.odd, None
-        if odd is not None and layout.like(odd[1]):
+        if (odd := self.odd) is not None and layout.like(odd[1]):
+            self.odd = None
             self.server.forget_single_line()  # it was itself the odd one
             self._start()
             self._take(*odd)
-        elif odd is not None:
-            self._not_read(*odd)
+        self._drop_odd()
         mine, boundary = self.server.layout, self.above.pending
         launch = self.above.launch() if boundary else {}
         alike = mine is None or mine.like(layout)
@@ -269,18 +268,14 @@ class Reader:
             self.server.add({name: texts[part] for name, texts in lines.items()}, prefilled[part])
 
     def _drop_odd(self) -> None:
-        """Give up the line that was held back."""
+        """Give up the line that was held back, unlike those around it: its end may be missing."""
         if self.odd is not None:
-            self._not_read(*self.odd)
+            printed, layout, _ = self.odd
+            reason = UNLIKE if layout.prints("queue") else TRUNCATED
+            self.server.not_read(printed["prefix"][0], reason)
             self.odd = None
 
-    def _not_read(self, printed: grammar.Printed, layout: grammar.Layout, _: bool) -> None:
-        """Count a line that is unlike those around it, perhaps because its end is missing."""
-        reason = UNLIKE if layout.prints("queue") else TRUNCATED
-        self.server.not_read(printed["prefix"][0], reason)
-
     def _start(self, other: Server | None = None) -> None:
-        """Close the server and begin another."""
         self.server.flush(final=True)
         self.done.append(self.server)
         self.server = other or Server()

@@ -174,7 +174,6 @@ class Reader:
         self.server.prompts_elsewhere |= b"kv_consumer" in line
 
     def _drain(self) -> None:
-        """Read the lines that wait."""
         lines, self.lines = self.lines, []
         regular = grammar.parse_regular(lines)
         if regular is not None:
@@ -228,7 +227,6 @@ class Reader:
         return stamp
 
     def _start(self) -> None:
-        """Begin another server."""
         self.server.flush(final=True)
         self.server = Server()
         self.server.label = self.above.label
