@@ -21,9 +21,6 @@ STALLED_BATCH = 1.5
 GROWN = 1.1
 CLOSED_LOOP_QUEUE = 0.5  # a mean queue above this many requests means that clients wait for a place
 
-WITH_PREFILL = "output_tps_with_prefill"
-"""Name in `extra` of the throughput over windows with and without prefill: a closed loop's."""
-
 Sums = dict[str, float]
 
 
@@ -102,19 +99,17 @@ def _row(group: _Group, windows: Windows, finish: Finish | None, plain: bool) ->
     dropped["prefill"] += _count(group.mixed) if group.pure else 0
     sums = _sums(kept)
     accept, accept_sem = (1.0, None) if plain else _accept(sums, windows.accept_quantum)
-    tps, tps_sem = _throughput(sums, windows)
+    mean = sums["tps"] / sums["n"]
+    tps = mean if windows.equal_time else sums["tokens"] / sums["time"]
     batch, queue = _batch(kept), _mean(sums["queue"], sums["n_queue"])
     # Windows of equally many rounds have a mean round; otherwise it follows from their own means.
     each_s = (accept or 1.0) * batch / tps if windows.equal_time else sums["time"] / sums["n"]
-    whole = {}
-    if not mixed and group.mixed:
-        whole[WITH_PREFILL] = _throughput(_sums([*kept, *group.mixed]), windows)[0]
     row = LogRow(
         kind="closed_loop" if mixed else "steady_decode",
         batch_size=batch,
         concurrency=concurrency_of(batch, queue, windows.most_running),
         output_tps=tps,
-        output_tps_sem=tps_sem,
+        output_tps_sem=_error(sums, "tps", sums["n"], mean, windows.tps_quantum),
         accept_length=accept,
         accept_length_sem=accept_sem,
         round_time_s=None if mixed or accept is None else each_s,
@@ -124,15 +119,8 @@ def _row(group: _Group, windows: Windows, finish: Finish | None, plain: bool) ->
         cuda_graph=group.graph,
         queue=queue,
         kv_usage=_mean(sums["usage"], sums["n_usage"]),
-        extra=whole,
     )
     return finish(row, _moments(kept)[len(MOMENTS) :]) if finish else row
-
-
-def _throughput(m: Sums, windows: Windows) -> tuple[float, float | None]:
-    mean = m["tps"] / m["n"]
-    value = mean if windows.equal_time else m["tokens"] / m["time"]
-    return value, _error(m, "tps", m["n"], mean, windows.tps_quantum)
 
 
 def _accept(m: Sums, quantum: float) -> tuple[float | None, float | None]:

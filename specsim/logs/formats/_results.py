@@ -170,8 +170,7 @@ def run_entry(
     accept, rate = said.get("accept_length"), said.get("accept_rate")
     if accept and rate and not said.get("drafted"):
         said["drafted_per_round"] = (accept - 1) / rate
-    extra = {"e2e_s": said["e2e_s"]} if "e2e_s" in said else {}
-    row = row_of(said, kind=kind, accept_length_scope=how.get("scope", "run"), extra=extra)
+    row = row_of(said, kind=kind, accept_length_scope=how.get("scope", "run"))
     each = row.drafted_per_round or 0.0
     k = round(each)
     if k and abs(each - k) <= ROUNDING * k and "num_steps" not in settings:
