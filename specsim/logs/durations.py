@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from specsim.logs.entry import Timing
 from specsim.logs.formats import listed
@@ -49,12 +50,9 @@ class Durations:
         return sum(b[1] for b in near) / sum(b[0] for b in near)
 
     def _key(self, q: float) -> int:
-        below = 0.0
-        for key in sorted(self._bins):
-            below += self._bins[key][0]
-            if below >= q * self.count:
-                return key
-        return max(self._bins)
+        keys = sorted(self._bins)
+        below = accumulate(self._bins[key][0] for key in keys)
+        return next(key for key, n in zip(keys, below, strict=True) if n >= q * self.count)
 
 
 STEP, ALLREDUCE = (re.compile(listed("profiles", name)) for name in ("step", "allreduce"))
