@@ -20,7 +20,6 @@ from specsim.errors import FormatError
 from specsim.logs import formats
 from specsim.logs.entry import Diagnosis, LogEntry, believable
 from specsim.logs.formats import listed, pattern
-from specsim.logs.html_text import MARK, MOST_BYTES, plain
 from specsim.logs.paste import MARGIN, margins, unwrapped, wrapping
 from specsim.logs.source import SQLITE, Source, open_source, pieces, split_lines
 
@@ -132,6 +131,7 @@ def _begins_json(head: bytes) -> bool:
 LOOK_BYTES = 1 << 18  # of a file, that are searched for all marks; further on a format's words are
 IN_MEMORY = 8 << 20  # bytes of a part that are kept in memory; the rest goes to a temporary file
 MOST_SERVICES, _REMEDY = 64, "give the log of one server"
+PAGE = re.compile(rb"<table[\s>]", re.IGNORECASE)
 BEFORE = 400  # lines without a mark before a part that may be its beginning
 
 
@@ -175,10 +175,13 @@ def _read(source: Source) -> list[LogEntry]:
         source = Source(source.path, (MARGIN.sub(b"", line, 1) for line in source.lines()))
     elif len(whose) > 1 and (of := detect_text(head)) and of.words and of.name != "table":
         return _each(source)
-    while MARK.search(source.head) and len(source.head) <= MOST_BYTES and source.grow():
-        pass
-    if MARK.search(source.head) and len(source.head) <= MOST_BYTES:
-        source = Source(source.path, [plain(source.head)])
+    if PAGE.search(source.head):
+        from specsim.logs.html_text import MOST_BYTES, plain
+
+        while len(source.head) <= MOST_BYTES and source.grow():
+            pass
+        if len(source.head) <= MOST_BYTES:
+            source = Source(source.path, [plain(source.head)])
     if wrapped := wrapping(source.head[:FIRST_BYTES]):
         source = Source(source.path, unwrapped(source.lines(), *wrapped))
     main = detect(source)

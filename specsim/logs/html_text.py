@@ -6,7 +6,6 @@ Python's own parser takes minutes for a damaged page of 100 kB: the few tags tha
 import html
 import re
 
-MARK = re.compile(rb"<table[\s>]", re.IGNORECASE)
 _TABLE = re.compile(r"<table[\s>].*?</table[^<>]*>?", re.IGNORECASE | re.DOTALL)
 _ROW = re.compile(r"<tr(?:\s[^<>]*)?>", re.IGNORECASE)
 _CELL = re.compile(r"<t[dh]((?:\s[^<>]*)?)>(.*?)(?=</?t[dhr][\s>]|\Z)", re.IGNORECASE | re.DOTALL)
