@@ -139,3 +139,18 @@ def test_records_that_nobody_knows_are_none(tmp_path: Path) -> None:
         require_usable(read(tmp_path, '{"tps": 92.7}\n{"tps": 93.0}\n'))
     entries = read(tmp_path, '{"clients": 1, "tps": 90.0}\n{"clients": 16, "tps": 40.0}\n')
     assert [row.output_tps for entry in entries for row in entry.rows] == [90.0]
+
+
+def test_a_time_that_falls_with_more_clients_is_of_all(tmp_path: Path) -> None:
+    """No 8 requests take a seventh of the time that one takes for a token of its own."""
+    (entry,) = read(tmp_path, "bs,ms/token\n1,10.8\n8,1.6\n")
+    assert [row.batch_size for row in entry.rows] == [1]
+    assert entry.unread == {"speed of one request or all": 1}
+
+
+def test_a_throughput_says_its_unit_in_its_head_or_its_cells(tmp_path: Path) -> None:
+    said = "| clients | throughput |\n|---|---|\n| 8 | 512{} |\n"
+    (entry,) = read(tmp_path, said.format(" tok/s"))
+    assert entry.rows[0].output_tps == 512
+    with pytest.raises(FormatError, match=r"1 lines unread \(damaged row\)"):
+        read(tmp_path, said.format(""))

@@ -131,7 +131,7 @@ _OTHERS = re.compile(
 """Words before a speed that make it another figure, not that of a named server."""
 
 
-_OF_SERVERS = ("accept_length", "tpot_s", "ttft_s")
+_OF_SERVERS = ("accept_length", "tpot_s", "ttft_s", "tpot_ms", "round_time_ms")
 """Figures beside speeds that words before them tell of a server."""
 
 
@@ -160,10 +160,10 @@ def column_of(head: str) -> Column | None:
     factor = units.get(words[-1]) if len(words) > 1 else None
     bare = " ".join(words[:-1] if factor is not None else words)
     for name, heads in names("columns").items():
-        if bare in heads and name.endswith("_s"):
-            return Column(name, factor or 0.0)
         if bare in heads:
-            return Column(name)
+            return Column(name, (factor or 0.0) if name.endswith("_s") else 1.0)
+    if bare in names("speeds"):
+        return Column("output_tps", 0.0)  # in a unit that cells say
     for count in range(1, len(words)):
         server, rest = words[:count], " ".join(words[count:])
         found = column_of(rest)

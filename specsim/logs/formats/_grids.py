@@ -144,7 +144,8 @@ def with_points(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _pairs(bare: str) -> dict[str, str]:
     """Return what a line of pairs says, units with the names; nothing if it is anything else."""
     found = _TEXT["pairs"].fullmatch(bare)
-    named = {"server": found["label"]} if found and found["label"] else {}
+    label = found and (found["label"] or found["before"])
+    named = {"server": label} if label else {}
     each = _TEXT["pair"].finditer(found["rest"]) if found else ()
     return named | {f"{m['key']} {m['unit'] or ''}".strip(): m["value"] for m in each}
 

@@ -31,6 +31,7 @@ from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, TWO_IN_ONE, Unread, 
 from specsim.setting import NO_SPECULATION, chain_settings, parse_algorithm
 
 _LOADS, _SPEEDS = {"concurrency", "batch_size"}, {"output_tps", "user_tps"}
+_TIMES = {"tpot_s", "tpot_ms", "round_time_ms"}
 _SHARED = {*_LOADS, "input_len", "output_len", "tp"}  # said of all servers of a row
 _SETTINGS = {"num_steps", "topk", "num_draft_tokens", "k", "tp"}
 PEOPLES, TURNED = "user_table", "turned"
@@ -74,7 +75,7 @@ def parse(source: Source) -> list[LogEntry]:
 def _by_server(results: Sequence[LogEntry], unread: Counter[str]) -> Iterator[LogEntry]:
     """Yield results, those of people's tables by the servers that text tells apart.
 
-    A speed that falls with more clients is not that of all of them.
+    A speed that falls with more clients is not that of all of them, and such a time is.
     """
     found: dict[object, list[LogEntry]] = {}
     for at, result in enumerate(results):
@@ -84,7 +85,7 @@ def _by_server(results: Sequence[LogEntry], unread: Counter[str]) -> Iterator[Lo
         speeds: dict[object, dict[float, float]] = {}  # by lengths, then clients
         for row in (r for e in of for r in e.rows if e.format == PEOPLES):
             by_load = speeds.setdefault((row.input_len, row.output_len), {})
-            by_load[row.concurrency or 1.0] = row.output_tps or math.inf
+            by_load[row.concurrency or 1.0] = row.output_tps or row.tpot_s or math.inf
         falls = any(
             max(s) >= 2 * min(s) and s[max(s)] < FALLS * s[min(s)] < math.inf
             for s in speeds.values()
@@ -121,7 +122,7 @@ def _long(grid: Grid) -> Grid:
     """
     loads = _loads(grid.header[1:])
     texts = [grid.header[0], *grid.label.split(", ")]
-    figures = [t for t in texts if (c := column_of(t)) and c.name in (*_SPEEDS, "tpot_s")]
+    figures = [t for t in texts if (c := column_of(t)) and c.name in _SPEEDS | _TIMES]
     if not (loads and figures):
         return grid
     rows: list[tuple[str, ...]] = []
@@ -161,7 +162,7 @@ def _kind(header: tuple[str, ...]) -> str:
     if llama_bench.wanted(header):
         return llama_bench.NAME
     found = {column.name for head in header if (column := column_of(head))}
-    if found & _LOADS and found & (_SPEEDS | {"tpot_s"}):
+    if found & _LOADS and found & (_SPEEDS | _TIMES):
         return PEOPLES
     names_each = len(set(header)) == len(header) > 1 and all(header[1:])
     turned = header[0].lower() in _TURNED if header else False
@@ -245,6 +246,7 @@ def _peoples(grid: Grid, unread: Counter[str]) -> Iterator[LogEntry]:
     grid = replace(grid, rows=with_points(grid.rows))
     columns = [column_of(head) for head in grid.header]
     speeds = [c.server for c in columns if c and c.name in _SPEEDS]
+    speeds = speeds or [c.server for c in columns if c and c.name in _TIMES]
     several = len(set(speeds)) > 1
     drafting = [s for s in {*speeds} - _OFF if not _TEXT["plain"].fullmatch(s)]
     texts = _text_columns(grid, columns)
@@ -303,11 +305,13 @@ def _said(row: Sequence[str], columns: Sequence[Column | None]) -> Said:
     for column, cell in zip(columns, row, strict=True):
         if column is None:
             continue
-        timed = None if column.factor else _TEXT["timed"].fullmatch(cell)
-        factor = names("units")[timed[2]] if timed else column.factor
+        unit = _TEXT["timed" if column.name.endswith("_s") else "paced"]
+        timed = None if column.factor else unit.fullmatch(cell)
+        factor = names("units").get(timed[2], 1.0) if timed else column.factor
+        factor *= 1.024 if column.name.endswith("_len") and cell[-1:] in ("k", "K") else 1.0
         value = value_of(timed[1] if timed else _TEXT["unit"].sub("", cell))
         if not factor:
-            continue  # a time without its unit
+            continue  # a figure without its unit
         if value is not None:
             said.setdefault(column.name, value * factor)
         elif column.name == "strategy":
@@ -342,9 +346,11 @@ def _algorithm(head: str, text: str) -> dict[str, object]:
         return dict(NO_SPECULATION)
     if word in _ON:
         return _algorithm("", head)
+    if depth := _TEXT["depth"].fullmatch(word):
+        return chain_settings(int(depth[1])) if int(depth[1]) else dict(NO_SPECULATION)
     found = _TEXT["drafting"].fullmatch(word)
     for name in (found["name"], re.sub(r"[ -]", "", found["name"])) if found else ():
         with suppress(UnknownNameError):
-            depth = chain_settings(int(found["k"])) if found and found["k"] else {}
-            return {**depth, "algorithm": parse_algorithm(name)}
+            chain = chain_settings(int(found["k"])) if found and found["k"] else {}
+            return {**chain, "algorithm": parse_algorithm(name)}
     return {}
