@@ -129,8 +129,7 @@ def shard(
     '3.10 MB, 594 GB'
     """
     scheme = scheme_for(model, quantisation)
-    _check_degrees(model, tp, dp, ep)
-    _check_context_ranks(model, tp // dp, dcp)
+    _check_degrees(model, tp, dp, ep, dcp)
     total = _checkpoint_bytes(model, scheme)
     scale = _scale(model, scheme, total, weight_bytes)
     attention_tp = tp // dp
@@ -188,7 +187,7 @@ def scheme_for(model: ModelArchitecture, quantisation: str) -> Quantisation:
     return scheme
 
 
-def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
+def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int, dcp: int) -> None:
     for name, degree in (("tp", tp), ("dp", dp), ("ep", ep)):
         if degree < 1:
             raise InputError(f"{name} {degree}", "must be at least 1", "use 1 for none")
@@ -207,9 +206,6 @@ def _check_degrees(model: ModelArchitecture, tp: int, dp: int, ep: int) -> None:
     if ep > 1 and (not model.experts or model.experts % ep):
         why = f"does not divide the {model.experts} experts of {model.id}"
         raise InputError(f"ep {ep}", why, "use ep 1")
-
-
-def _check_context_ranks(model: ModelArchitecture, ranks: int, dcp: int) -> None:
     heads = max((group.cache_heads for group in model.attention_groups), default=1)
     copies = max(1, ranks // heads)
     if dcp < 1 or copies % dcp:

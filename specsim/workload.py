@@ -78,15 +78,13 @@ class Workload:
         if self.output_len.mean < 1:
             why = "must be at least 1"
             raise InputError(f"output length {self.output_len.mean}", why, "give tokens")
-        if not 0 <= self.input_cached <= self.input_len.mean:
-            why = f"must lie in 0..{self.input_len.mean}, the input length"
-            remedy = "give the mean number of prompt tokens found in the prefix cache"
-            raise InputError(f"cached input {self.input_cached}", why, remedy)
-
-        if not 0 <= self.shared_prefix_len <= self.input_len.mean:
-            why = f"must lie in 0..{self.input_len.mean}, the input length"
-            remedy = "give the prompt tokens that all requests begin with"
-            raise InputError(f"shared prefix {self.shared_prefix_len}", why, remedy)
+        for what, tokens, remedy in (
+            ("cached input", self.input_cached, "give the prompt tokens found in the prefix cache"),
+            ("shared prefix", self.shared_prefix_len, "give the tokens that all requests share"),
+        ):
+            if not 0 <= tokens <= self.input_len.mean:
+                why = f"must lie in 0..{self.input_len.mean}, the input length"
+                raise InputError(f"{what} {tokens}", why, remedy)
 
     @property
     def assumed_lengths(self) -> str:

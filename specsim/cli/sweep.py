@@ -42,11 +42,16 @@ def sweep_command(server: opt.Server, asked: opt.Asking, how: Options) -> None:
 
     Example: specsim sweep --grid topk=1,2,4 --grid steps=1-6 -o sweep.csv
     """
+    from importlib.util import find_spec
+
     from specsim.decide.sweep import Sweep, append_rows, read_done, run_sweep
     from specsim.question import CONCURRENCY
     from specsim.setting import SpecSetting
 
-    path = _path(how.target)
+    path = Path(how.target)
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        why = "needs pyarrow, which is not installed"
+        raise InputError(f"--output {path}", why, "write .csv instead")
     profile, notes = server.load()
     algorithm = profile.default_algorithm
     settings = asked.settings(algorithm)
@@ -82,16 +87,6 @@ def sweep_command(server: opt.Server, asked: opt.Asking, how: Options) -> None:
     out.print(f"wrote {count} cells to {path}{known}{wrong}")
     for note in (*notes, *settings.notes):
         out.print(f"- {note}")
-
-
-def _path(target: str) -> Path:
-    """Return the file to write, checked before anything is computed."""
-    from importlib.util import find_spec
-
-    if target.endswith(".parquet") and find_spec("pyarrow") is None:
-        why = "needs pyarrow, which is not installed"
-        raise InputError(f"--output {target}", why, "write .csv instead")
-    return Path(target)
 
 
 def scenarios(axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from shlex import quote
 
 from specsim.architecture.loading import load_model, without_quantisation
 from specsim.decide import Planned
 from specsim.engine import EngineSpec, RunPlan, engine_named
-from specsim.engine.flags import GGUF_REPOSITORY, flag_words
+from specsim.engine.flags import GGUF_REPOSITORY, flags_for
 from specsim.library import repository
 from specsim.profile import Profile, main_algorithm
 from specsim.question import Question
@@ -58,20 +59,20 @@ def launches_of(
         same = draft is not None and plan.setting.algorithm == main_algorithm(profile.setup)
         told = draft_model or (draft.path if draft and same else None)
         drafter = told or DRAFTER if loaded else None
-        words = [*rules.program, *_model(spec, rules.model_first, model), *online]
+        flags = partial(flags_for, spec.name, spec.version)
+        named = [model] if rules.model_first else flags({"model": model})
+        words = [*rules.program, *named, *online]
         own = rules.launch_flags(plan, spec, drafter)
-        most = flag_words(
-            spec.name, spec.version, "max_running_requests", spec.max_running_requests
-        )
+        most = flags({"max_running_requests": spec.max_running_requests})
         words += [*_server(profile, spec), *own, *(most if not set(most[:1]) & set(own) else [])]
         files = rules.launch_files(plan, drafter)
         words += [word for name in files for word in (rules.launch_file_flag, name)]
         env = dict(sorted(rules.launch_env(plan).items()))
-        flags = tuple(rules.launch_flags(plan, spec, told))
         said = " ".join([*words, *files.values()])
         missing = tuple(name.strip("@") for name in (MODEL, DRAFTER) if name in said)
         files = {name: text.replace(DRAFTER, '"$DRAFTER"') for name, text in files.items()}
-        result.append(Launch(plan, flags, env, _shell(env, words), files, missing))
+        shown = tuple(rules.launch_flags(plan, spec, told))
+        result.append(Launch(plan, shown, env, _shell(env, words), files, missing))
     return tuple(result)
 
 
@@ -93,12 +94,8 @@ def _told(named: ModelSpec, engine: EngineSpec, asked: str | None) -> tuple[str,
         known = path.endswith(".gguf") or GGUF_REPOSITORY.fullmatch(path)
         return (path if known else MODEL), []
     if scheme == "fp8" and engine.name in ("sglang", "vllm"):
-        return path or MODEL, flag_words(engine.name, engine.version, "quantisation", scheme)
+        return path or MODEL, flags_for(engine.name, engine.version, {"quantisation": scheme})
     return (path if named.path or not scheme else "") or MODEL, []
-
-
-def _model(spec: EngineSpec, first: bool, path: str) -> list[str]:
-    return [path] if first else flag_words(spec.name, spec.version, "model", path)
 
 
 def _server(profile: Profile, spec: EngineSpec) -> list[str]:
@@ -108,7 +105,6 @@ def _server(profile: Profile, spec: EngineSpec) -> list[str]:
         said["kv_dtype"] = None
     elif spec.kv_dtype == "fp8" and spec.name == "sglang":
         said["kv_dtype"] = "fp8_e4m3"
-    said["disable_custom_all_reduce"] = None
     if spec.name == "llama.cpp":  # by itself it takes the longest context of the model
         said["context_tokens"] = spec.kv_tokens
     if profile.setup.hardware.allreduce == "nccl" and spec.tp > 1:
@@ -117,8 +113,7 @@ def _server(profile: Profile, spec: EngineSpec) -> list[str]:
     said = {name: size if size > 1 else None for name, size in sizes.items()} | said
     if spec.dp > 1 and spec.name == "sglang":
         said["enable_dp_attention"] = True
-    pairs = said.items()
-    return [w for name, value in pairs for w in flag_words(spec.name, spec.version, name, value)]
+    return flags_for(spec.name, spec.version, said)
 
 
 def _shell(env: dict[str, str], words: Sequence[str]) -> str:

@@ -111,7 +111,9 @@ def _in_script(text: str) -> Markup:
 
 
 def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
-    axis = load_axis(curve)
+    axis, plans = load_axis(curve), plans_of(profile, curve)
+    loads = [point.concurrency for point in curve.series[0].points]
+    rounds = (plots.rounds_at(profile, plans, load, requests) for load in loads)  # ms by part
     series = [
         {
             "name": name,
@@ -127,16 +129,8 @@ def _data(profile: Profile, curve: Curve, requests: Workload) -> dict[str, Any]:
         "places": [axis.at(j).removeprefix("at ") for j in range(len(axis.values))],
         "series": series,
         "parts": [{"id": name, **part._asdict()} for name, part in plots.PARTS.items()],
-        "rounds": _rounds(profile, curve, requests),
+        "rounds": [np.round(1e3 * plots.parts_of(at_load), 4).tolist() for at_load in rounds],
     }
-
-
-def _rounds(profile: Profile, curve: Curve, requests: Workload) -> list[list[list[float]]]:
-    """Milliseconds by load, series and part, in closed form."""
-    plans = plans_of(profile, curve)
-    loads = [point.concurrency for point in curve.series[0].points]
-    rounds = (plots.rounds_at(profile, plans, load, requests) for load in loads)
-    return [np.round(1e3 * plots.parts_of(at_load), 4).tolist() for at_load in rounds]
 
 
 def _trees(profile: Profile, curve: Curve) -> list[Markup]:
