@@ -15,9 +15,8 @@ from specsim.live.server import FORMAT, Server, find
 from specsim.logs.diagnose import of_load
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, believable, measures
 from specsim.logs.format import detect
-from specsim.logs.formats._counters import columns_of, finished, no_windows
 from specsim.logs.formats._scrape import Dump, scraped
-from specsim.logs.formats.prometheus import entry_of
+from specsim.logs.formats.prometheus import columns_of, entry_of, finished, no_windows
 from specsim.logs.levels import level_rows
 from specsim.logs.source import Source, split_lines
 from specsim.logs.windows import Windows

@@ -212,8 +212,7 @@ def _each(source: Source) -> list[LogEntry]:
             if found := MARGIN.match(line):
                 name = (found[1] or found[2] or b"").decode("utf-8", "replace")
                 if name not in logs and len(logs) < MOST_SERVICES:
-                    spool = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (the stack's)
-                    logs[name] = files.enter_context(spool)
+                    logs[name] = files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
                 log = logs.get(name)
             if log is not None:
                 log.write(line[found.end() :] if found else line)
@@ -331,8 +330,7 @@ class Parts:
             return
         part = self.found.get(kind.name)
         if part is None:
-            spool = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (the stack closes it)
-            file = self.files.enter_context(spool)
+            file = self.files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
             part = self.found[kind.name] = _Part(kind, self._at, file)
         if part is not self._open:
             part.file.writelines(self._before)

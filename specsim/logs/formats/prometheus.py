@@ -11,20 +11,25 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from specsim.arrays import Floats
 from specsim.logs.diagnose import finding
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures, per_round
-from specsim.logs.formats._counters import columns_of, finished, no_windows
 from specsim.logs.formats._results import LONGEST_ACCEPT
 from specsim.logs.formats._scrape import INCOMPLETE, Dump, Replica, drafting, scraped
 from specsim.logs.json_values import json_values, number, table
 from specsim.logs.levels import level_rows
 from specsim.logs.source import Source
 from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check, counted
+from specsim.logs.windows import PREFILL_LEAST, Columns, Windows
 from specsim.setting import chain_settings
 
 ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 OVERLAPS = 0.5  # from this share of stages that begin and end under a forward on they overlap it
 ONE_SLOT = 1.05  # up to so many slots in a decode, on average, there was one client
+MOST_POSITIONS = 32
+LOOKUP = 1.1  # rounds over drafts from which on some rounds draft nothing: a lookup finds nothing
 
 
 def parse(source: Source) -> list[LogEntry]:
@@ -189,6 +194,69 @@ def _with_slots(row: LogRow, dump: Dump) -> LogRow:
         tpot_s=tpot_s,
         output_tps=1 / tpot_s if alone else None,
         round_time_s=accept * tpot_s if accept else None,
+    )
+
+
+def no_windows() -> Windows:
+    """Return windows of one server whose replicas are summed already, each of any length."""
+    return Windows(lambda _: (None, ()), True, 0.0)
+
+
+def columns_of(
+    dump: Dump, time_s: float, seconds: float, tokens: float | None, counts_all: bool
+) -> Columns:
+    """Return what the scrapes of a window say: of gauges the mean, of counters the increase.
+
+    `tokens` came out in these `seconds`; None where gauges tell the speed. `counts_all`: whether
+    counters of drafts are of all rounds.
+    """
+    sums = np.zeros(5 + MOST_POSITIONS)
+    running, waiting = (sum(dump.means(what)) for what in ("running", "waiting"))
+    means = (_mean(dump.means(what)) for what in ("kv_usage", "accept_length"))
+    usage, length = (np.nan if mean is None else mean for mean in means)
+    if tokens is None:
+        tokens = sum(dump.means("output_tps")) * seconds
+        drafts = running if length >= 1 else 0.0
+        emitted = drafts * length
+    else:
+        parts = list(drafting(dump))
+        drafts, accepted = sum(p.drafts for p in parts), sum(p.accepted for p in parts)
+        if drafts and counts_all and tokens - accepted > LOOKUP * drafts:
+            drafts = tokens - accepted
+        emitted = drafts + accepted
+        length = emitted / drafts if drafts else 1.0
+        sums[:2] = drafts, sum(p.drafted or 0.0 for p in parts)
+        for part in parts:
+            kept = part.by_position[:MOST_POSITIONS]
+            sums[5 : 5 + len(kept)] += kept
+    prompt = dump.increase("realtime_tokens", of=b"prefill_compute")
+    prompt = dump.increase("prompt_tokens") if prompt is None else prompt
+    sums[2:5] = [dump.increase(of) or 0.0 for of in ("ended", "ended_prompt", "ended_output")]
+    said = {
+        "time_s": time_s,
+        "running": running,
+        "queue": waiting,
+        "usage": usage,
+        "output_tps": tokens / seconds,
+        "emitted": emitted,
+        "rounds": drafts,
+        "graph": np.nan,
+        "prefill": float((prompt or 0.0) > PREFILL_LEAST * tokens / max(length, 1.0)),
+        "drafting": sums,
+    }
+    return {name: np.array([value]) for name, value in said.items()}
+
+
+def finished(row: LogRow, sums: Floats) -> LogRow:
+    """Complete a row by the sums over its windows."""
+    rounds, drafted, ended, prompt, output, *positions = sums.tolist()
+    depth = max((i for i, n in enumerate(positions, 1) if n), default=0)
+    return replace(
+        row,
+        survival=tuple(n / rounds for n in positions[:depth]) if rounds and depth else None,
+        drafted_per_round=drafted / rounds if rounds and drafted else None,
+        input_len=prompt / ended if ended else None,
+        output_len=output / ended if ended and output else None,
     )
 
 
