@@ -330,7 +330,8 @@ class Parts:
             return
         part = self.found.get(kind.name)
         if part is None:
-            file = self.files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
+            spool = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (the stack closes it)
+            file = self.files.enter_context(spool)
             part = self.found[kind.name] = _Part(kind, self._at, file)
         if part is not self._open:
             part.file.writelines(self._before)
