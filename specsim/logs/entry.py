@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from specsim.logs.unread import OUT_OF_RANGE
 from specsim.textfile import printable
+from specsim.workload import LoadKind
 
 Code = Literal[
     "capped",
@@ -28,8 +29,6 @@ Code = Literal[
 """Codes of the diagnoses, fixed by the JSON contract."""
 
 CODES: tuple[Code, ...] = get_args(Code)
-
-RowKind = Literal["closed_loop", "open_loop", "steady_decode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class LogRow:
     Standard errors (`_sem`) include autocorrelation; times of requests are means.
     """
 
-    kind: RowKind = "steady_decode"  # pure decoding; otherwise how load was applied
+    kind: LoadKind = "steady_decode"  # pure decoding; otherwise how load was applied
     batch_size: float | None = None  # mean running requests
     concurrency: float | None = None  # running plus queued where a closed loop is plausible
     output_tps: float | None = None  # tokens per second of wall time

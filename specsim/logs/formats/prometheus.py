@@ -16,7 +16,7 @@ import numpy as np
 from specsim.arrays import Floats
 from specsim.logs.diagnose import finding
 from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures, per_round
-from specsim.logs.formats._results import LONGEST_ACCEPT
+from specsim.logs.formats._results import LONGEST_ACCEPT, engine_of
 from specsim.logs.formats._scrape import INCOMPLETE, Dump, Replica, drafting, scraped
 from specsim.logs.json_values import json_values, number, table
 from specsim.logs.levels import level_rows
@@ -25,7 +25,6 @@ from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check
 from specsim.logs.windows import PREFILL_LEAST, Columns, Windows
 from specsim.setting import chain_settings
 
-ENGINES = {"trtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
 OVERLAPS = 0.5  # from this share of stages that begin and end under a forward on they overlap it
 ONE_SLOT = 1.05  # up to so many slots in a decode, on average, there was one client
 MOST_POSITIONS = 32
@@ -117,8 +116,7 @@ def entry_of(dump: Dump, path: str) -> LogEntry:
     cut = [finding("truncated", "last_line")] if TRUNCATED in dump.unread else []
     rows = tuple(filter(measures, (row, _of_ended(dump))))
     windows, found = WindowCount(len(rows), len(rows)), (*several, *cut)
-    name = ENGINES.get(engine, engine)
-    entry = LogEntry(path, "prometheus", name, None, settings, rows, windows, found)
+    entry = LogEntry(path, "prometheus", engine_of(engine), None, settings, rows, windows, found)
     return replace(entry, unread=dict(dump.unread))
 
 
