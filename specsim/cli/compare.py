@@ -55,13 +55,13 @@ def compare_command(server: opt.AnyServer, asked: opt.Asked, how: Options) -> No
         remedy = "give a second one, several values (--engine sglang,vllm), or --set"
         raise InputError("one server", "is compared with nothing", remedy)
     profiles, notes = zip(*loaded, strict=True)
-    settings = asked.settings(profiles[0].default_algorithm)
-    question = opt.filled(Question, how, settings=settings.asked)
+    settings, noted = asked.settings(profiles[0].default_algorithm)
+    question = opt.filled(Question, how, settings=settings)
     result = compare(profiles[0], profiles[1], question, profiles[2:])
     if how.as_json:
         output.print_document(SCHEMA, result)
         return
-    said = dict.fromkeys(note for some in (*notes, settings.notes) for note in some)
+    said = dict.fromkeys(note for some in (*notes, noted) for note in some)
     _show(result, tuple(said), how.full)
 
 

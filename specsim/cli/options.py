@@ -208,7 +208,7 @@ class Asked(Drafting):
     files: tuple[str, ...]
     scheduler: Scheduler
 
-    def settings(self, default: Algorithm) -> readers.Settings:
+    def settings(self, default: Algorithm) -> readers.Asked:
         """Collect the settings; `default` drafts those that do not say how."""
         words: tuple[str, ...] = getattr(self, "words", ())
         texts = [word for word in words if readers.NUMBERS.fullmatch(word)]
@@ -305,9 +305,9 @@ class AnyServer(Described, Server):
         from specsim.question import Question
 
         profile, notes = self.load(asked)
-        settings = asked.settings(profile.default_algorithm)
-        question = filled(Question, self, how, settings=settings.asked)
-        return profile, question, (*notes, *settings.notes)
+        settings, noted = asked.settings(profile.default_algorithm)
+        question = filled(Question, self, how, settings=settings)
+        return profile, question, (*notes, *noted)
 
     def load(self, asked: Asked | None = None) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
@@ -147,14 +146,6 @@ def measured_settings(observations: str) -> tuple[SpecSetting, ...]:
 # --- settings
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings that are asked for, each once, and what was changed in them."""
-
-    asked: tuple[SpecSetting, ...]
-    notes: tuple[str, ...]
-
-
 class Defaults(NamedTuple):
     """What a setting has that does not say."""
 
@@ -165,13 +156,14 @@ class Defaults(NamedTuple):
 Numbers = tuple[int | None, int | None, int | None]
 """Branches, steps and draft tokens of a setting, as far as they are said."""
 
+Asked: TypeAlias = "tuple[tuple[SpecSetting, ...], tuple[str, ...]]"  # settings, and what to note
 Noted: TypeAlias = "tuple[SpecSetting, str | None]"  # a setting, and what was replaced in it
 
 
 def asked_settings(
     numbers: Numbers, texts: Iterable[str], files: Iterable[str], defaults: Defaults
-) -> Settings:
-    """Collect settings given by numbers, by texts of S,K,N and in JSON files."""
+) -> Asked:
+    """Collect settings given by numbers, by texts of S,K,N and in JSON files, each once."""
     found = [] if numbers == (None, None, None) else [make_setting(numbers, defaults)]
     found += [triple(part, defaults) for text in texts for part in text.split()]
     found += [setting for path in files for setting in read_settings(path, defaults)]
@@ -179,7 +171,7 @@ def asked_settings(
         raise InputError(f"{len(found)} settings", f"are more than {MOST_SETTINGS}", "ask for less")
     settings = dict.fromkeys(setting for setting, _ in found)
     notes = dict.fromkeys(note for _, note in found if note)
-    return Settings(tuple(settings), tuple(notes))
+    return tuple(settings), tuple(notes)
 
 
 def triple(text: str, defaults: Defaults) -> Noted:

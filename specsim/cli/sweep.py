@@ -54,9 +54,9 @@ def sweep_command(server: opt.Server, asked: opt.Asking, how: Options) -> None:
         raise InputError(f"--output {path}", why, "write .csv instead")
     profile, notes = server.load()
     algorithm = profile.default_algorithm
-    settings = asked.settings(algorithm)
+    settings, noted = asked.settings(algorithm)
     grid = grid_settings(how.grid, asked.algorithm or algorithm)
-    wanted = (*settings.asked, *(replace(s, scheduler=asked.scheduler) for s in grid))
+    wanted = (*settings, *(replace(s, scheduler=asked.scheduler) for s in grid))
     if not wanted:
         why = "is asked for"
         raise InputError("no setting", why, "add S,K,N or --grid topk=1,2 --grid steps=1-4")
@@ -85,7 +85,7 @@ def sweep_command(server: opt.Server, asked: opt.Asking, how: Options) -> None:
     known = f", {len(done)} known before" if done else ""
     wrong = f"; {failed} failed, see the column error" if failed else ""
     out.print(f"wrote {count} cells to {path}{known}{wrong}")
-    for note in (*notes, *settings.notes):
+    for note in (*notes, *noted):
         out.print(f"- {note}")
 
 

@@ -46,7 +46,7 @@ def uncalibrated(server: opt.AnyServer, asked: opt.Asked | None) -> opt.Loaded:
     if server.accept_length is None:
         notes.append("accept length is the prior of such drafters; --assume-accept-length says")
     name = server.setup or f"{server.model} on {setup.hardware.gpu_count}x {server.gpu}"
-    found = () if asked is None else asked.settings(main_algorithm(setup)).asked
+    found = () if asked is None else asked.settings(main_algorithm(setup))[0]
     setting = found[0] if len(found) == 1 and found[0].speculates else None
     return uncalibrated_profile(setup, name, server.accept_length, setting), tuple(notes)
 
