@@ -80,7 +80,9 @@ def _built(stated: Stated, known: Known) -> tuple[Setup, list[str]]:
 def launched(server: opt.AnyServer, command: str) -> tuple[opt.AnyServer, Setup, list[str]]:
     """Build the setup that a launch command describes; options say what it does not."""
     launch = read_launch(command)
-    output.remark(launch.notes[-1:] if launch.unknown else ())
+    output.remark(
+        note for note in launch.notes if note.startswith(("not understood", "not modelled"))
+    )
     engine = server.engine or launch.engine
     version = server.engine_version or launch.version
     known = Known(dict(launch.settings), engine, version, list(launch.notes))

@@ -16,7 +16,9 @@ from specsim.setting import algorithm_name, chain_settings
 NEUTRAL, UNMODELLED = "neutral", "unmodelled"
 """Settings of arguments that bear on nothing here, and of those whose effect is not modelled."""
 
-_NUMBER = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,3})?)([kKmMgG]?)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(-?(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})(?:e-?\d{1,3})?)([kKmMgG]?)", re.IGNORECASE
+)
 GGUF_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+[-_]gguf(?::[\w.-]+)?", re.IGNORECASE)
 """A repository that llama.cpp fetches files from."""
 _SCALE = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}

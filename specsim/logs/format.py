@@ -24,6 +24,7 @@ from specsim.logs.paste import MARGIN, margins, unwrapped, wrapping
 from specsim.logs.source import SQLITE, Source, open_source, pieces, split_lines
 
 FIRST_BYTES = 1 << 16  # the first look is at so much; most files show what they are within it
+OF_AN_OPTION = re.compile(rb'\Aschema = "specsim\.(profile|setup)/|"(model)_type":')
 SEARCH_BYTES = 32 << 20  # how far into a file a known line is looked for
 
 
@@ -95,7 +96,9 @@ def detect(source: Source) -> Format:
         found = detect_text(source.head, begun)
         begun = max(len(source.head) - 4096, 0)
         if found is None and (len(source.head) >= SEARCH_BYTES or not source.grow()):
-            raise FormatError(source.path, "is in no format that specsim reads", GIVE)
+            own = OF_AN_OPTION.search(source.head)
+            give = f"--{(own[1] or own[2]).decode()} takes it" if own else GIVE
+            raise FormatError(source.path, "is in no format that specsim reads", give)
     return found
 
 

@@ -15,6 +15,7 @@ from parsing import checked_document
 
 from specsim.cli.read import read_command
 from specsim.errors import FormatError, InputError
+from specsim.logs import read_file
 from specsim.logs.document import CSV_COLUMNS, UNSTATED
 from specsim.observations import COLUMNS
 
@@ -125,3 +126,18 @@ def test_one_bad_file_of_two_refuses_both(log: str, tmp_path: Path) -> None:
 def test_wrong_use(log: str, tmp_path: Path) -> None:
     assert isinstance(run(log, "--json", "--csv").exception, InputError)
     assert isinstance(run(log, "-o", str(tmp_path / "no" / "where")).exception, InputError)
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ('schema = "specsim.profile/1"\nname = "mine"\n', "--profile"),
+        ('schema = "specsim.setup/1"\n[hardware]\n', "--setup"),
+        ('{"model_type": "qwen3", "hidden_size": 4096}\n', "--model"),
+    ],
+)
+def test_a_file_of_another_option_is_told_by_it(tmp_path: Path, text: str, option: str) -> None:
+    path = tmp_path / "file"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=f"{option} takes it"):
+        read_file(path)
