@@ -10,7 +10,8 @@ import pytest
 
 from specsim.architecture import load_model
 from specsim.cli.readers import Defaults, parse_concurrency, parse_mix, seconds, triple
-from specsim.engine.flags import plain
+from specsim.engine.flags import flag_named, flag_words, plain
+from specsim.engine.manifest import container_words, heredocs, python_words, yaml_mapping
 from specsim.hardware import load_gpu, load_link
 from specsim.library import is_file, read_library, repository
 from specsim.probe.bench import Sample
@@ -26,12 +27,36 @@ KIMI = load_model("kimi-k2.5")
 (SMALL,) = target_shape(load_model("smollm2-135m")).groups
 (LLAMA,) = target_shape(load_model("llama-3.1-8b")).groups
 
+GRAPHS = ("cuda_graph_max_bs", 64)
+
 EXAMPLES: dict[str, tuple[Callable[[], object], object]] = {
     "seconds": (lambda: seconds("2m"), 120.0),
     "triple": (lambda: triple("2,2,7", Defaults("EAGLE3"))[0].label, "topk=2 steps=2 tokens=7"),
     "loads": (lambda: parse_concurrency("100, 1,30"), (1, 30, 100)),
     "mix": (lambda: parse_mix("1:0.25, 30:0.75"), ((1, 0.25), (30, 0.75))),
     "flag": (lambda: plain("--tensor_parallel_size"), "tensor-parallel-size"),
+    "value": (lambda: flag_named("vllm", "--max-model-len").value("32k"), 32000),  # type: ignore[union-attr]
+    "words": (lambda: flag_words("sglang", "0.5.9", *GRAPHS), ["--cuda-graph-max-bs", "64"]),
+    "words later": (
+        lambda: flag_words("sglang", "0.5.21", *GRAPHS),
+        ["--cuda-graph-max-bs-decode", "64"],
+    ),
+    "yaml": (
+        lambda: yaml_mapping("a:\n  b: 2\n  c: [1, 2]\nd: {4: 3}\n"),
+        {"a": {"b": "2", "c": ["1", "2"]}, "d": {"4": "3"}},
+    ),
+    "heredoc": (
+        lambda: heredocs("cat > a.yml <<EOF\nx: 1\nEOF\nrun --config a.yml"),
+        ({"a.yml": "x: 1"}, "cat > a.yml \nrun --config a.yml"),
+    ),
+    "container": (
+        lambda: list(container_words("image: vllm/vllm-openai:v0.9.2\nargs: [--model, a/b]")),
+        [["vllm/vllm-openai:v0.9.2", "--model", "a/b"]],
+    ),
+    "call": (
+        lambda: python_words("llm = LLM('org/m', tensor_parallel_size=2)", bool),
+        ([["vllm", "serve", "--model=org/m", "--tensor-parallel-size=2"]], "llm = "),
+    ),
     "bandwidth": (lambda: f"{load_gpu('rtx-pro-6000').bandwidth:.4g}", "1.509e+12"),
     "all-reduce": (
         lambda: [

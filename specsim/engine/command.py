@@ -87,10 +87,6 @@ def parse_command(text: str, read: Read | None = None) -> Launch | None:
     The text may be a command line, a script, a compose file or a manifest. `read` gives the content
     of a file that the command names (``--config``), None if there is none. Raises
     :class:`InputError` if a quotation or a JSON value is not closed.
-
-    >>> launch = parse_command("vllm serve org/model -tp 4 --max-num-seqs 64")
-    >>> launch.engine, launch.settings["tp"], launch.settings["max_running_requests"]
-    ('vllm', 4, 64)
     """
     return next(launches_in(text, read), None)
 

@@ -64,11 +64,7 @@ class Flag:
         return "MTP" if text.endswith("mtp") else algorithm_name(text)
 
     def value(self, said: object) -> object:
-        """Return a value as specsim holds it; None where it says nothing or is no such value.
-
-        >>> flag_named("vllm", "--max-model-len").value("32k")
-        32000
-        """
+        """Return a value as specsim holds it; None where it says nothing or is no such value."""
         text = str(said).lower()
         if self.kind[:3] == "is:":
             return True if text == self.kind[3:] else None
@@ -179,13 +175,7 @@ def said_by(
 
 
 def flag_words(engine: str, version: str, setting: str, value: object = None) -> list[str]:
-    """Return the words that set something in that release; none where `value` is None.
-
-    >>> flag_words("sglang", "0.5.9", "cuda_graph_max_bs", 64)
-    ['--cuda-graph-max-bs', '64']
-    >>> flag_words("sglang", "0.5.21", "cuda_graph_max_bs", 64)
-    ['--cuda-graph-max-bs-decode', '64']
-    """
+    """Return the words that set something in that release; none where `value` is None."""
     flags = [f for f in flags_of(engine) if f.setting == setting and f.names[0].startswith("-")]
     if value is None or not flags:
         return []

@@ -20,11 +20,7 @@ _ORDER = ("image", "entrypoint", "command", "args")
 
 
 def yaml_mapping(text: str) -> dict[str, object]:
-    r"""Return the nested mapping that simple YAML holds.
-
-    >>> yaml_mapping("a:\n  b: 2\n  c: [1, 2]\nd: {4: 3}\n")
-    {'a': {'b': '2', 'c': ['1', '2']}, 'd': {'4': '3'}}
-    """
+    """Return the nested mapping that simple YAML holds."""
     top: dict[str, object] = {}
     open_tables: list[tuple[int, dict[str, object]]] = [(-1, top)]
     last: tuple[dict[str, object], str] | None = None
@@ -65,11 +61,7 @@ def _flow(text: str) -> object:
 
 
 def heredocs(text: str) -> tuple[dict[str, str], str]:
-    r"""Return the files that a shell text writes, by name, and the text without them.
-
-    >>> heredocs("cat > a.yml <<EOF\nx: 1\nEOF\nrun --config a.yml")
-    ({'a.yml': 'x: 1'}, 'cat > a.yml \nrun --config a.yml')
-    """
+    """Return the files that a shell text writes, by name, and the text without them."""
     files: dict[str, str] = {}
 
     def keep(found: re.Match[str]) -> str:
@@ -83,11 +75,7 @@ def heredocs(text: str) -> tuple[dict[str, str], str]:
 
 
 def container_words(text: str) -> Iterator[list[str]]:
-    r"""Yield the words of each container of a manifest: image, command, arguments.
-
-    >>> list(container_words("image: vllm/vllm-openai:v0.9.2\nargs: [--model, a/b, '-tp', '2']"))
-    [['vllm/vllm-openai:v0.9.2', '--model', 'a/b', '-tp', '2']]
-    """
+    """Yield the words of each container of a manifest: image, command, arguments."""
     parts: dict[str, list[str]] = {}
     lines = text.splitlines()
     at = 0
@@ -129,9 +117,6 @@ def python_words(text: str, starts: Callable[[list[str]], bool]) -> tuple[list[l
 
     They are lists of words that start a server, as of Python and Dockerfiles, and calls of offline
     engines.
-
-    >>> python_words("llm = LLM('org/m', tensor_parallel_size=2)", bool)
-    ([['vllm', 'serve', '--model=org/m', '--tensor-parallel-size=2']], 'llm = ')
     """
     found, rest, end = [], [], 0
     for begin in islice(_CALL.finditer(text), MOST_CALLS):
