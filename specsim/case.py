@@ -132,7 +132,7 @@ class Points:
     open_rate: Floats
     window_s: Floats
     requests: Floats  # NaN: steady state
-    lives: tuple[tuple[float, ...], ...]  # rounds of a request, equally likely; () in steady state
+    lives: tuple[tuple[float, ...], ...]  # rounds of a request, equally likely; () where none end
     plans: tuple[tuple[RunPlan, Ints], ...]
 
     def taken(self, rows: Ints) -> Points:
@@ -145,7 +145,7 @@ class Points:
             for f in fields(self)
             if isinstance(value := getattr(self, f.name), np.ndarray)
         }
-        lives = tuple(self.lives[i] for i in rows.tolist())
+        lives = tuple(self.lives[i] for i in rows.tolist()) if self.lives else ()
         plans = _rows_of_plans([plan for plan, _ in self.plans], plan_of_row[rows])
         return replace(self, **arrays, lives=lives, plans=plans)
 
@@ -260,9 +260,9 @@ def _single_token(case: Case) -> float:
 
 
 def _lives(unlike: Sequence[Case], place: Ints, finite: Flags) -> tuple[tuple[float, ...], ...]:
-    """Return the rounds that a request may take, where the number of requests matters."""
+    """Return the rounds that a request may take, if the number of requests matters anywhere."""
     if not finite.any():
-        return ((),) * len(place)
+        return ()
     known: dict[int, tuple[float, ...]] = {}
     for kind in set(place[finite].tolist()):
         case = unlike[kind]

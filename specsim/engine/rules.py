@@ -153,7 +153,8 @@ def judge(
     setting: SpecSetting, engine: EngineSpec, what_if: bool, rules: Sequence[Rule] = ()
 ) -> Verdict:
     """Apply the stages of ``rulings.csv`` as they stand there, then rules of the engine's own."""
-    stages: list[Rule] = [partial(listed, stage=stage) for stage in _staged(engine.name)]
+    staged = _staged(engine.name, engine.version)
+    stages: list[Rule] = [partial(listed, stage=stage) for stage in staged]
     reasons: list[str] = []
     notes: list[str] = []
     for rule in (*stages, *rules):
@@ -246,10 +247,11 @@ def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
 
 
 @cache
-def _staged(engine: str) -> dict[str, list[dict[str, str]]]:
+def _staged(engine: str, version: str) -> dict[str, list[dict[str, str]]]:
     stages: dict[str, list[dict[str, str]]] = {}
     for row in rows("rulings", engine):
-        stages.setdefault(row["stage"], []).append(row)
+        if _of_release(row, parse_version(version)):
+            stages.setdefault(row["stage"], []).append(row)
     return stages
 
 
@@ -262,7 +264,7 @@ def listed(setting: SpecSetting, engine: EngineSpec, stage: str) -> Ruling | Non
     refuse, a note, the whole chain, or the scheduler that runs (``bend``: another was asked for).
     """
     known = {setting.algorithm, "*" * setting.speculates}
-    for row in _staged(engine.name)[stage]:
+    for row in _staged(engine.name, engine.version).get(stage, ()):
         named = not known.isdisjoint(row["algorithms"].split())
         if named and _applies(row, setting, engine):
             chain = replace(setting, topk=1, num_draft_tokens=setting.num_steps + 1)
@@ -283,19 +285,21 @@ def listed(setting: SpecSetting, engine: EngineSpec, stage: str) -> Ruling | Non
 def cache_refusal(engine: EngineSpec, kinds: Mapping[str, bool]) -> tuple[str, str] | None:
     """Return why ``caches.csv`` says that the engine refuses such a KV cache, and the remedy."""
     for row in rows("caches", engine.name):
-        if all(map(kinds.get, row["cache"].split())) and _applies(row, SpecSetting.none(), engine):
+        named = all(map(kinds.get, row["cache"].split()))
+        holds = named and _of_release(row, engine.parsed_version)
+        if holds and _applies(row, SpecSetting.none(), engine):
             return row["text"], row["remedy"].format(**row)
     return None
 
 
+def _of_release(row: Mapping[str, str], version: EngineVersion) -> bool:
+    since, before = row["since"] or "0", row["before"]
+    return version.since(since) and not (before and version.since(before))
+
+
 def _applies(row: Mapping[str, str], setting: SpecSetting, engine: EngineSpec) -> bool:
-    """Whether a row is of that release, and its conditions hold."""
-    version = engine.parsed_version
-    return (
-        version.since(row["since"] or "0")
-        and not (row["before"] and version.since(row["before"]))
-        and all(_holds(condition, setting, engine) for condition in row["when"].split())
-    )
+    """Whether the conditions of a row hold."""
+    return all(_holds(condition, setting, engine) for condition in row["when"].split())
 
 
 def _holds(condition: str, setting: SpecSetting, engine: EngineSpec) -> bool:
