@@ -179,11 +179,13 @@ def _weight(row: LogRow) -> tuple[bool, int, float]:
     return measures(row), row.windows, row.batch_size or 0.0
 
 
+LEAST_ACCEPT, MOST_ACCEPT = 1.005, 129.0
+"""Accept lengths below the one print as 1.00: nothing was accepted; nothing drafts further."""
 LIMITS = {
     **dict.fromkeys(("output_tps", "request_rate"), (0.0, 1e8)),
     **dict.fromkeys(("round_time_s", "tpot_s", "ttft_s", "itl_s"), (0.0, 1e5)),
     "accept_rate": (0.0, 1.01),
-    "accept_length": (1.0, 129.0),  # nothing drafts further
+    "accept_length": (1.0, MOST_ACCEPT),
 }
 """Least and most that any server measures, by field of a row; a request may wait for a day."""
 

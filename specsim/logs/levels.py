@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specsim.arrays import Floats
+from specsim.logs.diagnose import STALLED_BATCH
 from specsim.logs.entry import LogRow, WindowCount
 from specsim.logs.windows import IDLE, MOMENTS, REASONS, SPEED_STEP, STALLED, Cell, Windows
 
@@ -17,7 +18,6 @@ SLOW_FACTOR = 2.5
 prefill that the log does not show, or a stall."""
 MIN_FOR_OUTLIERS = 5
 MIN_PAIRS = 8
-STALLED_BATCH = 1.5
 GROWN = 1.1
 CLOSED_LOOP_QUEUE = 0.5  # a mean queue above this many requests means that clients wait for a place
 

@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from specsim.logs.diagnose import finding, partial_drafting, truncated, words
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow, WindowCount
+from specsim.logs.entry import LEAST_ACCEPT, MOST_ACCEPT, Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats._benchmarks import SIZES, figures_of, names
 from specsim.logs.json_values import MAX_WHOLE
 from specsim.logs.unread import CONTRADICTION, DAMAGED_ROW, MISSING, OUT_OF_RANGE, check
@@ -24,8 +24,6 @@ CHUNK_RATIO = 1.15  # gaps exceed the time per token by so much only if chunks h
 QUEUE_FACTOR = 5.0  # a first token so many times later than the server's time per request queued
 QUEUE_SHARE = 0.3
 MIN_QUEUE_S = 1.0
-LEAST_ACCEPT, LONGEST_ACCEPT = 1.005, 129
-"""Below the one nothing was accepted; nothing drafts further than the other."""
 LEAST_RATE = 0.1  # slower rates are printed with too few digits to be checked, 1/s
 UNLIMITED_RATE = 1e9  # requests per second above which all were issued at once
 HELD = 0.95  # from this share of the largest batch on, on average in flight, clients kept it full
@@ -107,7 +105,7 @@ def _accept_length(
     counted = 1 + accepted / drafts if drafts and accepted is not None else None
     check(said is None or counted is None or abs(said - counted) <= ROUNDING, CONTRADICTION)
     length = counted if said is None else said
-    check(length is None or 1 <= length <= LONGEST_ACCEPT, "accept length out of range")
+    check(length is None or 1 <= length <= MOST_ACCEPT, "accept length out of range")
     return length
 
 

@@ -7,12 +7,12 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.entry import MOST_ACCEPT, LogEntry, LogRow, WindowCount
 from specsim.logs.facts import settings_of_args
 from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats import listed, patterns
 from specsim.logs.formats._benchmarks import of_record, program_of
-from specsim.logs.formats._results import LONGEST_ACCEPT, agree, joined, run_entry, with_unread
+from specsim.logs.formats._results import agree, joined, run_entry, with_unread
 from specsim.logs.formats._serving import serving
 from specsim.logs.formats.table import of_records
 from specsim.logs.json_values import json_values, number, table, text, whole
@@ -305,5 +305,5 @@ def _count(record: Mapping[str, Any], key: str) -> int:
 
 def _accept_length(record: Mapping[str, Any], key: str) -> float | None:
     value = number(record, key)
-    check(value is None or 1 <= value <= LONGEST_ACCEPT, "accept length out of range")
+    check(value is None or 1 <= value <= MOST_ACCEPT, "accept length out of range")
     return value

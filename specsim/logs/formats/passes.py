@@ -23,7 +23,7 @@ from specsim.logs import unread as why
 from specsim.logs.columns import seconds
 from specsim.logs.diagnose import FULL_DRAFTS, finding
 from specsim.logs.durations import Durations
-from specsim.logs.entry import LogEntry, LogRow, WindowCount
+from specsim.logs.entry import MOST_ACCEPT, LogEntry, LogRow, WindowCount
 from specsim.logs.formats import patterns
 from specsim.logs.formats._results import with_unread
 from specsim.logs.formats.vllm.lines import parse_prefix
@@ -130,7 +130,7 @@ def _round(row: LogRow, sums: Floats, host_s: Callable[[float], float]) -> LogRo
 
 _MARK, _ELAPSED = b"Iteration(", b"iteration elapsed time: "
 _LINE, _RANK = (patterns("lines")[name] for name in ("iteration", "iteration_rank"))
-_LEAST_MS, _WIDEST, _WHOLE_SECONDS, _MOST_LEFT = 0.01, 129, 5, 3.0
+_LEAST_MS, _WHOLE_SECONDS, _MOST_LEFT = 0.01, 5, 3.0
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ def _iteration(line: bytes, at: int) -> tuple[bytes, int, int, Pass]:
     index, prompts, requests, tokens = map(int, found.group(1, 2, 3, 4))
     wait_s = max(float(found[5]), _LEAST_MS) / 1e3
     usage = float(found[6]) / 100 if found[6] else math.nan
-    check(requests <= tokens <= _WIDEST * requests and not usage > 1, why.OUT_OF_RANGE)
+    check(requests <= tokens <= MOST_ACCEPT * requests and not usage > 1, why.OUT_OF_RANGE)
     one = Pass(requests, wait_s, prompts > 0, kv_usage=usage, tokens=float(tokens))
     return stamp, int(rank[1]) if rank else 0, index, one
 

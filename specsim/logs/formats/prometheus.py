@@ -15,8 +15,8 @@ import numpy as np
 
 from specsim.arrays import Floats
 from specsim.logs.diagnose import finding
-from specsim.logs.entry import LogEntry, LogRow, WindowCount, measures, per_round
-from specsim.logs.formats._results import LONGEST_ACCEPT, engine_of
+from specsim.logs.entry import MOST_ACCEPT, LogEntry, LogRow, WindowCount, measures, per_round
+from specsim.logs.formats._results import engine_of
 from specsim.logs.formats._scrape import INCOMPLETE, Dump, Replica, drafting, scraped
 from specsim.logs.json_values import json_values, number, table
 from specsim.logs.levels import level_rows
@@ -156,7 +156,7 @@ def _accept_length(dump: Dump) -> float | None:
     pairs = [
         (length, replica.gauge("running"))
         for replica in dump.replicas.values()
-        if (length := replica.gauge("accept_length")) and 1 <= length <= LONGEST_ACCEPT
+        if (length := replica.gauge("accept_length")) and 1 <= length <= MOST_ACCEPT
     ]
     lengths, running = [a for a, _ in pairs], [n for _, n in pairs if n is not None]
     if len(running) < len(lengths) or not sum(running):

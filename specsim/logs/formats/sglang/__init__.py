@@ -13,7 +13,7 @@ import numpy as np
 
 from specsim.logs.columns import floats, in_order, runs_back, seconds
 from specsim.logs.diagnose import finding, of_load, truncated, words
-from specsim.logs.entry import Diagnosis, LogEntry, LogRow
+from specsim.logs.entry import LEAST_ACCEPT, Diagnosis, LogEntry, LogRow
 from specsim.logs.facts import Facts
 from specsim.logs.formats import patterns
 from specsim.logs.formats.sglang import lines as grammar
@@ -24,7 +24,6 @@ from specsim.logs.unread import TRUNCATED, Unread
 from specsim.logs.windows import Windows
 from specsim.setting import NO_SPECULATION
 
-OFF_LENGTH = 1.005  # accept lengths that print as 1.00
 POOR_LENGTH = 1.05
 LINES_AT_ONCE, COLUMNS_AT_ONCE = 512, 4096  # decode lines that are read, and turned to columns
 BACKWARDS_S = 60.0  # time that jumps back by more than this begins another run
@@ -343,13 +342,13 @@ def _acceptance(
 ) -> Iterator[Diagnosis]:
     """Tell of accept lengths of about 1: a drafter that fails, or speculation that is off."""
     lengths = [(r.accept_length, r.batch_size or 0.0) for r in rows if r.accept_length is not None]
-    off = [batch for length, batch in lengths if length < OFF_LENGTH]
-    poor = [length for length, _ in lengths if OFF_LENGTH <= length < POOR_LENGTH]
+    off = [batch for length, batch in lengths if length < LEAST_ACCEPT]
+    poor = [length for length, _ in lengths if LEAST_ACCEPT <= length < POOR_LENGTH]
     if poor:
         yield finding("zero_acceptance", "poor", length=min(poor))
     if poor or not off:
         return
-    drafting = [batch for length, batch in lengths if length >= OFF_LENGTH]
+    drafting = [batch for length, batch in lengths if length >= LEAST_ACCEPT]
     by_batch = drafting and (min(off) > max(drafting) or max(off) < min(drafting))
     algorithm = settings.get("algorithm")
     low, high = f"{min(off):.0f}", f"{max(off):.0f}"

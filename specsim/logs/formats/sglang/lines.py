@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from specsim.arrays import Flags, Floats
+from specsim.logs.columns import Rank
 from specsim.logs.diagnose import finding, words
 from specsim.logs.entry import Diagnosis
 from specsim.logs.formats import listed, pattern, patterns
@@ -95,8 +96,6 @@ def generation(layout: Layout) -> str:
 _COUNT = re.compile(_VALUES["int"])
 _SPEED = b"gen throughput (token/s)"
 RESEMBLANCE = 0.75  # share of common characters from which on an unknown key is a damaged known one
-
-Rank = int | None
 
 
 def parse_decode_line(line: bytes) -> tuple[Printed, Layout]:
