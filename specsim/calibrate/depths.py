@@ -1,7 +1,5 @@
 """What the drafter accepts before the fit moves it: from measured depths, or from its kind."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A setup from what logs and the user say: filled where it can be, exact about what is missing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """From what readers found to a setup and observations: what a calibration of logs starts from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,19 +1,14 @@
 """Cells that a fit does not honour, and what may be behind each: none is passed over in silence."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specsim.arrays import Floats
 from specsim.curve import Misfit
 from specsim.observations import Observation, cell_name
-
-if TYPE_CHECKING:
-    from specsim.arrays import Floats
 
 HONOURED = 0.05  # greatest error of a cell that is honoured: 90 % of a noise of 3 %
 ANOTHER_UNIT = 3.0  # no server is so many times off physics, and no cell off the others

@@ -1,7 +1,5 @@
 """What a probe says of a server: its hardware as measured, and plain decode steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ And before any fit: measured values that no such server gives, by what factor, a
 they may be.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a calibration is made from: a folder with setup.toml and observations.csv, or logs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path

@@ -1,12 +1,11 @@
 """How many of llama-server's slots were busy when, and the throughput while a load was held."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -77,7 +76,7 @@ class Timeline:
     @classmethod
     def of(
         cls, requests: Iterable[Request], until_s: float, others: tuple[int, int | None] | None
-    ) -> Timeline:
+    ) -> Self:
         """Return the timeline of requests with times, of a log that ends at `until_s`.
 
         `others` are the tokens of drafts that requests which the log does not count accepted, and

@@ -5,14 +5,12 @@ made, with which further lines of the same layout are read. What does not fit th
 guessed at: it is reported as unread, with a reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -67,7 +65,7 @@ class Layout:
         texts = list(zip(*found, strict=True)) if found else [()] * self.pattern.groups
         return {name: texts[at - 1] for name, at in self.pattern.groupindex.items()}
 
-    def like(self, other: Layout) -> bool:
+    def like(self, other: Self) -> bool:
         """Equal, but for a trailing comma, which a paste may lose."""
         return self.comma == other.comma and self.fields == other.fields
 
