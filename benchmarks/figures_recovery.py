@@ -96,7 +96,8 @@ class Truth:
     @property
     def system(self) -> System:
         """The server with its numbers."""
-        return assemble(self.setup, cost_parameters(self.parameters, self.coordinates))
+        costs = cost_parameters(self.parameters, self.coordinates)
+        return assemble(self.setup).with_parameters(costs)
 
     @property
     def moved(self) -> Acceptance:
