@@ -58,7 +58,6 @@ class ShardedModel:
     head_flops_per_token: float
     expert_flops_per_token: float  # in its routed experts, all MoE layers
     attention: tuple[AttentionShare, ...]
-    attention_flops_per_pair: float  # of a query token and an entry that it reads, all layers
     weight_bytes_total: float  # one copy of the model: the checkpoint's size
     weight_bytes_per_gpu: float  # memory for weights, embedding included
     dense_dtype: str  # number types that the GEMMs run in (`Gpu.compute`)
@@ -168,7 +167,6 @@ def shard(
             2 * model.moe_layers * model.experts_per_token * model.expert_params / tp
         ),
         attention=shares,
-        attention_flops_per_pair=sum(share.flops_per_entry for share in shares),
         weight_bytes_total=scale * total,
         weight_bytes_per_gpu=(dense + model.moe_layers * model.experts * expert + head + embedding),
         dense_dtype=scheme.dense_dtype,

@@ -55,7 +55,7 @@ def test_attention_grows_with_the_pairs() -> None:
     base, near, far = (float(prefill_s(cost, 4096.0, c)) for c in (0.0, 1e4, 2e4))
     pairs = 4096 * 1e4
     rate = cost.flops(cost.target.dense_dtype) * PREFILL_EFFICIENCY
-    assert near - base == pytest.approx(cost.target.attention_flops_per_pair * pairs / rate)
+    assert near - base == pytest.approx(cost.target.attention_work(1)[1] * pairs / rate)
     assert far - base == pytest.approx(2 * (near - base))
 
 

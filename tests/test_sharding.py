@@ -144,7 +144,7 @@ def test_data_parallel_attention() -> None:
     assert whole.dense_bytes == pytest.approx(attention + ffn / 8 + 2 * small)
     assert whole.kv_bytes_per_token == split.kv_bytes_per_token / 8
     assert whole.expert_bytes == split.expert_bytes
-    assert whole.attention_flops_per_pair == split.attention_flops_per_pair
+    assert whole.attention_work(1)[1] == split.attention_work(1)[1]
     assert whole.flops_per_token == pytest.approx(2 * (attention + ffn + small) / 8)
 
 
@@ -156,8 +156,8 @@ def test_expert_parallelism_keeps_the_average() -> None:
 
 def test_attention_flops_per_pair() -> None:
     # scores and weighted sum: 4 * heads * head_dim; absorbed MLA: 2 * heads * (576 + 512)
-    assert shard(load_model("llama-3.1-8b")).attention_flops_per_pair == 32 * 4 * 32 * 128
-    assert shard(KIMI, tp=8).attention_flops_per_pair == 61 * 2 * 64 * 1088 / 8
+    assert shard(load_model("llama-3.1-8b")).attention_work(1)[1] == 32 * 4 * 32 * 128
+    assert shard(KIMI, tp=8).attention_work(1)[1] == 61 * 2 * 64 * 1088 / 8
 
 
 def test_what_attention_reads() -> None:
@@ -321,7 +321,7 @@ def test_ranks_of_decode_context_parallelism_hold_parts_of_the_context() -> None
     whole, parts = (shard(kimi, "int4-experts", tp=8, dcp=d) for d in (1, 4))
     assert parts.kv_bytes_per_token == whole.kv_bytes_per_token / 4
     assert parts.attention_work(1000)[0] == pytest.approx(whole.attention_work(1000)[0] / 4)
-    assert parts.attention_flops_per_pair == whole.attention_flops_per_pair  # more heads, less each
+    assert parts.attention_work(1)[1] == whole.attention_work(1)[1]  # more heads, less each
     assert parts.dense_bytes == whole.dense_bytes
     assert parts.exchanged_bytes_per_token == 2 * 576 * 64 / 8 * 4  # queries of four ranks' heads
     with pytest.raises(InputError, match=r"dcp 3: does not divide .* 1 heads on 8 ranks: 8"):
