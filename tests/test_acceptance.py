@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from best_trees import best_tree
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from specsim.acceptance import (
     sibling_share,
 )
 from specsim.setting import SpecSetting
-from specsim.tree import best_tree, tree_capacity
+from specsim.tree import tree_capacity
 
 FIGURES = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "figures_acceptance.py"))
 

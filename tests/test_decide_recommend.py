@@ -299,7 +299,7 @@ def test_points_have_the_stated_covariance_but_for_what_is_common() -> None:
 
 @pytest.mark.parametrize("name", profile_names())
 def test_points_say_who_wins_as_many_draws_do(name: str) -> None:
-    """The stated accuracy: 1.3 % of a probability, 0.07 % of a regret, and 3 standard errors."""
+    """The stated accuracy: 1.5 % of a probability, 0.07 % of a regret, and 3 standard errors."""
     contest = contest_of(load_profile(name), Question(concurrency=(1, 30, 100)))
     rng = np.random.default_rng(5)
     for j in range(3):
@@ -307,7 +307,7 @@ def test_points_say_who_wins_as_many_draws_do(name: str) -> None:
         everything = np.ones(len(contest.plans), dtype=np.bool_)
         draws = rng.multivariate_normal(view.mean[:, j], view.together(j), 40_000, method="eigh")
         for seen, meant, most in zip(
-            wins(view.points(j), everything), wins(draws, everything), (0.013, 0.0007), strict=True
+            wins(view.points(j), everything), wins(draws, everything), (0.015, 0.0007), strict=True
         ):
             assert np.abs(seen - meant).max() < most + 3 * 0.5 / 40_000**0.5
 

@@ -7,18 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from best_trees import DraftTree, best_tree
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 from specsim.errors import InputError
-from specsim.tree import (
-    Beam,
-    DraftTree,
-    beam_tree,
-    best_tree,
-    tree_capacity,
-)
+from specsim.tree import Beam, beam_tree, tree_capacity
 
 Steps = list[NDArray[np.float64]]
 
@@ -173,9 +168,6 @@ def test_number_of_trees_is_the_known_sequence() -> None:
     [
         (lambda: tree_capacity(0, 2), "topk 0"),
         (lambda: tree_capacity(2, -1), "steps -1"),
-        (lambda: best_tree([[0.5], [0.5]], 4), "1..3 nodes"),
-        (lambda: best_tree([0.5], 2), "one row of ranks per depth"),
-        (lambda: best_tree([[1.5], [1.5]], 3), "0..1"),
     ],
 )
 def test_impossible_input_is_named(call: object, value: str) -> None:

@@ -63,7 +63,7 @@ step costs, psi is zero."""
 
 POINTS, GENERATOR = 1021, 76
 """Of the lattice that stands for the joint Gaussian: for the shipped profiles its probabilities are
-within 1.3 % and its regrets within 0.07 % of a million draws', where 4000 draws' are within 1.9 %
+within 1.5 % and its regrets within 0.07 % of a million draws', where 4000 draws' are within 1.9 %
 and 0.4 % (a test has 40,000)."""
 
 
