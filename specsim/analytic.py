@@ -86,18 +86,10 @@ class Solution:
 def solve(
     cost: CostModel, cases: Sequence[Case], with_limit: bool = True, loads: Sequence[Load] = ()
 ) -> Solution:
-    """Solve all cases at once (CYCLE, CLOSED).
+    """Solve all cases at once (CYCLE, CLOSED): each at its load, or at all of `loads` in turn.
 
-    Parameters
-    ----------
-    cost
-        Prices rounds; its parameters apply to all cases.
-    cases
-        Points.
-    with_limit
-        Whether to find out what binds (six more evaluations).
-    loads
-        Solve each case at all of these in turn, of one kind and context, instead of at its own.
+    The latter are of one kind and context. `with_limit` finds out what binds, which takes six more
+    evaluations.
     """
     return _solve(cost, points_of(cases, loads), with_limit)
 

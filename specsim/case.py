@@ -162,7 +162,9 @@ def points_of(cases: Sequence[Case], loads: Sequence[Load] = ()) -> Points:
     else:
         kinds: dict[tuple[int, int, int, float, float], int] = {}
         found: dict[int, int] = {}
-        of_kind = [kinds.setdefault(_kind(c), len(kinds)) for c in cases]
+        ids = [(id(c.plan), id(c.table), id(c.workload)) for c in cases]
+        keys = [(*i, c.request_kv_tokens, c.pool_tokens) for i, c in zip(ids, cases, strict=True)]
+        of_kind = [kinds.setdefault(key, len(kinds)) for key in keys]
         of_load = [found.setdefault(id(c.load), len(found)) for c in cases]
         place, at = np.array(of_kind, np.int64), np.array(of_load, np.int64)
         unlike = [cases[i] for i in np.unique(place, return_index=True)[1]]
@@ -223,12 +225,6 @@ def points_of(cases: Sequence[Case], loads: Sequence[Load] = ()) -> Points:
         lives=_lives(unlike, place, np.isfinite(requests) & ~steady),
         plans=_rows_of_plans(*_plans(unlike, place)),
     )
-
-
-def _kind(case: Case) -> tuple[int, int, int, float, float]:
-    """Return what tells cases apart but for their load."""
-    ids = id(case.plan), id(case.table), id(case.workload)
-    return (*ids, case.request_kv_tokens, case.pool_tokens)
 
 
 def _mean_rounds(case: Case) -> float:

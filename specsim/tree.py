@@ -89,14 +89,9 @@ class Beam:
     def survivals(
         self, num_draft_tokens: Mapping[int, Sequence[int]], groups: int
     ) -> Iterator[Floats]:
-        """Yield the same for beams of fewer steps, with which this one began: the groups' means.
+        """Yield the same for the beams of fewer steps with which this one began, the fewest first.
 
-        Parameters
-        ----------
-        num_draft_tokens
-            Sizes of trees, root included, by steps, the fewest first.
-        groups
-            Into so many equally large ones neighbouring contexts are put.
+        Sizes are by steps; means are over `groups` equally large ones of neighbouring contexts.
         """
         each, most = np.arange(self.q.shape[1]), max(map(max, num_draft_tokens.values())) - 1
         of_one = len(each) // groups

@@ -258,7 +258,7 @@ class Spread:
     @property
     def sd(self) -> Floats:
         """Standard deviation of ln X per row."""
-        variance: Floats = np.einsum("ij,jk,ik->i", self.jacobian, self.covariance, self.jacobian)
+        variance: Floats = (self.jacobian @ self.covariance * self.jacobian).sum(axis=1)
         total: Floats = np.sqrt(np.maximum(variance, 0.0) + self.model_error**2)
         return total
 
@@ -325,9 +325,7 @@ def normal_quantiles(points: int) -> Floats:
 def normal_lattice(points: int, generator: int, first: int, count: int) -> Floats:
     """Return coordinates of a lattice that stands for independent normals, (count, points).
 
-    A rank-1 Korobov lattice: coordinate k is the permutation i g^(k+1) mod `points` of the
-    quantiles, which is one where their number is prime. No random numbers, and smooth in whatever
-    it is looked at through.
+    Korobov's of rank 1: coordinate k is the permutation i g^(k+1) mod `points`, a prime.
     """
     steps = np.array([pow(generator, k + 1, points) for k in range(first, first + count)])
     z = np.asarray(normal_quantiles(points)[np.arange(1, points + 1) * steps[:, None] % points])

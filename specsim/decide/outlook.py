@@ -195,10 +195,7 @@ class Outlook:
         return np.asarray(self.specific_sd**2 * np.kron(self.alike_settings, self.alike_loads))
 
     def together(self, *loads: int) -> Floats:
-        """Return the covariance of the settings at some loads without the shared part.
-
-        (settings x loads, settings x loads): cells as they are numbered.
-        """
+        """Return the covariance of the cells at some loads, without the shared part."""
         j = self.jacobian[:, loads].reshape(-1, self.jacobian.shape[-1])
         own = np.kron(self.alike_settings, self.alike_loads[np.ix_(loads, loads)])
         return np.asarray(j @ self.covariance @ j.T + self.specific_sd**2 * own)
@@ -210,7 +207,7 @@ class Outlook:
     def sd(self) -> Floats:
         """Return the standard deviation of ln X, the shared part included, (settings, loads)."""
         own = self.specific_sd**2 + self.shared_sd**2
-        variance = np.einsum("slp,pq,slq->sl", self.jacobian, self.covariance, self.jacobian)
+        variance = (self.jacobian @ self.covariance * self.jacobian).sum(axis=2)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own))
 
     def points(self, *loads: int) -> Floats:
