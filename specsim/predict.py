@@ -140,10 +140,8 @@ class Grid:
         found = solve_along(
             cost, profile.parameters, at, lambda row: self.firsts(profile, row)[1], self.loads
         )
-        both = np.stack(
-            [x.reshape(len(at), -1) for x in (found.output_tps, found.accept_length)], 1
-        )
-        logs: Floats = np.log(both).reshape(len(at), -1)
+        both = [x.reshape(len(at), -1) for x in (found.output_tps, found.accept_length)]
+        logs: Floats = np.log(np.concatenate(both, axis=1))
         return logs
 
     def simulate(
@@ -202,23 +200,10 @@ def predict(
 ) -> Curve:
     """Answer a question: throughput over load for the baseline, the current and asked settings.
 
-    Parameters
-    ----------
-    profile
-        The server.
-    question
-        What is asked.
-    solver
-        ``simulate`` for the shown curve, or ``analytic``; intervals are always analytic.
-    seed
-        Of the simulation; compared settings share random numbers.
-    progress
-        Called with (cells done, cells in all).
-
-    Raises
-    ------
-    EngineRefusal
-        If the engine refuses an asked setting and `what_if` is not set.
+    `solver` is ``simulate`` for the shown curve, or ``analytic``; intervals are always analytic.
+    Compared settings share the random numbers of `seed`; `progress` is called with (cells done,
+    cells in all). Raises :class:`EngineRefusal` if the engine refuses an asked setting and
+    `what_if` is not set.
     """
     lanes = lanes_of(profile, question)
     grid = Grid.of(profile, question, [plan for _, plan in lanes])

@@ -53,11 +53,9 @@ TREND_DEPTHS = 3  # measured, that make a trend
 CONTEXTS, GENERATOR = 127, 45
 """Of the lattice of contexts per request quantile."""
 
-REQUESTS = 8
-"""Equally likely request quantiles."""
+REQUESTS = 8  # equally likely quantiles of them
 
-FEW_TOKENS = 32
-"""Answers of which the last round's surplus is a part that counts."""
+FEW_TOKENS = 32  # of an answer, of which the last round's surplus is a part that counts
 
 LARGE = 40.0  # log-odds at which a float probability is 0 or 1
 
@@ -380,18 +378,8 @@ def _tree_survival(
 def draft_beam(acceptance: Acceptance, log_odds: Sequence[Floats], topk: int) -> Beam:
     """Grow the engine's beam where the first choices have these log-odds (ACC-2, ACC-3, ACC-6).
 
-    Parameters
-    ----------
-    acceptance
-        Gives the siblings' mass and the confidence shift.
-    log_odds
-        Of every depth: (slots, requests, contexts) of logit c, one slot at first, `topk` after.
-    topk
-        Children of a slot.
-
-    Returns
-    -------
-    Over all contexts of all requests, in that order.
+    `log_odds` are of every depth: (slots, requests, contexts) of logit c, one slot at first, `topk`
+    after. The beam is over all contexts of all requests, in that order.
     """
     ranks = rank_mass(topk, acceptance.rank_scale)
     q_steps, p_steps = [], []
