@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from parsing import read
+import result_samples
+from parsing import parse, read
 
 from specsim.errors import FormatError
 from specsim.logs.format import require_usable
+from specsim.logs.formats._benchmarks import column_of
 
 LOADS = [(1, 92.7), (16, 1234.5)]
 
@@ -154,3 +156,17 @@ def test_a_throughput_says_its_unit_in_its_head_or_its_cells(tmp_path: Path) -> 
     assert entry.rows[0].output_tps == 512
     with pytest.raises(FormatError, match=r"1 lines unread \(damaged row\)"):
         read(tmp_path, said.format(""))
+
+
+def test_a_head_of_a_thousand_words_is_none() -> None:
+    assert column_of("a " * 3000 + "tok/s") is None
+
+
+@pytest.mark.parametrize(("failed", "rows"), [(0, 1), (1, 1), (123, 0)])
+def test_a_run_with_many_failed_requests_is_another_load(failed: int, rows: int) -> None:
+    text = result_samples.SERVING_TABLE
+    assert text.count("Successful requests:") == 1
+    more = text.replace("Successful requests:", f"Failed requests: {failed}\nSuccessful requests:")
+    entries = parse("table", more)
+    assert sum(len(entry.rows) for entry in entries) == rows
+    assert entries[-1].unread == ({} if rows else {"many requests failed": 1})

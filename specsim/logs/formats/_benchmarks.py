@@ -135,6 +135,9 @@ _OF_SERVERS = ("accept_length", "tpot_s", "ttft_s", "tpot_ms", "round_time_ms")
 """Figures beside speeds that words before them tell of a server."""
 
 
+MOST_WORDS = 16  # of the head of a column
+
+
 class Column(NamedTuple):
     """What a column holds: a figure, of the server that its other words name."""
 
@@ -164,7 +167,7 @@ def column_of(head: str) -> Column | None:
             return Column(name, (factor or 0.0) if name.endswith("_s") else 1.0)
     if bare in names("speeds"):
         return Column("output_tps", 0.0)  # in a unit that cells say
-    for count in range(1, len(words)):
+    for count in range(1, len(words) if len(words) <= MOST_WORDS else 0):
         server, rest = words[:count], " ".join(words[count:])
         found = column_of(rest)
         if found and not found.server and (found.name in _OF_SERVERS or "/" in rest):

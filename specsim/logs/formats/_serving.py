@@ -25,6 +25,7 @@ _SGLANG_KEYS = {
 }
 _TEXTS = {"backend": "backend", "dataset_name": "dataset", "tag": "tag"}
 _POSITION = re.compile(r"[ \t]*Position (\d{1,2}):[ \t]+(\d{1,3}\.\d{1,4})\s*")
+FEW_FAILED = 0.05  # of the requests that completed: with more it was another load
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _MEASURE = re.compile(r"(?:Mean|Median|P9\d|Output|Total|Request|Accept|Benchmark)\b")
 
@@ -39,6 +40,8 @@ def serving(record: Mapping[str, Any], suffix: str = "") -> LogEntry:
     said = in_si({n: v for key, n in known.items() if (v := number(record, key)) is not None})
     check(whole(record, "completed") is not None and said.get("duration_s"), MISSING)
     check(said["num_requests"], "no request completed")
+    few = FEW_FAILED * said["num_requests"]
+    check((number(record, "failed") or 0.0) <= few, "many requests failed")
     check(said.get("output_tps"), MISSING)
     rates = record.get(RATES)
     survival = rates if isinstance(rates, list) and rates else None
