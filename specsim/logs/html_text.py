@@ -8,7 +8,7 @@ import re
 
 _TABLE = re.compile(r"<table[\s>].*?</table[^<>]*>?", re.IGNORECASE | re.DOTALL)
 _ROW = re.compile(r"<tr(?:\s[^<>]*)?>", re.IGNORECASE)
-_CELL = re.compile(r"<t[dh]((?:\s[^<>]*)?)>(.*?)(?=</?t[dhr][\s>]|\Z)", re.IGNORECASE | re.DOTALL)
+_CELL = re.compile(r"<t[dh]((?:\s[^<>]*)?)>(.*?)(?=</?t[dhr][\s>])", re.IGNORECASE | re.DOTALL)
 _SPAN = re.compile(r"(row|col)span\s*=\s*[\"']?([1-9]\d?)\b", re.IGNORECASE)
 _HIDDEN = re.compile(r"<(script|style)[\s>][^<]*</\1>", re.IGNORECASE)
 _BREAK = re.compile(r"<(?:br|/?(?:p|div|li))\b[^<>]*>", re.IGNORECASE)
@@ -18,7 +18,10 @@ MOST_BYTES, MOST_COLUMNS = 1 << 20, 64
 
 
 def plain(page: bytes) -> bytes:
-    """Return the text of a page, or a text with the tables in it written out."""
+    """Return the text of a page, or a text with the tables in it written out.
+
+    A cell that does not end is none: its number may be cut.
+    """
     text = page.decode("utf-8", "replace")
     end = text.lower().rfind("</table")  # no search for the end of one that has none
     if end < 0:

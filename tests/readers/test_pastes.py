@@ -326,8 +326,11 @@ def test_half_of_an_ab_comparison_did_not_end(read: Read) -> None:
 
 
 def test_tables_of_a_page_are_written_out() -> None:
-    page = b"x<table><tr><th>c<th>tok/s<tr><td rowspan=2>1<td>92<b>.7</b><tr><td>93</table>"
-    assert plain(page) == b"x\n| c | tok/s |\n| 1 | 92.7 |\n| 1 | 93 |\n"
+    page = (
+        b"x<table><tr><th>c<th>tok/s</tr><tr><td rowspan=2>1<td>92<b>.7</b></td><tr><td>93</td>"
+        b"<tr><td>2</td><td>9</table>"
+    )
+    assert plain(page) == b"x\n| c | tok/s |\n| 1 | 92.7 |\n| 1 | 93 |\n| 2 |\n"
     assert plain(b"<h2>a</h2><script>9</script><p>b &lt; c<table></table>").split() == [
         *(b"##", b"a", b"b", b"<", b"c"),
     ]

@@ -76,7 +76,10 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
                 if grid:
                     yield grid
                 grid = opened(tuple(pairs), "=")
-            grid.rows.append(tuple(pairs.values()))
+            if line.endswith((b"\n", b"\r")):
+                grid.rows.append(tuple(pairs.values()))
+            else:
+                unread[TRUNCATED] += 1
         elif not separator:
             heads = []
             if grid and grid.separator == "=" and re.search(r"[=:] ?\d", bare):
