@@ -50,8 +50,7 @@ MOST_MASS = 0.85
 
 TREND_DEPTHS = 3  # measured, that make a trend
 
-CONTEXTS, GENERATOR = 127, 45
-"""Of the lattice of contexts per request quantile."""
+CONTEXTS, GENERATOR = 127, 45  # of the lattice of contexts of a request quantile
 
 REQUESTS = 8  # equally likely quantiles of them
 

@@ -240,7 +240,9 @@ class Demand:
                 self._ones = np.ones(2 * longest, dtype=np.int16)
             return need, [(self._ones, self._counting[first:], ()) for first in start.tolist()]
         uniform = self._streams.accept.random((len(quantile), longest))
-        for looked in (longest // 2, longest):  # more than half is rarely needed
+        slowest = float(self._tables[-1].per_request.min())
+        likely = min(longest, math.ceil(1.1 * longest / slowest) + 8)
+        for looked in (likely, longest):  # more is rarely needed
             tokens = self._tables[-1].emitted(quantile, uniform[:, :looked])
             total = np.cumsum(tokens, axis=1, dtype=np.int32)
             if looked and (total[:, -1] >= need).all():
