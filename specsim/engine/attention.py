@@ -45,11 +45,6 @@ def attention_kernel(
 
     The compute capability is None where the GPU is none of NVIDIA's, or nobody says; the cache is
     one of `latent` attention, or `small_kv`: of 8 bits or fewer per number.
-
-    >>> attention_kernel(EngineSpec("vllm", "0.24.0"), 12.0, False, False)
-    AttentionKernel(name='fa2', walks=True, planned=False, picks=False)
-    >>> attention_kernel(EngineSpec("vllm", "0.24.0"), 8.0, False, True)
-    AttentionKernel(name='flashinfer', walks=False, planned=True, picks=False)
     """
     major = None if compute_capability is None else int(compute_capability)
     name = engine.backend.removesuffix("_vllm_v1")
