@@ -239,7 +239,7 @@ def _finite(
     rounds[-1] += points.lag * requests / start
     total = (rounds * times).sum(axis=0) + requests * each
     busy = (rounds * sizes * times).sum(axis=0) / np.maximum((rounds * sizes).sum(axis=0), 1e-12)
-    stalls = (1.0 - share) * slots * prefill + share * (burst - met)
+    stalls = (1.0 - share) * (slots - 1.0) * prefill + share * (burst - met)
     tpot = (points.rounds * busy + stalls) / np.maximum(points.output - 1.0, 1.0)
     generations = np.maximum(requests / start - 1.0, 0.0)
     queue = np.maximum(points.clients - slots, 0.0) / requests * total / 2.0 * generations

@@ -25,7 +25,7 @@ from specsim.profile import (
 from specsim.server import Setup
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
-from specsim.workload import Lengths, Load, Workload
+from specsim.workload import Lengths, Load, Workload, answer_cv
 
 if TYPE_CHECKING:
     from specsim.arrays import Floats
@@ -60,11 +60,13 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
         shared = default.shared_prefix_len if observation.input_len is None else 0.0
     if observation.context_len is not None:  # steady decode: the prompt is in the context
         input_len = max(input_len, shared)
+    dataset = default.dataset if observation.dataset is None else observation.dataset
+    own, usual = answer_cv(dataset), answer_cv(default.dataset)
     return Workload(
         Lengths(input_len, default.input_len.cv),
-        Lengths(output_len, default.output_len.cv),
+        Lengths(output_len, default.output_len.cv if own == usual else own),
         min(cached, input_len),
-        default.dataset if observation.dataset is None else observation.dataset,
+        dataset,
         default.temperature if observation.temperature is None else observation.temperature,
         default.evidence if observation.input_len is None else "measured",
         min(shared, input_len),

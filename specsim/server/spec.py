@@ -15,7 +15,7 @@ from specsim.hardware import Gpu
 from specsim.library import at_least
 from specsim.setting import Scheduler, SpecSetting, parse_algorithm
 from specsim.uncertainty import Evidence
-from specsim.workload import Lengths, Workload
+from specsim.workload import Lengths, Workload, answer_cv
 
 AllReduce = Literal["nccl", "custom", "fused", "symmetric"]
 
@@ -68,7 +68,7 @@ def workload_of(
     output_len: float = 512.0,
     input_cached: float = 0.0,
     input_len_cv: float = 0.0,
-    output_len_cv: float = 0.0,
+    output_len_cv: float | None = None,
     dataset: str = "",
     temperature: float = 0.0,
     evidence: Evidence = "assumed",
@@ -77,10 +77,13 @@ def workload_of(
     """Return the requests, where an observation or a command does not say, as written.
 
     Lengths are means in tokens; `input_len_cv` and `output_len_cv` are coefficients of variation,
-    0 for fixed lengths; `shared_prefix_len` prompt tokens are the same in all requests.
+    0 for fixed lengths (of answers, if not stated, what :func:`answer_cv` says); `shared_prefix_len`
+    prompt tokens are the same in all requests.
     """
     at_least(1, output_len=output_len)
     at_least(0, input_len=input_len, input_cached=input_cached, temperature=temperature)
+    if output_len_cv is None:
+        output_len_cv = answer_cv(dataset)
     at_least(0, input_len_cv=input_len_cv, output_len_cv=output_len_cv)
     inputs, outputs = Lengths(input_len, input_len_cv), Lengths(output_len, output_len_cv)
     return Workload(
