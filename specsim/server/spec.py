@@ -77,7 +77,7 @@ def workload_of(
     """Return the requests, where an observation or a command does not say, as written.
 
     Lengths are means in tokens; `input_len_cv` and `output_len_cv` are coefficients of variation,
-    0 for fixed lengths (of answers, if not stated, what :func:`answer_cv` says); `shared_prefix_len`
+    0 for fixed lengths (of answers, if not stated, see :func:`answer_cv`); `shared_prefix_len`
     prompt tokens are the same in all requests.
     """
     at_least(1, output_len=output_len)
