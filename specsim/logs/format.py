@@ -25,7 +25,7 @@ from specsim.logs.source import SQLITE, Source, open_source, pieces, split_lines
 
 FIRST_BYTES = 1 << 16  # the first look is at so much; most files show what they are within it
 OF_AN_OPTION = re.compile(rb'\Aschema = "specsim\.(profile|setup)/|"(model)_type":')
-SEARCH_BYTES = 32 << 20  # how far into a file a known line is looked for
+SEARCH_BYTES = 16 << 20  # how far into a file a known line is looked for
 
 
 Reader = Callable[[Source], list[LogEntry]]  # from an open file to one entry per server or run
