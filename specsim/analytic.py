@@ -31,12 +31,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specsim.case import Case, Points, most_decoding, points_of
+from specsim.case import Case, Points, points_of
 from specsim.cost.model import CostModel
-from specsim.cost.rounds import RoundTime, compose_s, prefill_s, read_once, round_time
+from specsim.cost.rounds import RoundTime, compose_s, read_once, round_time
 from specsim.curve import Limit
 from specsim.engine import padded_batch
 from specsim.parameters import is_price
+from specsim.prompts import (
+    decoding_share,
+    end_probability,
+    joined_rounds,
+    prefill_per_request,
+    prefill_step_s,
+    prefill_steps,
+    prompts_s,
+    tokens_beside,
+)
 from specsim.uncertainty import Parameter
 
 if TYPE_CHECKING:
@@ -45,9 +55,6 @@ if TYPE_CHECKING:
 
 OPEN_REQUESTS = 1000
 """Arrivals whose mean TTFT stands for a queue that grows without end."""
-
-GENERATIONS = 8
-"""Prefill steps in a row that answers of one token are followed through."""
 
 NEARLY = 0.999
 """Share of the capacity up to which a queue is taken to settle."""
@@ -171,10 +178,10 @@ def _open(
     sizes = np.minimum(nodes[:, None], caps)
     round_s = _round(cost, points, sizes, decoding=sizes).round_s
     together = np.arange(1.0, PROMPTS + 1.0)[:, None]
-    steps = np.broadcast_to(_steps(points, together), (PROMPTS, batch.size))
-    alone = _prompts_s(cost, points, together)
+    steps = np.broadcast_to(prefill_steps(points, together), (PROMPTS, batch.size))
+    alone = prompts_s(cost, points, together)
     busy = batch * np.minimum(1.0, points.open_rate / capacity)
-    joined = _prompts_s(cost, points, together, _beside(points, busy))
+    joined = prompts_s(cost, points, together, tokens_beside(points, busy))
     for i in rows.tolist():
         rate, most_s = float(points.open_rate[i]), float(capacity[i])
         count = OPEN_REQUESTS if np.isnan(points.requests[i]) else points.requests[i]
@@ -231,7 +238,7 @@ def _finite(
     times = _round(cost, points, sizes, decoding=sizes).round_s
     requests = np.where(np.isfinite(points.requests), points.requests, 1.0)
     start = np.minimum(slots, requests)
-    burst = _prefill_step_s(cost, points, batch, start)
+    burst = prefill_step_s(cost, points, batch, start)
     steps = np.maximum(1.0, start * points.input_new / points.chunk)
     met = burst * (1.0 + 1.0 / steps) / 2.0  # what a prompt of the burst waits for on average
     share = np.where(in_step, 1.0, start / requests)
@@ -260,7 +267,7 @@ def _round(
     `decoding` are the requests in it, if not the share of the batch that is past its prompt.
     """
     # any number of sizes per point; a round that runs has at least one request, however rarely
-    share = _decoding_share(points, batch) if decoding is None else 1.0
+    share = decoding_share(points, batch) if decoding is None else 1.0
     batch = np.maximum(batch * share, 1.0)
     whole = np.floor(batch + 1e-9)
     padded, eager = np.empty_like(batch), np.zeros(batch.shape, dtype=np.bool_)
@@ -292,117 +299,18 @@ def _round(
     return time
 
 
-def _ends(points: Points) -> Floats:
-    """q: P(a decoding request ends in a round); those of one round, all alike, end together."""
-    alike = (points.rounds <= 1.0) & (points.output_cv == 0)
-    decode = 1.0 - points.single
-    return np.where(alike, 1.0, decode / np.maximum(points.rounds + points.lag, decode))
-
-
-def _per_round(points: Points, batch: Floats) -> Floats:
-    """Mean number of requests that end in a round, and so of prompts that come in the next."""
-    return np.maximum(batch * _ends(points), 1e-9)
-
-
-def _prompt_rounds(points: Points, batch: Floats) -> Floats:
-    """Count the rounds of a prompt in mixed prefill: alone, with others, in the queue (BUDGET)."""
-    decoding = np.maximum(points.rounds + points.lag, 1e-9)
-    most = most_decoding(points.chunk, points.input_new, decoding, points.width)
-    running = np.minimum(batch, most)
-    room = np.maximum(points.chunk - running * points.width, 1.0)
-    alone = np.ceil(points.input_new / room)
-    shared = (1.0 + _per_round(points, running)) * points.input_new / room
-    queued = decoding * (batch / running - 1.0)
-    prompts: Floats = np.maximum(np.maximum(1.0, alone), np.maximum(shared, queued))
-    return prompts
-
-
-def _decoding_share(points: Points, batch: Floats) -> Floats:
-    """Share of the slots that decode: all, but for prompts in mixed prefill."""
-    if not points.mixed.any():
-        return np.ones(batch.shape)
-    decoding = points.rounds + points.lag
-    share = decoding / (decoding + _prompt_rounds(points, batch))
-    staggered = (batch > 1.0) & (_ends(points) < 1.0)
-    return np.where(points.mixed & ~points.steady & staggered, share, 1.0)
-
-
-def _alone(points: Points, batch: Floats) -> Floats:
-    """P(no other slot decodes while a prompt is in mixed prefill): it then has its own steps."""
-    waiting = _prompt_rounds(points, batch)
-    others = np.where(_ends(points) < 1.0, np.maximum(batch - 1.0, 0.0), 0.0)
-    return np.power(waiting / (waiting + points.rounds + points.lag), others)
-
-
-def _joined_rounds(points: Points, batch: Floats) -> Floats:
-    """J: rounds of the others that a prompt sits in (CYCLE)."""
-    if not points.mixed.any():
-        return np.zeros(batch.shape)
-    rounds = _prompt_rounds(points, batch) * (1.0 - _alone(points, batch))
-    return np.where(points.mixed & ~points.steady, rounds, 0.0)
-
-
-def _prefill_per_request(cost: CostModel, points: Points, batch: Floats) -> Floats:
-    """F: prefill time per request when prompts of one round share a step."""
-    ends = _ends(points)
-    some = 1.0 - (1.0 - ends) ** np.maximum(batch, 1.0)
-    together = batch * ends / some
-    seconds = _prefill_step_s(cost, points, batch, together)
-    if not points.single.any():
-        return seconds / together
-    # answers of one token end with their prompt, and the next ones come before the next round
-    computed, again = together.copy(), together
-    for _ in range(GENERATIONS):
-        again = again * points.single
-        likely = -np.expm1(-again)
-        size = again / np.maximum(likely, 1e-12)
-        seconds += likely * _prefill_step_s(cost, points, batch, np.maximum(size, 1.0))
-        computed += again
-    return seconds / computed
-
-
-def _steps(points: Points, together: Floats) -> Floats:
-    """Count the prefill steps that so many prompts need at once, fractional beyond the first."""
-    return np.maximum(1.0, together * points.input_new / points.chunk)
-
-
-def _beside(points: Points, batch: Floats) -> Floats:
-    """Tokens of those that decode in a round that prompts join."""
-    return batch * _decoding_share(points, batch) * points.width
-
-
-def _prompts_s(
-    cost: CostModel, points: Points, together: Floats, beside: Floats | None = None
-) -> Floats:
-    """Time that `together` prompts take at once, alone or what they add to rounds (MIXED)."""
-    steps = _steps(points, together)
-    tokens = together * points.input_new / steps
-    context = (points.input_len - points.input_new / 2) * (1.0 + points.input_cv**2)
-    return prefill_s(cost, tokens, context, points.speculates, beside) * steps
-
-
-def _prefill_step_s(cost: CostModel, points: Points, batch: Floats, together: Floats) -> Floats:
-    """Time that `together` prompts take at once, in as many steps as their chunks need."""
-    seconds = _prompts_s(cost, points, together)
-    if points.mixed.any():
-        mixed = _prompts_s(cost, points, together, _beside(points, batch))
-        alone = _alone(points, batch)
-        seconds = np.where(points.mixed, mixed * (1.0 - alone) + seconds * alone, seconds)
-    return np.where(points.steady, 0.0, seconds)
-
-
 def _evaluate(
     cost: CostModel, points: Points, batch: Floats
 ) -> tuple[RoundTime, Floats, Floats, Floats]:
     """Round, output_tps, cycle and prefill time per request at a given batch."""
     time = _round(cost, points, batch)
-    prefill = _prefill_per_request(cost, points, batch)
+    prefill = prefill_per_request(cost, points, batch)
     cycle = _cycle(points, batch, time.round_s, prefill)
     return time, _output(points, batch, time.round_s, prefill), cycle, prefill
 
 
 def _cycle(points: Points, batch: Floats, round_s: Floats, prefill: Floats) -> Floats:
-    rounds = points.rounds + points.lag + _joined_rounds(points, batch)
+    rounds = points.rounds + points.lag + joined_rounds(points, batch)
     return np.where(points.steady, round_s, rounds * round_s + batch * prefill)
 
 
@@ -418,11 +326,11 @@ def _first_token_s(
 
     Each of these rounds holds the prompts that take the place of those that ended.
     """
-    decoding = batch * _decoding_share(points, batch)
-    together = 1.0 + np.maximum(decoding - 1.0, 0.0) * _ends(points)
-    step_s = _prefill_step_s(cost, points, batch, together)
-    joined = _joined_rounds(points, batch)
-    stalls = joined * decoding * _ends(points) * prefill
+    decoding = batch * decoding_share(points, batch)
+    together = 1.0 + np.maximum(decoding - 1.0, 0.0) * end_probability(points)
+    step_s = prefill_step_s(cost, points, batch, together)
+    joined = joined_rounds(points, batch)
+    stalls = joined * decoding * end_probability(points) * prefill
     return np.maximum(step_s, stalls) + joined * time.round_s
 
 
