@@ -14,13 +14,13 @@ from specsim.acceptance.prior import default_acceptance
 from specsim.calibrate.depths import first_acceptances
 from specsim.calibrate.fit import FitResult, fingerprint, fit_profile
 from specsim.calibrate.problem import measured
-from specsim.calibrate.rows import Rows
+from specsim.calibrate.rows import Rows, workload_of
 from specsim.cost.forward import draft_time
 from specsim.cost.model import CostModel
 from specsim.errors import CalibrationError
 from specsim.observations import Observation, observations_from_rows
 from specsim.parameters import acceptance_priors, cost_priors
-from specsim.server import Setup, setup_from_mapping
+from specsim.server import Setup, setup_from_mapping, setup_to_mapping
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
 from specsim.uncertainty import Parameter
@@ -221,3 +221,24 @@ def test_fingerprint_follows_the_content() -> None:
     rows = observations_from_rows(cells()).rows
     assert fingerprint(rows) == fingerprint(observations_from_rows(cells()).rows)
     assert fingerprint(rows) != fingerprint(rows[1:])
+
+
+@pytest.mark.parametrize(
+    ("stated", "dataset", "expected"),
+    [
+        ({"dataset": "mt-bench"}, None, 0.5),  # the model ends its answers
+        ({"dataset": "mt-bench"}, "random", 0.0),  # one length
+        ({"dataset": "mt-bench", "output_len_cv": 0.0}, None, 0.0),
+        ({"dataset": "mt-bench", "output_len_cv": 0.8}, "sharegpt", 0.8),
+        ({"dataset": "random"}, "sharegpt", 0.5),
+        ({}, None, 0.0),  # nothing is said
+    ],
+)
+def test_answers_vary_where_the_model_ends_them(
+    stated: dict[str, object], dataset: str | None, expected: float
+) -> None:
+    server = setup_from_mapping({**setup_to_mapping(setup()), "workload": stated})
+    row = observations_from_rows(
+        [{"kind": "closed_loop", "algorithm": "none", "concurrency": 8, "output_tps": 100.0}]
+    ).rows[0]
+    assert workload_of(replace(row, dataset=dataset), server).output_len.cv == expected
