@@ -89,7 +89,9 @@ PAGES = {
         "kernel verifies (AWQ at 32k, 8-bit KV on an A100), that sparse attention reads per row\n"
         "(GLM-5.1), the token budget of a step (GB300), and that what a request adds to a step,\n"
         "each committed token adds to a round (four H100, A100); all were then read in the\n"
-        "engines' sources. What falls short: rounds of GLM-5.1 and of R1 on GB300 grow faster\n"
+        "engines' sources. Found in the figures alone: that answers which the model ends vary\n"
+        "in length (V4-Flash on MT-Bench; 0.5 where nothing is stated), and the spread of what\n"
+        "rounds may differ by. What falls short: rounds of GLM-5.1 and of R1 on GB300 grow faster\n"
         "than anything of theirs that was given, and lift the gain at high load; one\n"
         "cell does not tell how the cost of speculating grows with the batch; without an accept\n"
         "length (Kimi-K2.5 INT4, the llama.cpp servers) it cannot be told from that of drafting.",
