@@ -111,9 +111,11 @@ class Workload:
     @property
     def assumed_lengths(self) -> str:
         """What to say of the lengths where they are assumed."""
+        cv = self.output_len.cv
         return (
             f"prompt and answer lengths are assumed: {self.input_len.mean:g} "
             f"({self.input_cached:g} cached) and {self.output_len.mean:g} tokens"
+            + (f", answers spread by {100 * cv:.0f} %" if cv else "")
         )
 
 

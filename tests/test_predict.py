@@ -187,7 +187,8 @@ def test_lengths_of_ones_own_replace_the_assumed_ones(profile: Profile) -> None:
     """Cached tokens belong to the profile's prompts; stated lengths are not assumed."""
     base = ask(profile)
     assert {p.evidence for p in base.rows} == {"assumed"}
-    assert any("lengths are assumed: 4096 (3584 cached)" in note for note in base.notes)
+    said = "lengths are assumed: 4096 (3584 cached) and 1024 tokens, answers spread by 50 %"
+    assert any(said in note for note in base.notes)
     own = ask(profile, input_len=4096.0, output_len=100.0)
     assert {(p.input_len, p.output_len) for p in own.rows} == {(4096.0, 100.0)}
     assert not any("lengths are assumed" in note for note in own.notes)
