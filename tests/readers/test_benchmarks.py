@@ -245,6 +245,8 @@ def test_guidellm_csv() -> None:
     assert (closed.concurrency, closed.output_tps, closed.tpot_s) == (8, 484.25, approx(0.01575))
     assert (opened.kind, opened.request_rate, opened.concurrency) == ("open_loop", 2.5, 10.25)
     assert closed.ttft_s == approx(0.15025)  # the mean, not the median
+    shifted = samples.GUIDELLM_CSV.replace("\n,,,Mean", "\n,,,,Mean")
+    assert not any(entry.rows for entry in parse("table", shifted))
 
 
 def test_guidellm_in_the_console() -> None:
@@ -262,8 +264,9 @@ def test_finish_lines_of_sglang() -> None:
     entry = parse_one("sglang_finish", samples.FINISH)
     (row,) = entry.rows
     assert (row.accept_length, row.drafted_per_round, row.num_requests) == (2.5, 3, 3)
-    damaged = samples.FINISH.replace("'spec_verify_ct': 100", "'spec_verify_ct': 1x0", 1)
-    assert parse_one("sglang_finish", damaged).unread_lines == 1
+    for count in ("1x0", "10}Y0"):
+        damaged = samples.FINISH.replace("'spec_verify_ct': 100", f"'spec_verify_ct': {count}", 1)
+        assert parse_one("sglang_finish", damaged).unread_lines == 1
 
 
 def test_tensorrt_llms_copy_of_the_serving_benchmark() -> None:

@@ -136,7 +136,9 @@ def _one_header(lines: Iterator[bytes]) -> Iterator[bytes]:
     first = next(lines, b"")
     if b",Server Throughput," in first:
         texts = [line.decode("utf-8", "replace") for line in (first, *islice(lines, 2))]
-        heads = zip(*csv.reader(texts), strict=False)
+        rows = list(csv.reader(texts))
+        alike = len({len(row) for row in rows}) == 1  # a cell more moves all that follow it
+        heads = zip(*rows, strict=True) if alike else ()
         first = ",".join(" | ".join(filter(None, head)) for head in heads).encode() + b"\n"
     for line in chain((first,), lines):
         if insert := _INSERT.fullmatch(line):
