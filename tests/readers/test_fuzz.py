@@ -277,7 +277,7 @@ def _plain(line: bytes) -> bytes:
 
 def test_damaged_files_of_any_kind(tmp_path: Path) -> None:
     for name in SEEDS:
-        for seed in seeds(max(CASES // 40, 4)):
+        for seed in seeds(max(CASES // 8, 4)):
             file_case(name, seed, tmp_path / "file")
 
 
