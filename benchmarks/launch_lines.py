@@ -72,10 +72,10 @@ def _tables(engine: str, spec: EngineSpec, setting: SpecSetting) -> Iterator[tup
     syntax = engine_named(engine).schedule
     if syntax is None or setting.topk > 1 or not setting.speculates or setting.scheduler != "auto":
         return
-    if syntax.limits(spec.version, setting.algorithm, True):
+    if syntax.limits(engine, spec.version, setting.algorithm, True):
         return
     rows = ((1, setting.num_steps), (16, 1), (64, 0))
-    yield f"{setting.algorithm}, table", syntax.words(rows, syntax.config(rows, 256))
+    yield f"{setting.algorithm}, table", list(syntax.write(rows, 256).words)
 
 
 # --- the parsers of the releases

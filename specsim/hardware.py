@@ -23,7 +23,7 @@ from specsim.library import (
     read_table,
     split_sources,
 )
-from specsim.uncertainty import ORDER, Evidence
+from specsim.uncertainty import Evidence
 
 GENERIC_BANDWIDTH = 0.8
 """Share of the specified bandwidth that kernels reach: aiconfigurator's generic factor
@@ -65,9 +65,7 @@ _LINK: Mapping[str, Kind] = {
     "kind": get_args(LinkKind),
     "bytes_per_s": float,
     **dict.fromkeys(("allreduce", "aliases"), list),
-    "allreduce_origin": dict,
 }
-_ORIGIN: Mapping[str, Kind] = {"evidence": ORDER, "source": str}
 _PIECE: Mapping[str, Kind] = {
     "path": get_args(AllReducePath),
     **dict.fromkeys(("gpus", "max_bytes", "latency_s", "bytes_per_s"), float),
@@ -173,7 +171,6 @@ class Link:
     bytes_per_s: float  # peak per GPU and direction; 0 for kind none
     # of one measured host (another may differ by 10x): kernel, GPUs, piece
     allreduce: tuple[tuple[AllReducePath, int, AllReducePiece], ...] = ()
-    allreduce_evidence: Evidence = "assumed"
     evidence: Evidence = "assumed"  # of bytes_per_s
     source: str = ""
 
@@ -225,12 +222,9 @@ def link_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) ->
     values = {"id": id, **read_table(where, bare, _LINK, ("kind", "bytes_per_s"))}
     values.pop("aliases", None)
     pieces = tuple(_piece(where, row) for row in values.pop("allreduce", ()))
-    about = values.pop("allreduce_origin", {})
-    about = read_table(f"{where}: allreduce_origin", about, _ORIGIN, ())
     return Link(
         **{"name": values["id"], **values},
         allreduce=pieces,
-        allreduce_evidence=about.get("evidence", "assumed"),
         evidence=origins[0].evidence,
         source=origins[0].source,
     )

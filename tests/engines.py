@@ -7,7 +7,6 @@ from typing import Any
 
 from specsim import engine
 from specsim.engine import EngineSpec, RunPlan
-from specsim.engine.rules import MIB
 from specsim.engine.sglang import limits
 from specsim.setting import Algorithm, Scheduler, SpecSetting
 
@@ -43,11 +42,11 @@ class Server:
         return engine.kv_capacity(self.spec, self.gpu_mem_bytes, weights, kv)
 
     def fraction(self, algorithm: Algorithm) -> float:
-        return limits.mem_fraction_static(self.spec, self.gpu_mem_bytes / MIB, algorithm)
+        return limits.mem_fraction_static(self.spec, self.gpu_mem_bytes, algorithm)
 
     @property
     def graph_max(self) -> int:
-        return limits.cuda_graph_max_bs(self.spec, self.gpu_mem_bytes / MIB)
+        return limits.cuda_graph_max_bs(self.spec, self.gpu_mem_bytes)
 
 
 def server(name: str, version: str, gpu_mem_bytes: float, **kwargs: Any) -> Server:

@@ -98,7 +98,7 @@ def test_tensorrt_llm_takes_a_table_of_last_batches() -> None:
     syntax = engine_named("tensorrt-llm").schedule
     assert syntax is not None
     rows = ((1, 4), (5, 2), (9, 1), (33, 0))
-    config = syntax.config(rows, 64)
-    assert json.loads(config) == {"4": 4, "8": 2, "32": 1}
-    (line,) = syntax.lines(rows, config)
+    written = syntax.write(rows, 64)
+    assert json.loads(written.config) == {"4": 4, "8": 2, "32": 1}
+    (line,) = written.lines
     assert "max_draft_len: 4, draft_len_schedule: {4: 4, 8: 2, 32: 1}" in line

@@ -8,7 +8,8 @@ import pytest
 
 from specsim.engine import EngineSpec, RunPlan, engine_named, engine_names, padded_batch
 from specsim.engine.flags import flags_of
-from specsim.engine.rules import rows, state_notes
+from specsim.engine.rules import rows
+from specsim.engine.rulings import state_notes
 from specsim.engine.sglang import adaptive_table
 from specsim.errors import EngineRefusal, InputError
 from specsim.predict import predict

@@ -193,7 +193,6 @@ def _allreduce_us(name: str, path: str, gpus: int, size: int) -> float:
 )
 def test_default_allreduce_of_eight_gpus(name: str, path: str, size: int, us: float) -> None:
     assert _allreduce_us(name, path, 8, size) == pytest.approx(us, rel=0.10)
-    assert load_link(name).allreduce_evidence == "fitted"
 
 
 def test_on_the_founding_link_one_mebibyte_is_faster_than_half_of_it() -> None:

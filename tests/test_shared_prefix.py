@@ -16,8 +16,7 @@ from specsim.cost.rounds import L2_SHARE, read_once, round_time
 from specsim.engine import EngineSpec
 from specsim.errors import InputError
 from specsim.observations import observations_from_rows
-from specsim.server import DraftSpec, HardwareSpec, ModelSpec, Setup
-from specsim.server.spec import workload_of
+from specsim.server import DraftSpec, HardwareSpec, ModelSpec, Setup, workload_of
 from specsim.server.system import System, assemble
 from specsim.setting import SpecSetting
 from specsim.simulate import simulate

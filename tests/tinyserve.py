@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specsim.engine import Engine, EngineSpec, RunPlan
-from specsim.engine.rules import Ruling, judge, mixed_plan
+from specsim.engine.rulings import Ruling, judge, run_plan
 from specsim.setting import Algorithm, SpecSetting
 
 
@@ -14,7 +14,7 @@ def no_trees(setting: SpecSetting, engine: EngineSpec) -> Ruling | None:
 
 
 def plan(setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool) -> RunPlan:
-    return mixed_plan(
+    return run_plan(
         judge(setting, engine, what_if, [no_trees]),
         engine,
         max_running_requests=engine.max_running_requests or 16,
@@ -42,5 +42,4 @@ ENGINE = Engine(
     plan=plan,
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
-    cap_flag="--slots",
 )

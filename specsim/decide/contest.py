@@ -306,13 +306,18 @@ def _variants(contest: Contest, i: int) -> Iterator[tuple[FreeKind, str, Profile
     loads = [load.concurrency for load in view.grid.loads]
     capped = [c for j, c in enumerate(loads) if view.cells.limit(i, j) == "cap"]
     if capped:
+        from specsim.engine.flags import flags_for  # predictions do without
+
         cap = 2 ** math.ceil(math.log2(max(capped)))
-        raised, flag = replace(spec, max_running_requests=cap), f"{engine.cap_flag} {cap}"
-        captured = planned(raised, plan.setting)[1].graph_batch_sizes
-        if engine.graph_flag and captured and captured[-1] < cap:
+        raised = replace(spec, max_running_requests=cap)
+        planned_cap = planned(raised, plan.setting)[1]
+        said: dict[str, object] = {"max_running_requests": cap}
+        captured = planned_cap.graph_batch_sizes
+        if planned_cap.graph_unit == "requests" and captured and captured[-1] < cap:
             raised = replace(raised, cuda_graph_max_bs=cap)
-            flag += f" {engine.graph_flag} {cap}"
-        yield "raise-cap", flag, *planned(raised, plan.setting)
+            said["cuda_graph_max_bs"] = cap
+        flag = " ".join(flags_for(plan.engine, plan.version, said))
+        yield "raise-cap", flag or f"up to {cap} requests", *planned(raised, plan.setting)
     if plan.setting.scheduler == "sequential":
         with suppress(EngineRefusal):
             overlapped = planned(spec, plan.setting.with_scheduler("overlap"))

@@ -67,11 +67,13 @@ class Schedule:
     def __post_init__(self) -> None:
         syntax, rows = engine_named(self.engine).schedule, list(self.rows.items())
         drafts = syntax is not None and any(self.rows.values())
-        config = syntax.config(rows, self.batch_max) if syntax and drafts else None
-        object.__setattr__(self, "engine_config", config)
-        for name, said in (("flags", "words"), ("config_lines", "lines")):
-            written = tuple(getattr(syntax, said)(rows, config)) if config else ()
-            object.__setattr__(self, name, written)
+        written = syntax.write(rows, self.batch_max) if syntax and drafts else None
+        for name, value in (
+            ("engine_config", written.config if written else None),
+            ("flags", written.words if written else ()),
+            ("config_lines", written.lines if written else ()),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def rows(self) -> dict[int, int]:
@@ -251,7 +253,7 @@ def _notes(plan: RunPlan, table: Sequence[Step]) -> tuple[str, ...]:
     if syntax is None:
         notes.append(f"{plan.engine} has no such table that specsim knows")
     else:
-        notes += syntax.limits(plan.version, plan.setting.algorithm, 0 in depths)
+        notes += syntax.limits(plan.engine, plan.version, plan.setting.algorithm, 0 in depths)
     if plan.ranks > 1:
         notes.append(f"{plan.engine} switches adaptive speculation off under data parallelism")
     return tuple(notes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from specsim.engine import rules
+from specsim.engine import rules, rulings
 from specsim.engine.plan import RunPlan
 from specsim.engine.rules import Engine, EngineSpec
 from specsim.setting import Algorithm, SpecSetting, chain_settings
@@ -27,11 +27,9 @@ def plan_llama_cpp(
     the drafter computes that batch once more. Older builds drafted and verified slot by slot.
     """
     most = engine.max_running_requests or SLOTS
-    notes = rules.state_notes(engine)
-    if engine.max_running_requests is None:
-        notes.append(f"{most} slots assumed (older builds: 1); see --parallel")
-    return rules.mixed_plan(
-        rules.judge(setting, engine, what_if),
+    assumed = f"{most} slots assumed (older builds: 1); see --parallel"
+    return rulings.run_plan(
+        rulings.judge(setting, engine, what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or BATCH_TOKENS,
@@ -39,7 +37,7 @@ def plan_llama_cpp(
         graph_unit="none",
         overlapped="overlap",
         first_draft="forward",
-        notes=notes,
+        notes=[assumed] if engine.max_running_requests is None else [],
     )
 
 
@@ -96,6 +94,5 @@ ENGINE = Engine(
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
     settings=settings_of,
-    cap_flag="--parallel",
     synthetic_shape="constant",
 )

@@ -3,17 +3,17 @@
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from packaging.version import Version
 
-from specsim.engine.plan import FirstDraft, GraphUnit, Prefill, RunPlan, Timeline
-from specsim.errors import EngineRefusal, InputError
+from specsim.engine.plan import RunPlan
+from specsim.errors import InputError
 from specsim.library import at_least
-from specsim.setting import Algorithm, Scheduler, SpecSetting
+from specsim.setting import Algorithm, SpecSetting
 
 MIB, GIB = 2**20, 2**30
 
@@ -119,116 +119,6 @@ class EngineSpec:
         return (self.attention_backend or "").lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """What a rule says about a setting."""
-
-    # The engine's own words, or the rule in short, with its versions: noted beside the setting.
-    # Empty where there is nothing to say.
-    rule: str
-    # What the engine runs in place of the setting; None if it refuses, the setting itself if the
-    # rule only asks for a note.
-    instead: SpecSetting | None = None
-    remedy: str = ""  # what to do about a refusal; --what-if is added
-    bends: bool = False  # whether it bends what was asked for, so that --what-if keeps it
-
-
-Rule = Callable[[SpecSetting, EngineSpec], Ruling | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A setting after all rules: what is run or modelled, why it is refused, what to note."""
-
-    setting: SpecSetting
-    reason: str | None
-    notes: tuple[str, ...]
-
-
-def judge(
-    setting: SpecSetting, engine: EngineSpec, what_if: bool, rules: Sequence[Rule] = ()
-) -> Verdict:
-    """Apply the stages of ``rulings.csv`` as they stand there, then rules of the engine's own."""
-    staged = _staged(engine.name, engine.version)
-    stages: list[Rule] = [partial(listed, stage=stage) for stage in staged]
-    reasons: list[str] = []
-    notes: list[str] = []
-    for rule in (*stages, *rules):
-        ruling = rule(setting, engine)
-        if ruling is None:
-            continue
-        if ruling.instead is None:
-            if not what_if:
-                raise EngineRefusal(
-                    f"{setting.label} ({setting.algorithm}, scheduler {setting.scheduler})",
-                    engine.name,
-                    engine.version,
-                    ruling.rule,
-                    f"{ruling.remedy}, or model it all the same with --what-if",
-                )
-            reasons.append(ruling.rule)
-        elif what_if and ruling.bends:
-            reasons.append(ruling.rule)
-        else:
-            setting = ruling.instead
-            notes += [ruling.rule] if ruling.rule else []
-    return Verdict(setting, "; ".join(reasons) or None, tuple(notes))
-
-
-def as_chain(setting: SpecSetting) -> SpecSetting:
-    """Return the chain of the same depth, all of it verified: n = S + 1."""
-    return replace(setting, topk=1, num_draft_tokens=setting.num_steps + 1)
-
-
-def mixed_plan(
-    verdict: Verdict,
-    engine: EngineSpec,
-    *,
-    max_running_requests: int,
-    chunked_prefill_size: int,
-    graph_sizes: tuple[int, ...],
-    graph_unit: GraphUnit,
-    overlapped: Timeline,
-    first_draft: FirstDraft = "extend",
-    notes: Sequence[str] = (),
-) -> RunPlan:
-    """Return the plan of an engine that mixes prompt chunks into decode steps.
-
-    It reserves what a round verifies, and its drafter computes all verified tokens once more.
-    """
-    setting = verdict.setting
-    overlap = setting.scheduler == "overlap"
-    return RunPlan(
-        setting=setting,
-        engine=engine.name,
-        version=engine.version,
-        allowed=verdict.reason is None,
-        reason=verdict.reason,
-        notes=(*verdict.notes, *notes),
-        max_running_requests=max_running_requests,
-        alloc_tokens=setting.num_draft_tokens,
-        reserved_tokens_per_request=setting.num_draft_tokens,
-        draft_extend="verify" if setting.follows_text else "none",
-        extend_eager=False,
-        graph_batch_sizes=() if engine.disable_cuda_graph else graph_sizes,
-        graph_unit=graph_unit,
-        prefill=elsewhere(engine, "mixed"),
-        chunked_prefill_size=chunked_prefill_size,
-        finish_lag_rounds=1 if overlap else 0,
-        timeline=overlapped if overlap else "sequential",
-        ranks=engine.dp,
-        first_draft=first_draft,
-    )
-
-
-def elsewhere(engine: EngineSpec, prefill: Prefill) -> Prefill:
-    """Return how a server prefills: not at all where another one does."""
-    return "elsewhere" if engine.disaggregation == "decode" else prefill
-
-
-# --- rulings and states that are rows of data
-
-
 @cache
 def table(name: str) -> tuple[dict[str, str], ...]:
     """Return the rows of a CSV of this folder."""
@@ -242,85 +132,15 @@ def rows(name: str, engine: str) -> tuple[dict[str, str], ...]:
     return tuple(row for row in table(name) if row["engine"] in (engine, "*"))
 
 
-@cache
-def _staged(engine: str, version: str) -> dict[str, list[dict[str, str]]]:
-    stages: dict[str, list[dict[str, str]]] = {}
-    for row in rows("rulings", engine):
-        if _of_release(row, parse_version(version)):
-            stages.setdefault(row["stage"], []).append(row)
-    return stages
+def by_memory(engine: EngineSpec, gpu_mem_bytes: float, what: str) -> float:
+    """Return a default by release and memory of a GPU, a column of ``memory.csv``.
 
-
-def listed(setting: SpecSetting, engine: EngineSpec, stage: str) -> Ruling | None:
-    """Return what the first fitting row of a stage of ``rulings.csv`` says; None where none fits.
-
-    A row holds of some algorithms (``*``: all that speculate), from release `since` and before
-    `before`, and under all its conditions on fields of engine or setting: ``name>N``,
-    ``name=value``, ``name!=value`` (a backend that is not stated is no other). Its effect is to
-    refuse, a note, the whole chain, or the scheduler that runs (``bend``: another was asked for).
+    The prompt tokens of a step (`chunk`), the largest captured batch in the unit of the engine's
+    graphs, below tp 4 (`narrow`) and from there on (`wide`), the most requests (`requests`), the
+    memory that is held back (`reserve`, GiB) and more of it per rank of TP (`reserve_tp`).
     """
-    known = {setting.algorithm, "*" * setting.speculates}
-    for row in _staged(engine.name, engine.version).get(stage, ()):
-        named = not known.isdisjoint(row["algorithms"].split())
-        if named and _applies(row, setting, engine):
-            chain = replace(setting, topk=1, num_draft_tokens=setting.num_steps + 1)
-            names: dict[str, object] = {"algorithm": setting.algorithm, "spec": engine}
-            names |= {**row, "steps": setting.num_steps, "tokens": chain.num_draft_tokens}
-            text, remedy = (row[part].format(**names) for part in ("text", "remedy"))
-            bend, _, effect = row["effect"].rpartition(" ")
-            if effect == "chain":  # of S drafts S + 1 tokens are verified
-                tree = setting.topk > 1 and not bend
-                return None if tree or setting == chain else Ruling(text, chain, bends=bool(bend))
-            if effect in ("refuse", "note"):
-                return Ruling(text, setting if effect == "note" else None, remedy)
-            runs: Scheduler = "overlap" if effect == "overlap" else "sequential"
-            return Ruling(text, setting.with_scheduler(runs), bends=bool(bend))
-    return None
-
-
-def cache_refusal(engine: EngineSpec, kinds: Mapping[str, bool]) -> tuple[str, str] | None:
-    """Return why ``caches.csv`` says that the engine refuses such a KV cache, and the remedy."""
-    for row in rows("caches", engine.name):
-        named = all(map(kinds.get, row["cache"].split()))
-        holds = named and _of_release(row, engine.parsed_version)
-        if holds and _applies(row, SpecSetting.none(), engine):
-            return row["text"], row["remedy"].format(**row)
-    return None
-
-
-def _of_release(row: Mapping[str, str], version: EngineVersion) -> bool:
-    since, before = row["since"] or "0", row["before"]
-    return version.since(since) and not (before and version.since(before))
-
-
-def _applies(row: Mapping[str, str], setting: SpecSetting, engine: EngineSpec) -> bool:
-    """Whether the conditions of a row hold."""
-    return all(_holds(condition, setting, engine) for condition in row["when"].split())
-
-
-def _holds(condition: str, setting: SpecSetting, engine: EngineSpec) -> bool:
-    name, sign, value = re.split(r"(!=|=|>)", condition)
-    said = getattr(engine if hasattr(engine, name) else setting, name)
-    if sign == ">":
-        return int(said) > int(value)
-    return str(said) == value if sign == "=" else str(said) not in ("", value)
-
-
-def state_notes(engine: EngineSpec) -> list[str]:
-    """Return what ``states.csv`` says of fields that are set; what has a remedy is refused."""
-    notes: dict[str, str] = {}
-    defaults = {field.name: field.default for field in fields(engine)}
-    for row in rows("states", engine.name):
-        name, value = row["field"], getattr(engine, row["field"])
-        if value == defaults[name] or name in notes:
-            continue
-        given = f"{engine.name}, {name} = {value}"
-        if value == "prefill":
-            raise InputError(given, "such a server decodes nothing", "ask about the decode server")
-        if row["remedy"]:
-            raise InputError(given, row["text"], row["remedy"])
-        notes[name] = row["text"].format(value=value)
-    return list(notes.values())
+    fits = (r for r in rows("memory", engine.name) if engine.parsed_version.since(r["since"]))
+    return float(next(r[what] for r in fits if gpu_mem_bytes < float(r["below_gib"]) * GIB))
 
 
 ScheduleRows = Sequence[tuple[int, int]]
@@ -328,18 +148,33 @@ ScheduleRows = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenTable:
+    """A table of draft steps by running batch, as an engine takes it."""
+
+    config: str  # as the engine reads it, JSON
+    words: tuple[str, ...] = ()  # flags that switch it on, besides those of the setting
+    lines: tuple[str, ...] = ()  # the same, to paste
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSyntax:
     """How a table of draft steps by running batch is given to an engine."""
 
-    # rows and the most that run -> the table as the engine reads it, JSON
-    config: Callable[[ScheduleRows, int], str]
-    # rows and that JSON -> the flags that switch it on, besides those of the setting
-    words: Callable[[ScheduleRows, str], list[str]]
-    # rows and that JSON -> the same as lines to paste
-    lines: Callable[[ScheduleRows, str], list[str]]
-    # version, algorithm, whether a row drafts nothing -> what the release cannot do
-    limits: Callable[[str, Algorithm, bool], list[str]]
+    write: Callable[[ScheduleRows, int], WrittenTable]  # rows and the most that run
     padded: bool = False  # whether a batch is looked up as the size that it is padded to
+    since: str = "0"  # first release that takes such a table,
+    zero_since: str = "0"  # and one in which a row drafts nothing
+    algorithms: tuple[str, ...] = ()  # that it works with; empty for all
+
+    def limits(self, engine: str, version: str, algorithm: Algorithm, zero: bool) -> list[str]:
+        """Return what a release cannot do of a table, `zero` where a row drafts nothing."""
+        notes = []
+        if self.algorithms and algorithm not in self.algorithms:
+            notes.append(f"{engine} adapts {' and '.join(self.algorithms)} only, not {algorithm}")
+        needed = self.zero_since if zero else self.since
+        if parse_version(version).before(needed):
+            notes.append(f"{engine} {version} cannot: such a table needs {needed} or later")
+        return notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,8 +208,6 @@ class Engine:
     schedule: ScheduleSyntax | None = None  # None where no such table is known
     other_rules: tuple[str, ...] = ()  # releases that an older one may be compared with
     trees_overlap_from: str | None = None  # the first that overlaps trees, if one came later
-    cap_flag: str  # what sets the most requests that run at once
-    graph_flag: str = ""  # what sets the largest captured batch, in requests
     synthetic_shape: str = "whole"  # by which law (a shape of `Acceptance`)
     pins_acceptance: str = "synthetic acceptance"  # how a benchmark fixes the accept length
     lookup_fills_tree: bool = False  # whether a lookup drafts in every round, whatever it finds

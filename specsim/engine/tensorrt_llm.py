@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from specsim.engine import rules
+from specsim.engine import rules, rulings
 from specsim.engine.plan import RunPlan
 from specsim.engine.rules import Engine, EngineSpec
 from specsim.setting import Algorithm, SpecSetting
@@ -21,18 +21,15 @@ def plan_tensorrt_llm(
     most = engine.max_running_requests or MAX_BATCH
     graph_max = min(most, engine.cuda_graph_max_bs or GRAPH_MAX)
     sizes = {size for size in (1, 2, 4, *range(8, graph_max + 1, 8)) if size <= graph_max}
-    return rules.mixed_plan(
-        rules.judge(setting, engine, what_if),
+    return rulings.run_plan(
+        rulings.judge(setting, engine, what_if),
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or MAX_TOKENS,
         graph_sizes=tuple(sorted(sizes | {graph_max})),
         graph_unit="requests",
         overlapped="run_ahead",
-        notes=[
-            *rules.state_notes(engine),
-            "defaults of TensorRT-LLM are assumed: batch and graph sizes, tokens per step",
-        ],
+        notes=["defaults of TensorRT-LLM are assumed: batch and graph sizes, tokens per step"],
     )
 
 
@@ -58,20 +55,17 @@ def settings_of(said: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _schedule_config(rows: rules.ScheduleRows, batch_max: int) -> str:
+def _written(rows: rules.ScheduleRows, batch_max: int) -> rules.WrittenTable:
     """Return ``draft_len_schedule``: the last batch of each length; beyond them nothing is drafted.
 
     Read in the pages to 1.4.0rc4; the first release that has it is not known.
     """
     ends = [batch - 1 for batch, _ in rows[1:]] + [batch_max]
-    return json.dumps({e: steps for e, (_, steps) in zip(ends, rows, strict=True) if steps})
-
-
-def _schedule_lines(rows: rules.ScheduleRows, config: str) -> list[str]:
-    table = config.replace('"', "")
-    most = max(steps for _, steps in rows)
+    config = json.dumps({e: steps for e, (_, steps) in zip(ends, rows, strict=True) if steps})
+    table, most = config.replace('"', ""), max(steps for _, steps in rows)
     inner = f"max_draft_len: {most}, draft_len_schedule: {table}"
-    return [f"in the file of --config: speculative_config: {{{inner}}}"]
+    line = f"in the file of --config: speculative_config: {{{inner}}}"
+    return rules.WrittenTable(config=config, lines=(line,))
 
 
 _DECODING: dict[Algorithm, str] = {
@@ -108,11 +102,5 @@ ENGINE = Engine(
     plan=plan_tensorrt_llm,
     kv_room_bytes=kv_room_bytes,
     settings=settings_of,
-    schedule=rules.ScheduleSyntax(
-        config=_schedule_config,
-        words=lambda rows, config: [],
-        lines=_schedule_lines,
-        limits=lambda version, algorithm, zero: [],
-    ),
-    cap_flag="max_batch_size",
+    schedule=rules.ScheduleSyntax(write=_written),
 )

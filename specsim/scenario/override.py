@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specsim.errors import InputError, UnknownNameError
 from specsim.library import Kind, kinds_of
 from specsim.parameters import ACCEPTANCE, COST
-from specsim.server.spec import SECTIONS
+from specsim.server import SECTIONS
 
 HOMES = {
     "hardware": ("gpu", "link", "allreduce"),

@@ -7,16 +7,14 @@ read that has it. Messages in quotes are the engine's.
 import json
 from collections.abc import Mapping
 
-from specsim.engine import rules
-from specsim.engine.plan import RunPlan, Timeline
+from specsim.engine import rules, rulings
+from specsim.engine.plan import RunPlan
 from specsim.engine.rules import Engine, EngineSpec
 from specsim.engine.sglang import limits
 from specsim.engine.sglang.limits import V2_ONLY_FROM, mixes, spec_era
-from specsim.setting import Algorithm, SpecSetting, algorithm_name, chain_settings
+from specsim.setting import SpecSetting, algorithm_name, chain_settings
 
 NEWEST = "0.5.23"
-TABLES_FROM, ZERO_FROM = V2_ONLY_FROM, "0.5.14"  # tables by batch size; step 0 in them
-
 WHOLE_FORWARDS = "0.5.23"
 """Release whose forward metrics have all of a speculating round; not 0.5.19."""
 
@@ -26,9 +24,6 @@ ADAPTIVE_TABLES: tuple[tuple[str, dict[int, tuple[int, ...]]], ...] = (
     ("0.5.14", {1: (1, 3, 7), 8: (0, 1, 3), 32: (0, 1), 64: (0,)}),
     ("0", {1: (1, 3, 7), 8: (1, 3), 32: (1,)}),
 )
-ADAPTIVE_ALGORITHMS = ("EAGLE", "EAGLE3")
-
-
 BLOCK_DRAFTERS = ("DFLASH", "DSPARK")
 """They say num_steps 1 and verify a block: a chain of all drafted tokens (0.5.23
 ``speculative_hook.py``: DFLASH verifies its block, DSPARK gamma + 1 tokens)."""
@@ -38,49 +33,29 @@ def plan_sglang(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
     """Return what SGLang does with a setting, or raise EngineRefusal."""
-    verdict = rules.judge(setting, engine, what_if)
-    setting, version, mem_mib = verdict.setting, engine.parsed_version, gpu_mem_bytes / rules.MIB
-    overlap = setting.scheduler == "overlap"
-    v2 = setting.speculates and (overlap or spec_era(version) == "v2-only")
-    drafts = setting.follows_text
-    notes = [*rules.state_notes(engine), *verdict.notes]
-    if v2 and drafts and not engine.backend:
-        notes.append("attention backend not stated: assumed one that waits and extends eagerly")
+    verdict = rulings.judge(setting, engine, what_if)
+    setting, version = verdict.setting, engine.parsed_version
+    v2 = setting.speculates and (setting.scheduler == "overlap" or spec_era(version) == "v2-only")
+    # plain decoding runs ahead: it knows the next lengths
+    ahead = not setting.speculates or _backend_has("run_ahead_from", engine)
     most = limits.max_running_requests(engine, setting.speculates)
     alloc = limits.alloc_tokens(setting, engine)
-    return RunPlan(
-        setting=setting,
-        engine=engine.name,
-        version=engine.version,
-        allowed=verdict.reason is None,
-        reason=verdict.reason,
-        notes=tuple(notes),
+    assumed = "attention backend not stated: assumed one that waits and extends eagerly"
+    return rulings.run_plan(
+        verdict,
+        engine,
         max_running_requests=most,
         alloc_tokens=alloc,
-        reserved_tokens_per_request=2 * alloc if v2 else alloc,
-        draft_extend="none" if not drafts else "verify" if v2 else "accepted",
-        extend_eager=drafts and v2 and not _backend_has("extend_graph_from", engine),
-        graph_batch_sizes=(
-            ()
-            if engine.disable_cuda_graph
-            else limits.graph_batch_sizes(engine, mem_mib, setting.speculates, most)
-        ),
+        reserved_tokens=2 * alloc if v2 else alloc,
+        draft_extend="verify" if v2 else "accepted",
+        extend_eager=v2 and not _backend_has("extend_graph_from", engine),
+        graph_sizes=limits.graph_batch_sizes(engine, gpu_mem_bytes, setting.speculates, most),
         graph_unit="requests",
-        prefill=rules.elsewhere(engine, "mixed" if mixes(setting, engine) else "first"),
-        chunked_prefill_size=limits.chunked_prefill_size(engine, mem_mib),
-        finish_lag_rounds=1 if overlap else 0,
-        timeline=_timeline(setting, engine),
-        ranks=engine.dp,
+        prefill="mixed" if mixes(setting, engine) else "first",
+        chunked_prefill_size=limits.chunked_prefill_size(engine, gpu_mem_bytes),
+        overlapped="run_ahead" if ahead else "overlap",
+        notes=[assumed] if v2 and setting.follows_text and not engine.backend else [],
     )
-
-
-def _timeline(setting: SpecSetting, engine: EngineSpec) -> Timeline:
-    """Return who waits for whom; plain decoding runs ahead: it knows the next lengths."""
-    if setting.scheduler != "overlap":
-        return "sequential"
-    if not setting.speculates:
-        return "run_ahead"
-    return "run_ahead" if _backend_has("run_ahead_from", engine) else "overlap"
 
 
 def _backend_has(ability: str, engine: EngineSpec) -> bool:
@@ -204,28 +179,15 @@ def _parallel(found: dict[str, object]) -> None:
         found["ep"] = found["tp"]  # SGLang sets it so for all-to-all experts
 
 
-def _schedule_config(rows: rules.ScheduleRows, batch_max: int) -> str:
-    return json.dumps({str(batch): {"candidate_steps": [steps]} for batch, steps in rows})
-
-
-def _schedule_words(rows: rules.ScheduleRows, config: str) -> list[str]:
+def _written(rows: rules.ScheduleRows, batch_max: int) -> rules.WrittenTable:
+    """Return ``--speculative-adaptive-config``: depths to choose from, here one, by batch."""
+    config = json.dumps({str(batch): {"candidate_steps": [steps]} for batch, steps in rows})
     first = rows[0][1] or max(steps for _, steps in rows)
-    words = ["--speculative-num-steps", str(first), "--speculative-adaptive"]
-    return [*words, "--speculative-adaptive-config", "adaptive.json"]
-
-
-def _schedule_lines(rows: rules.ScheduleRows, config: str) -> list[str]:
-    return [f"adaptive.json: {config}", " ".join(_schedule_words(rows, config))]
-
-
-def _schedule_limits(version: str, algorithm: Algorithm, zero: bool) -> list[str]:
-    notes = []
-    if algorithm not in ADAPTIVE_ALGORITHMS:
-        notes.append(f"SGLang adapts EAGLE and EAGLE3 only, not {algorithm}")
-    needed = ZERO_FROM if zero else TABLES_FROM
-    if rules.parse_version(version).before(needed):
-        notes.append(f"SGLang {version} cannot: such a table needs {needed} or later")
-    return notes
+    adaptive = ("--speculative-adaptive", "--speculative-adaptive-config", "adaptive.json")
+    words = ("--speculative-num-steps", str(first), *adaptive)
+    return rules.WrittenTable(
+        config=config, words=words, lines=(f"adaptive.json: {config}", " ".join(words))
+    )
 
 
 ENGINE = Engine(
@@ -238,16 +200,14 @@ ENGINE = Engine(
     launch_env=launch_env,
     settings=settings_of,
     schedule=rules.ScheduleSyntax(
-        config=_schedule_config,
-        words=_schedule_words,
-        lines=_schedule_lines,
-        limits=_schedule_limits,
+        write=_written,
         padded=True,
+        since=V2_ONLY_FROM,  # by batch size
+        zero_since="0.5.14",
+        algorithms=("EAGLE", "EAGLE3"),
     ),
     other_rules=(V2_ONLY_FROM, NEWEST),
     trees_overlap_from=V2_ONLY_FROM,
-    cap_flag="--max-running-requests",
-    graph_flag="--cuda-graph-max-bs",
     pins_acceptance="SGLANG_SIMULATE_ACC_LEN",
     lookup_fills_tree=True,
     worker_names=(("sequential", "v1"), ("overlap", "v2")),

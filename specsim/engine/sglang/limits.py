@@ -6,7 +6,15 @@ it; a rule holds from the first release read that has it. Line numbers are of ``
 
 from typing import Literal
 
-from specsim.engine.rules import MIB, EngineSpec, EngineVersion, listed, parse_version, rows
+from specsim.engine.rules import (
+    GIB,
+    MIB,
+    EngineSpec,
+    EngineVersion,
+    by_memory,
+    parse_version,
+)
+from specsim.engine.rulings import listed
 from specsim.setting import Algorithm, SpecSetting
 
 SpecEra = Literal["v1", "beta-flag", "env", "default", "v2-only"]
@@ -35,43 +43,34 @@ def mixes(setting: SpecSetting, engine: EngineSpec) -> bool:
     return engine.mixed_chunk and (ruling is None or not ruling.rule)
 
 
-GIB_MIB = 1024
 _WIDE_TP = 4
 
 
-def _by_memory(engine: EngineSpec, mem_mib: float, what: str) -> int:
-    """Return a default by release and memory of a GPU, as ``memory.csv`` has it.
+def chunked_prefill_size(engine: EngineSpec, gpu_mem_bytes: float) -> int:
+    """Return the most prompt tokens of a prefill step (0.5.9 ``server_args.py:940-998``)."""
+    return engine.chunked_prefill_size or int(by_memory(engine, gpu_mem_bytes, "chunk"))
 
-    The prompt tokens of a prefill step (`chunk`), the largest captured batch below tp 4 (`narrow`)
-    and from there on (`wide`); 0.5.9 ``server_args.py:940-998``. Of 0.4.9 and 0.5.2 the list of
-    sizes bounds it above 35 GiB.
+
+def cuda_graph_max_bs(engine: EngineSpec, gpu_mem_bytes: float) -> int:
+    """Return the largest captured batch, requests.
+
+    Of 0.4.9 and 0.5.2 the list of sizes bounds it above 35 GiB.
     """
-    fits = (r for r in rows("memory", "sglang") if engine.parsed_version.since(r["since"]))
-    return int(next(r[what] for r in fits if mem_mib < float(r["below_gib"]) * GIB_MIB))
-
-
-def chunked_prefill_size(engine: EngineSpec, mem_mib: float) -> int:
-    """Return the most prompt tokens of a prefill step."""
-    return engine.chunked_prefill_size or _by_memory(engine, mem_mib, "chunk")
-
-
-def cuda_graph_max_bs(engine: EngineSpec, mem_mib: float) -> int:
-    """Return the largest captured batch, requests."""
     size = "wide" if engine.tp >= _WIDE_TP else "narrow"
-    return engine.cuda_graph_max_bs or _by_memory(engine, mem_mib, size)
+    return engine.cuda_graph_max_bs or int(by_memory(engine, gpu_mem_bytes, size))
 
 
 def graph_batch_sizes(
-    engine: EngineSpec, mem_mib: float, speculates: bool, max_running_requests: int
+    engine: EngineSpec, gpu_mem_bytes: float, speculates: bool, max_running_requests: int
 ) -> tuple[int, ...]:
     """Return the captured batch sizes, requests, no larger than the most that can run.
 
     0.5.9 ``server_args.py:1079-1107`` and ``cuda_graph_runner.py:190-222``: a cap below the
     largest size is captured itself; from 0.5.12 the asked maximum always is.
     """
-    most = cuda_graph_max_bs(engine, mem_mib)
+    most = cuda_graph_max_bs(engine, gpu_mem_bytes)
     if engine.parsed_version.before("0.5.4"):
-        sizes = _sizes_to_0_5_2(engine, mem_mib, speculates, most)
+        sizes = _sizes_to_0_5_2(engine, gpu_mem_bytes, speculates, most)
     elif speculates:
         sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)]
         sizes += range(272, most + 1, 16)
@@ -86,15 +85,17 @@ def graph_batch_sizes(
     return tuple(sorted(size for size in kept if size <= max_running_requests))
 
 
-def _sizes_to_0_5_2(engine: EngineSpec, mem_mib: float, speculates: bool, most: int) -> list[int]:
+def _sizes_to_0_5_2(
+    engine: EngineSpec, gpu_mem_bytes: float, speculates: bool, most: int
+) -> list[int]:
     """Return the sizes as 0.5.2 lists them (``cuda_graph_runner.py``); earlier ones are alike."""
     if speculates:
         sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 64, 8), *range(80, 161, 16)]
     else:
         sizes = [1, 2, 4, 8, *range(16, 161, 8)]
-    if mem_mib > 90 * GIB_MIB:
+    if gpu_mem_bytes > 90 * GIB:
         sizes += range(160, 257, 8)
-    if mem_mib > 160_000:
+    if gpu_mem_bytes > 160_000 * MIB:
         sizes += range(256, 513, 16)
     if engine.cuda_graph_max_bs is not None and max(sizes) < most:
         sizes += range(max(sizes), most + 1, 16)
@@ -133,7 +134,7 @@ def alloc_tokens(setting: SpecSetting, engine: EngineSpec) -> int:
     return max(branches, setting.num_draft_tokens)
 
 
-def mem_fraction_static(engine: EngineSpec, mem_mib: float, algorithm: Algorithm) -> float:
+def mem_fraction_static(engine: EngineSpec, gpu_mem_bytes: float, algorithm: Algorithm) -> float:
     """Return the fraction of GPU memory for weights and KV cache.
 
     (mem - reserved) / mem, 0.5.9 ``server_args.py:1020-1063``; to 0.5.2 the reserve is by class
@@ -141,39 +142,29 @@ def mem_fraction_static(engine: EngineSpec, mem_mib: float, algorithm: Algorithm
     """
     if engine.mem_fraction_static is not None:
         return engine.mem_fraction_static
-    if engine.parsed_version.before("0.5.4"):
-        reserved = _reserved_mib_to_0_5_2(engine, mem_mib)
-    else:
-        reserved = _reserved_mib(engine, mem_mib)
+    reserved = _reserved_bytes(engine, gpu_mem_bytes)
     if algorithm == "STANDALONE":
-        reserved += 6 * GIB_MIB
+        reserved += 6 * GIB
     elif algorithm not in ("none", "NGRAM"):
-        reserved += 2 * GIB_MIB
-    return round((mem_mib - reserved) / mem_mib, 3)
+        reserved += 2 * GIB
+    return round((gpu_mem_bytes - reserved) / gpu_mem_bytes, 3)
 
 
 def kv_room_bytes(
     engine: EngineSpec, gpu_mem_bytes: float, weight_bytes: float, algorithm: Algorithm
 ) -> float:
     """Return the bytes of one GPU for the KV cache: mem * mem_fraction_static - weights."""
-    fraction = mem_fraction_static(engine, gpu_mem_bytes / MIB, algorithm)
-    return gpu_mem_bytes * fraction - weight_bytes
+    return gpu_mem_bytes * mem_fraction_static(engine, gpu_mem_bytes, algorithm) - weight_bytes
 
 
-def _reserved_mib(engine: EngineSpec, mem_mib: float) -> float:
-    graphs = cuda_graph_max_bs(engine, mem_mib)
-    reserved = 512 + 1.5 * max(chunked_prefill_size(engine, mem_mib), 2048) + 2 * graphs
-    reserved += engine.tp / 8 * GIB_MIB
+def _reserved_bytes(engine: EngineSpec, gpu_mem_bytes: float) -> float:
+    """Return what is held back for activations and graphs, no speculation."""
+    if engine.parsed_version.before("0.5.4"):
+        own, per_rank = (by_memory(engine, gpu_mem_bytes, f"reserve{of}") for of in ("", "_tp"))
+        return (own + per_rank * engine.tp + (4 if engine.dp > 1 else 0)) * GIB
+    graphs = cuda_graph_max_bs(engine, gpu_mem_bytes)
+    chunk = max(chunked_prefill_size(engine, gpu_mem_bytes), 2048)
+    reserved = (512 + 1.5 * chunk + 2 * graphs) * MIB + engine.tp / 8 * GIB
     if engine.dp > 1:
-        reserved += graphs * engine.dp * (4.5 if graphs > 300 else 3)
-    return max(reserved, 10 * GIB_MIB) if mem_mib > 60 * GIB_MIB else reserved
-
-
-def _reserved_mib_to_0_5_2(engine: EngineSpec, mem_mib: float) -> float:
-    if mem_mib < 35 * GIB_MIB:
-        reserved = 2.8 + engine.tp / 10
-    elif mem_mib < 160 * GIB_MIB:
-        reserved = (9.5 if mem_mib < 90 * GIB_MIB else 12) + engine.tp / 2
-    else:
-        reserved = 32.0
-    return (reserved + (4 if engine.dp > 1 else 0)) * GIB_MIB
+        reserved += graphs * engine.dp * (4.5 if graphs > 300 else 3) * MIB
+    return max(reserved, 10 * GIB) if gpu_mem_bytes > 60 * GIB else reserved
