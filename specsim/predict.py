@@ -196,14 +196,30 @@ def predict(
     *,
     solver: Solver = "simulate",
     seed: int = 0,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> Curve:
     """Answer a question: throughput over load for the baseline, the current and asked settings.
 
-    `solver` is ``simulate`` for the shown curve, or ``analytic``; intervals are always analytic.
-    Compared settings share the random numbers of `seed`; `progress` is called with (cells done,
-    cells in all). Raises :class:`EngineRefusal` if the engine refuses an asked setting and
-    `what_if` is not set.
+    Parameters
+    ----------
+    profile
+        The server.
+    question
+        Settings, loads and requests.
+    solver
+        ``simulate`` for the shown curve, or ``analytic``; intervals are always analytic.
+    seed
+        Of the random numbers, which compared settings share.
+    jobs
+        Processes that simulate; the answer does not depend on it.
+    progress
+        Called with (cells done, cells in all).
+
+    Raises
+    ------
+    EngineRefusal
+        If the engine refuses an asked setting and `what_if` is not set.
     """
     lanes = lanes_of(profile, question)
     grid = Grid.of(profile, question, [plan for _, plan in lanes])
@@ -211,7 +227,7 @@ def predict(
     solution = solve(cost, cases)
     errors = profile.spread(partial(grid.logs, profile))
     if solver == "simulate":
-        solution = _simulated(cost, cases, seed, solution, progress)
+        solution = _simulated(cost, cases, seed, solution, jobs, progress)
     rows = _rows(profile, lanes, cases, solution, errors)
     asked = [(case.plan.setting, case.load) for case in cases]
     near = [m.sentence for m in profile.misfits if any(m.is_near(*point) for point in asked)]
@@ -252,11 +268,19 @@ def lanes_of(profile: Server, question: Question) -> tuple[Lane, ...]:
     return tuple(lanes)
 
 
+SIMULATED = (
+    *("output_tps", "batch_size", "round_s", "accept_length"),
+    *(f"{metric}_{part}" for metric in ("tpot", "ttft") for part in ("s", "p50_s", "p99_s")),
+)
+"""Numbers of a `Solution` that a simulation gives."""
+
+
 def _simulated(
     cost: CostModel,
     cases: Sequence[Case],
     seed: int,
     solution: Solution,
+    jobs: int,
     progress: Progress | None,
 ) -> Solution:
     """Simulate every point; all of one load see the same lengths and request quantiles.
@@ -265,30 +289,37 @@ def _simulated(
     arrives is served: that is known, arrivals are a sample. Where more arrives, the simulation has
     clients that never leave the queue empty instead.
     """
+    from specsim.processes import mapping
+
+    tasks = []
+    for case, full in zip(cases, solution.saturated.tolist(), strict=True):
+        served = case.at(Load("closed_loop", 2 * case.fitting + 1)) if full else case
+        tasks.append((seed, case.load.concurrency, served))
+    runs: list[list[float]] = []
+    with mapping(min(jobs, len(tasks))) as run:
+        for numbers in run(partial(_simulated_one, cost), tasks):
+            runs.append(numbers)
+            if progress is not None:
+                progress(len(runs), len(cases))
+    is_open = np.array([case.load.kind == "open_loop" for case in cases])
+    values: dict[str, Any] = {}
+    for name, seen in zip(SIMULATED, np.array(runs).T, strict=True):
+        known = getattr(solution, name)
+        # what a run of single tokens has not is left to the closed form
+        values[name] = seen if known is None else np.where(np.isnan(seen), known, seen)
+    known_rate = is_open & ~solution.saturated
+    values["output_tps"] = np.where(known_rate, solution.output_tps, values["output_tps"])
+    return replace(solution, **values)
+
+
+def _simulated_one(cost: CostModel, task: tuple[int, int, Case]) -> list[float]:
+    """Simulate one case; returns the numbers of `SIMULATED`."""
     from specsim.simulate import simulate
 
-    runs = []
-    for case, saturated in zip(cases, solution.saturated.tolist(), strict=True):
-        stream = np.random.SeedSequence([seed, case.load.concurrency])
-        if saturated:
-            case = case.at(Load("closed_loop", 2 * case.fitting + 1))
-        runs.append(simulate(cost, case, rng=np.random.default_rng(stream), record_rounds=False))
-        if progress is not None:
-            progress(len(runs), len(cases))
-    is_open = np.array([case.load.kind == "open_loop" for case in cases])
-    served = is_open & ~solution.saturated
-
-    def of_runs(name: str) -> Floats:
-        """Collect one number; what a run of single tokens has not is left to the closed form."""
-        seen = np.array([getattr(run, name) for run in runs])
-        known = getattr(solution, name)
-        return seen if known is None else np.where(np.isnan(seen), known, seen)
-
-    names = ("batch_size", "round_s", "accept_length", "tpot_s", "ttft_s")
-    tails = tuple(f"{metric}_{tail}_s" for metric in ("tpot", "ttft") for tail in ("p50", "p99"))
-    output = np.where(served, solution.output_tps, of_runs("output_tps"))
-    values: dict[str, Any] = {name: of_runs(name) for name in (*names, *tails)}
-    return replace(solution, output_tps=output, **values)
+    *seeds, case = task
+    rng = np.random.default_rng(np.random.SeedSequence(seeds))
+    result = simulate(cost, case, rng=rng, record_rounds=False)
+    return [getattr(result, name) for name in SIMULATED]
 
 
 def _rows(

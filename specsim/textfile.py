@@ -6,7 +6,6 @@ import math
 import os
 import re
 import stat
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -167,6 +166,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     a pipe or /dev/null, is written into. Raises :class:`InputError` if the folder does not exist or
     cannot be written to.
     """
+    import tempfile  # few commands write
+
     temporary, there = "", None
     try:
         with contextlib.suppress(FileNotFoundError):

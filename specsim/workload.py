@@ -1,5 +1,7 @@
 """What clients ask of the server: lengths, and how the load is applied."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

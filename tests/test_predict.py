@@ -311,6 +311,12 @@ def test_the_same_question_gives_the_same_bytes(profile: Profile) -> None:
     assert list(COLUMNS) == list(document["rows"][0])
 
 
+def test_the_answer_does_not_depend_on_the_processes(profile: Profile) -> None:
+    question = Question((SpecSetting.of(2, 2),), (1, 4))
+    one = predict(profile, question, seed=3)
+    assert predict(profile, question, seed=3, jobs=2).to_json() == one.to_json()
+
+
 def test_a_csv_has_the_columns_and_rows_of_the_document(profile: Profile) -> None:
     curve = ask(profile, TREE)
     rows = list(csv.DictReader(io.StringIO(curve.to_csv())))

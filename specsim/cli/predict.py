@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
@@ -103,7 +104,14 @@ def predicted(
             why = f"is too much to simulate (at most {most})"
             raise InputError(f"{name} {value:g}", why, "use --solver analytic")
     with output.progress_bar("simulating") as advance:
-        curve = predict(profile, question, solver=solver, seed=question.seed, progress=advance)
+        curve = predict(
+            profile,
+            question,
+            solver=solver,
+            seed=question.seed,
+            jobs=os.cpu_count() or 1,
+            progress=advance,
+        )
     return replace(curve, notes=(*notes, *curve.notes))
 
 

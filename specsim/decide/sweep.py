@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from specsim.curve import Solver
 from specsim.engine import RunPlan
 from specsim.errors import FormatError, InputError, SpecsimError
 from specsim.predict import Grid
+from specsim.processes import Map, mapping
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.scenario import apply_overrides, parse_overrides
@@ -230,37 +230,31 @@ def run_sweep(
     small = sweep.solver == "analytic" and len(sweep.settings) * len(sweep.scenarios) < POOL_FROM
     workers = jobs if jobs is not None else 1 if small else os.cpu_count() or 1
     with _runner(min(workers, max(len(tasks), 1)), dask) as run:
-        for number, rows in enumerate(run(tasks), start=1):
+        for number, rows in enumerate(run(solve_task, tasks), start=1):
             yield [row for row in rows if row.key not in done]
             if progress is not None:
                 progress(number, len(tasks))
 
 
 @contextmanager
-def _runner(
-    workers: int, dask: str | None
-) -> Iterator[Callable[[Sequence[Sweep]], Iterator[list[SweepRow]]]]:
+def _runner(jobs: int, dask: str | None) -> Iterator[Map]:
     """Yield what maps `solve_task` over tasks, in their order."""
-    if dask is not None:
-        try:
-            distributed = import_module("distributed")
-        except ImportError as error:
-            raise InputError(
-                f"--dask {dask}",
-                "needs Dask, which is not installed",
-                "pip install 'specsim-llm[dask]'",
-            ) from error
-        with distributed.Client(dask) as client:
-            yield lambda tasks: (f.result() for f in client.map(solve_task, tasks, pure=False))
-    elif workers <= 1:
-        yield lambda tasks: map(solve_task, tasks)
-    else:
-        from concurrent.futures import ProcessPoolExecutor
-
-        # spawned: a forked child of a process with threads may hang, and Python says so
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            yield lambda tasks: pool.map(solve_task, tasks)
+    if dask is None:
+        with mapping(jobs) as run:
+            yield run
+        return
+    try:
+        distributed = import_module("distributed")
+    except ImportError as error:
+        raise InputError(
+            f"--dask {dask}",
+            "needs Dask, which is not installed",
+            "pip install 'specsim-llm[dask]'",
+        ) from error
+    with distributed.Client(dask) as client:
+        yield lambda function, tasks: (
+            f.result() for f in client.map(function, list(tasks), pure=False)
+        )
 
 
 def read_done(path: Path, sweep: Sweep) -> frozenset[tuple[str, ...]]:
