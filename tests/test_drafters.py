@@ -20,7 +20,7 @@ from specsim.cost.forward import BLOCK_ROW_S, depth_s, draft_forward_s
 from specsim.cost.rounds import round_time
 from specsim.draft_sharding import shard_draft
 from specsim.engine import EngineSpec
-from specsim.errors import FormatError, InputError
+from specsim.errors import FormatError, InputError, SpecsimError
 from specsim.observations import Observations, observations_from_rows
 from specsim.profile import Profile, profile_from_toml, profile_to_toml
 from specsim.server import DraftSpec, HardwareSpec, ModelSpec, Setup
@@ -185,6 +185,50 @@ def test_kinds_of_configs(tmp_path: Path) -> None:
         load_draft(config(tmp_path, vocab_size=32000), LLAMA)
     with pytest.raises(FormatError, match="num_attention_heads"):
         load_draft(config(tmp_path, num_attention_heads=None), LLAMA)
+
+
+@pytest.mark.parametrize(
+    ("about", "kind"),
+    [
+        # as the library speculators writes it: the layer in a table of its own
+        (
+            {
+                "architectures": ["Eagle3Speculator"],
+                "model_type": None,
+                "num_hidden_layers": None,
+                "transformer_layer_config": {**EAGLE3_CONFIG, "architectures": None},
+                "speculators_config": {"algorithm": "eagle3"},
+            },
+            "eagle3",
+        ),
+        ({"architectures": ["DFlashDraftModel"], "num_target_layers": 32}, "dflash"),
+        # nothing but the name of its folder says so
+        ({"architectures": ["LlamaForCausalLM"], "_folder": "EAGLE-8B"}, "eagle"),
+        ({"architectures": ["LlamaForCausalLM"], "_folder": "L3.1-8B-P-EAGLE"}, "p_eagle"),
+    ],
+)
+def test_ways_of_saying_what_a_drafter_is(
+    tmp_path: Path, about: dict[str, object], kind: str
+) -> None:
+    path = Path(config(tmp_path, **about))
+    folder = path.parent.rename(tmp_path / str(about.get("_folder", "drafter")))
+    assert load_draft(str(folder / path.name), LLAMA).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, "of which kind is not said"),
+        ({"target_hidden_size": 2048}, "width 2048"),
+        ({"model_type": "mlp_speculator", "architectures": None, "num_hidden_layers": 2}, "mlp_sp"),
+        ({"architectures": ["DeepSeekMTPModel"]}, "without a multi-token-prediction layer"),
+    ],
+)
+def test_configs_that_are_no_drafter_of_the_target(
+    tmp_path: Path, about: dict[str, object], words: str
+) -> None:
+    with pytest.raises(SpecsimError, match=words):
+        load_draft(config(tmp_path, **about), LLAMA)
 
 
 def test_a_drafter_on_one_gpu_of_several() -> None:

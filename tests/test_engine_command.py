@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specsim.engine.command import Launch, launches_in, parse_command
+from specsim.errors import InputError
 
 NONE = {"algorithm": "none", "topk": 1, "num_steps": 0, "num_draft_tokens": 1}
 
@@ -268,6 +269,19 @@ spec:
             None,
             2,
         ),
+        (
+            "export M=org/v3\nTP=16\nsrun --container-image=lmsysorg/sglang:v0.5.8 bash -c "
+            "'python3 -m sglang.launch_server --model-path $M --tp ${TP}'",
+            "sglang",
+            "0.5.8",
+            16,
+        ),
+        (r"vllm.exe serve .\m -tp 2", "vllm", None, 2),
+        ("python -m mlx_lm server --model org/q-4bit", "llama.cpp", None, 1),
+        ("OLLAMA_NUM_PARALLEL=4 ollama serve", "llama.cpp", None, 1),
+        ("docker run --gpus all ollama/ollama:0.12.0 run q:8b", "llama.cpp", None, 1),
+        ("lms load org/q --gpu max --context-length 8192", "llama.cpp", None, 1),
+        ("python3 -m dynamo.sglang --model-path a/b --tp 2", "sglang", None, 2),
         (r"C:\llama\llama-server.exe -m C:\m.gguf ^" + "\n -np 2", "llama.cpp", None, 1),
     ],
 )
@@ -275,6 +289,58 @@ def test_wrapped_commands(text: str, engine: str, version: str | None, tp: int) 
     launch = one(text)
     assert (launch.engine, launch.version, launch.settings["tp"]) == (engine, version, tp)
     assert launch.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "note"),
+    [
+        # SGLang chooses the numbers of a draft: 0.5.9 auto_choose_speculative_params
+        (
+            "sglang serve zai-org/GLM-4.6 --speculative-algorithm EAGLE",
+            tree("EAGLE", 3, 1, 4),
+            "own choice",
+        ),
+        (
+            "sglang serve org/Llama-3.1-8B --speculative-algorithm EAGLE3",
+            tree("EAGLE3", 5, 4, 8),
+            "own choice",
+        ),
+        (
+            "sglang serve org/Llama-3.1-8B --speculative-algorithm STANDALONE",
+            tree("STANDALONE", 3, 1, 4),
+            "own choice",
+        ),
+        ("sglang serve /m --speculative-algorithm EAGLE3", {"num_steps": None}, ""),
+        # a drafter's checkpoint that is served as the model
+        (
+            "vllm serve org/Llama-3.1-8B-speculator.eagle3",
+            {"algorithm": "EAGLE3", "draft": "org/Llama-3.1-8B-speculator.eagle3"},
+            "names its target",
+        ),
+        ("llama-server -m a.gguf -ngl 20", {"cpu_layers": "20"}, "by the CPU"),
+        ("llama-server -m a.gguf -ngl 99", {"cpu_layers": None}, ""),
+        ("llama-server -m a.gguf -ts 1,1", {}, "several GPUs"),
+    ],
+)
+def test_what_a_command_leaves_to_the_engine(
+    text: str, expected: dict[str, object], note: str
+) -> None:
+    launch = one(text)
+    assert {key: launch.settings.get(key) for key in expected} == expected
+    assert any(note in said for said in launch.notes) == bool(note)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("lmdeploy serve api_server a/b --tp 4", "LMDeploy"),
+        ("docker run ghcr.io/huggingface/text-generation-inference:3.0 --model-id a/b", "TGI"),
+        ("./koboldcpp --model a.gguf", "KoboldCpp"),
+    ],
+)
+def test_other_servers_are_refused_by_name(text: str, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}: is a server whose rules"):
+        parse_command(text)
 
 
 def test_a_setting_of_the_environment() -> None:

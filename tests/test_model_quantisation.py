@@ -178,3 +178,15 @@ TABLES = ("ignore", "config_groups", "quantized_layers", "dynamic", "extra_confi
 def test_any_table_of_a_tool_is_read_or_none(method: object, about: dict[str, Any]) -> None:
     scheme, _ = scheme_of_config({**about, "quant_method": method}, 32, routed=True)
     assert not scheme or load_quantisation(scheme)
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        ("qwen3:32b", "q4_k_m"),  # Ollama's tags: Q4_K_M where they name nothing else
+        ("llama3.1:8b-instruct-q8_0", "q8_0"),
+        ("gpt-oss:20b", "mxfp4-experts"),  # published so
+    ],
+)
+def test_tags_of_ollama(name: str, scheme: str) -> None:
+    assert load_model(name).native_quantisation == scheme

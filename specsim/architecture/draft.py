@@ -111,6 +111,8 @@ def _drafting_model(name: str) -> ModelArchitecture:
     try:
         return load_model(name)
     except UnknownNameError as error:
+        if is_config(name):
+            raise
         known = (*read_library("drafts"), *model_names())
         remedy = f"use one of: {', '.join(known)}; eagle3 is sized from the target"
         raise UnknownNameError("draft", name, known, remedy) from error
@@ -228,15 +230,22 @@ def _of_config(name: str, target: ModelArchitecture) -> DraftArchitecture | None
     from specsim.architecture.hf_config import read_config, table_of_config  # few need it
 
     config = read_config(name)
-    words = " ".join((*map(str, (config.get("architectures"), config.get("model_type"))), *config))
-    words = words.lower().replace("peagle", "p_eagle")
-    kind: Any = next((kind for kind in _SAID_KINDS if kind in words), None)
+    path = Path(name_of(name))
+    id = path.parent.name if path.suffix == ".json" else path.name
+    named = f"{config.get('architectures')} {config.get('model_type')}".lower()
+    if "mtp" in named:
+        return _mtp(id, target)
+    kind = _kind_in(" ".join((named, *config)))
+    if kind is None and _is_a_head(config, target):
+        kind = _kind_in(id)
+        if kind is None:
+            why = "is one layer as wide as the target: a head of EAGLE's, of which kind is not said"
+            remedy = 'add "architectures": ["LlamaForCausalLMEagle3"], or Eagle, to it'
+            raise InputError(f"draft {id}", why, remedy)
     if kind is None:
         return None
     inner = next((v for k, v in config.items() if k.endswith(f"{kind}_config")), None)
     said = {**config, **(inner if isinstance(inner, Mapping) else {})}
-    path = Path(name_of(name))
-    id = path.parent.name if path.suffix == ".json" else path.name
     listed = said.get("target_layer_ids") or said.get("eagle_aux_hidden_state_layer_ids")
     found = {
         "features": len(listed) if isinstance(listed, list) else None,
@@ -247,10 +256,23 @@ def _of_config(name: str, target: ModelArchitecture) -> DraftArchitecture | None
     if kind in HEAD_MATRICES:
         return draft_from_table({"kind": kind, **stated}, id, target)
     shape = model_from_table(table_of_config(name)[1], id)
-    _check_target(f"draft {id}", {"target_vocab": shape.vocab}, target)
+    width = said.get("target_hidden_size") or target.hidden
+    _check_target(f"draft {id}", {"target_vocab": shape.vocab, "hidden": width}, target)
     if kind in OWN_HEAD:
         shape = replace(shape, vocab=int(said.get("draft_vocab_size") or shape.vocab))
     return _on_features(id, kind, shape, target, stated)
+
+
+def _kind_in(words: str) -> Any:
+    """Return the first kind of drafter that is in words; None where none is."""
+    plain = words.lower().replace("peagle", "p_eagle").replace("p-eagle", "p_eagle")
+    return next((kind for kind in _SAID_KINDS if kind in plain), None)
+
+
+def _is_a_head(config: Mapping[str, Any], target: ModelArchitecture) -> bool:
+    """Whether a plain config is of one layer on the target's width: no model is so small."""
+    layers = config.get("num_hidden_layers")
+    return (layers, config.get("hidden_size")) == (1, target.hidden) and target.layers > 1
 
 
 def _mtp(id: str, target: ModelArchitecture) -> DraftArchitecture:

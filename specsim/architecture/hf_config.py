@@ -20,7 +20,10 @@ from specsim.textfile import check_tree, name_of, read_text, shown
 
 LARGEST_SIZE = 2**30
 _MAY_BE_ZERO = ("q_lora_rank", "experts", "experts_per_token", "shared_experts", "mtp_layers")
-_LANGUAGE = ("text_config", "llm_config", "language_config", "thinker_config")
+_LANGUAGE = (
+    *("text_config", "llm_config", "language_config", "thinker_config"),
+    "transformer_layer_config",  # of a drafter, as the library speculators writes it
+)
 _QUANTISATION = ("quantization_config", "quantization", "compression_config")
 
 

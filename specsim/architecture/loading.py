@@ -15,6 +15,9 @@ from specsim.errors import InputError, UnknownNameError
 from specsim.library import Kind, Table, checked, kinds_of, look_up, read_library, read_table
 from specsim.textfile import name_of
 
+_TAG, OLLAMA = re.compile(r"[\w.-]+:[\w.-]+"), "q4_k_m"
+"""A model as Ollama names it, and its weights where the tag names no other (ollama.com/library)."""
+
 _REQUIRED = ("layers", "hidden", "vocab", "heads")
 
 
@@ -51,7 +54,9 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     remedy = "give the path of its config.json, or of a TOML table"
     try:
         id, table = look_up("models", name, remedy)
-        return model_from_table(table, id)
+        model = model_from_table(table, id)
+        tagged = _TAG.fullmatch(name) and model.native_quantisation == "bf16"
+        return replace(model, native_quantisation=OLLAMA) if tagged else model
     except UnknownNameError:
         if (cached := _from_hub(name)) is not None:
             model = load_model(str(cached), quantisation)

@@ -25,7 +25,7 @@ from specsim.setting import NO_SPECULATION
 
 Read = Callable[[str], str | None]
 
-SUBCOMMANDS = ("serve", "throughput", "latency", "disaggregated", "mm_embedding_serve")
+SUBCOMMANDS = ("serve", "run", "throughput", "latency", "disaggregated", "mm_embedding_serve")
 _ENDS = frozenset(";&|<>\n")
 _VERSION = re.compile(
     r"[:-]v?(\d{1,4}\.\d{1,3}\.\d{1,4}(?:\.?(?:post|rc)\d{1,3})?)(?![\d.])|-(b\d{4,6})\b"
@@ -36,7 +36,7 @@ _ASSIGNED = re.compile(
 )
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w{0,63})(?::-([^}]*))?\}?")
 _ENVIRONMENT = re.compile(
-    r"\b((?:SGLANG|VLLM|TRTLLM|LLAMA_ARG)_[A-Z0-9_]{2,60})(?:=|:\s+|[\"']?\s*\n\s*value:\s*)"
+    r"\b((?:SGLANG|VLLM|TRTLLM|LLAMA_ARG|OLLAMA)_[A-Z0-9_]{2,60})(?:=|:\s+|[\"']?\s*\n\s*value:\s*)"
     r"[\"']?([\w./,+-]{1,200})"
 )
 OF_COMMANDS = "command"
@@ -55,7 +55,8 @@ LIMIT = 2**18  # characters of a text that are looked at
 def _known(kind: str) -> tuple[tuple[str, str, str], ...]:
     """Return words that start a server (`program`), parts of image names, names of a `fork`.
 
-    Each with its engine, and with the dialect where it only resembles that engine.
+    Each with its engine, and with the dialect where it only resembles that engine; of what starts
+    `other` servers the name alone.
     """
     listed = (row for row in table("programs") if row["kind"] == kind)
     return tuple((row["text"], row["engine"], row["dialect"]) for row in listed)
@@ -64,7 +65,7 @@ def _known(kind: str) -> tuple[tuple[str, str, str], ...]:
 @cache
 def program() -> re.Pattern[str]:
     """Return what finds the words that start a server."""
-    names = (re.escape(words).replace(r"\ ", r"\s+") for words, _, _ in _known("program"))
+    names = (re.escape(words).replace(r"\ ", r"(?:\.exe)?\s+") for words, _, _ in _known("program"))
     return re.compile(rf"(?<![\w-])(?:{'|'.join(names)})(?:\.exe)?(?![\w-])")
 
 
@@ -76,7 +77,6 @@ class Launch:
     version: str | None = None  # as an image or an installation beside it says
     dialect: str = ""  # what it is, where it only resembles that engine
     settings: Mapping[str, object] = field(default_factory=dict)  # by the keys of a log's settings
-    environment: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()  # arguments that were not understood, once each
     notes: tuple[str, ...] = ()  # what was taken how
 
@@ -86,7 +86,8 @@ def parse_command(text: str, read: Read | None = None) -> Launch | None:
 
     The text may be a command line, a script, a compose file or a manifest. `read` gives the content
     of a file that the command names (``--config``), None if there is none. Raises
-    :class:`InputError` if a quotation or a JSON value is not closed.
+    :class:`InputError` if a quotation or a JSON value is not closed, or if what is launched is
+    another server than those that are known.
     """
     return next(launches_in(text, read), None)
 
@@ -102,16 +103,18 @@ def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
     def content(name: str) -> str | None:
         return files.get(name) or (read(name) if read is not None else None)
 
+    pinned = {name.replace("_", "-"): version for name, version in _PINNED.findall(shell)}
+    found = False
     for words in _commands(shell):
         launch = _launch(words, environment, content)
         if launch is not None:
-            pinned = {_engine(n): v for n, v in _PINNED.findall(shell)}
-            version = launch.version or pinned.get(launch.engine)
-            yield _finished(launch, version, shell)
-
-
-def _engine(package: str) -> str:
-    return package.replace("_", "-")
+            found = True
+            yield _finished(launch, launch.version or pinned.get(launch.engine), shell)
+    if not found:
+        for word, _, name in _known("other"):
+            if re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", shell):
+                remedy = "name the engine that is nearest to it: --engine sglang, vllm, llama.cpp"
+                raise InputError(name, "is a server whose rules specsim does not know", remedy)
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -162,28 +165,31 @@ def _starts_server(words: Sequence[str]) -> bool:
 
 def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:
     """Yield the commands among words; a word that holds a command line is one of its own."""
-    nested = [word for word in words if re.search(r"\s", word) and program().search(word)]
-    image = next((w for w in words if _image(w)), None)
+    variables = {n: v.strip("\"'") for n, v in _ASSIGNED.findall(text)}
+
+    def value(of: re.Match[str]) -> str:
+        return str(variables.get(of[1], of[0] if of[2] is None else of[2]))
+
+    plain = [_VARIABLE.sub(value, word) for word in words]
+    nested = [word for word in plain if re.search(r"\s", word) and program().search(word)]
+    image = next((w for w in plain if _image(w)), None)
     for word in nested:
         for inner in _commands(word):
             yield [image, *inner] if image else inner
     if not nested:
-        variables = {n: v.strip("\"'") for n, v in _ASSIGNED.findall(text)}
-        yield [_expanded(word, variables) for word in words]
+        yield plain
 
 
-def _expanded(word: str, variables: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda m: variables.get(m[1], m[2] if m[2] is not None else m[0]), word)
-
-
-def _image(word: str) -> str | None:
+def _image(word: str) -> tuple[str, str] | None:
+    """Return the engine and the dialect of a container image."""
     name = word.rpartition("=")[2]
     if name.startswith(("-", "/", ".", "~")) or ("/" not in name and ":" not in name):
         return None
     tagged = re.fullmatch(r"[\w.-]+(?::\d+)?(?:/[\w.-]+)*(?:[:@][\w.:+-]+)?", name)
     repository = re.split(r"[:@](?=[^/]*$)", name)[0]
     return next(
-        (e for part, e, _ in _known("image") if tagged and f"/{repository}".endswith(part)), None
+        ((e, d) for part, e, d in _known("image") if tagged and f"/{repository}".endswith(part)),
+        None,
     )
 
 
@@ -194,13 +200,14 @@ def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> 
     for at, word in enumerate(words):
         if (image := _image(word)) and not engine:
             found = _VERSION.search(word.replace("_", "-"))
-            version = (found[1] or found[2]) if found else None
-            engine, rest = image, words[at + 1 :]
+            (engine, dialect), rest = image, words[at + 1 :]
+            # of what only resembles the engine the releases are its own
+            version = (found[1] or found[2]) if found and not dialect else None
             continue
         for name, of, as_dialect in _known("program"):
             size = len(name.split())
             shown = " ".join(words[at : at + size]).replace("\\", "/").rpartition("/")[2]
-            if shown.removesuffix(".exe") == name:
+            if shown.replace(".exe", "") == name:
                 return _read(of, as_dialect, words[at + size :], version, environment, content)
     told = rest or (engine == "llama.cpp" and any(k.startswith("LLAMA_ARG") for k in environment))
     return _read(engine, dialect, rest, version, environment, content) if told else None
@@ -234,7 +241,9 @@ def _read(
         raw.setdefault("model", others[0])
     unsaid = sorted({f"{name} {text}" for name, text in arguments.items() if "$" in str(text)})
     notes += [f"{name}: the text does not say what that is" for name in unsaid]
-    settings = engine_named(engine).settings({k: v for k, v in raw.items() if "$" not in str(v)})
+    rules = engine_named(engine)
+    settings = rules.settings({k: v for k, v in raw.items() if "$" not in str(v)})
+    settings = {**rules.unsaid(settings), **settings}
     if "algorithm" not in settings and not any("not known" in note for note in notes):
         settings |= NO_SPECULATION
     if not notes:  # nothing that it says is missing
@@ -246,8 +255,7 @@ def _read(
         version=version,
         dialect=dialect,
         settings=settings,
-        environment=environment,
-        unknown=(*unknown, *others[1:]),
+        unknown=(*(name for name in unknown if "$" not in name), *others[1:]),
         notes=tuple(notes),
     )
 

@@ -63,6 +63,7 @@ def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> 
     return flags_for("llama.cpp", plan.version, said)
 
 
+ALL_LAYERS = 99  # as people write -ngl for all of them: no model has more
 DRAFT_MAX = 3
 """Tokens drafted where no flag says (build 11434 ``common.h``; 16 in builds before 2026)."""
 
@@ -80,6 +81,9 @@ def settings_of(said: Mapping[str, object]) -> dict[str, object]:
     if found.get("algorithm", "none") != "none":
         longest = lookup if found["algorithm"] == "NGRAM" and isinstance(lookup, int) else DRAFT_MAX
         found = {**chain_settings(longest), **found}
+    layers = str(found.get("gpu_layers", ""))
+    if layers.isdigit() and int(layers) < ALL_LAYERS:
+        found["cpu_layers"] = layers
     context = found.get("context_tokens")
     if isinstance(context, int) and context > 0:
         found["kv_tokens"] = context  # of all slots together

@@ -203,6 +203,8 @@ class Engine:
     launch_file_flag: str = ""
     # what arguments say, by the settings of ``flags.csv`` -> by the keys of a log's settings
     settings: Callable[[Mapping[str, object]], dict[str, object]] = dict
+    # those settings -> what the engine takes where a command does not say
+    unsaid: Callable[[Mapping[str, object]], dict[str, object]] = lambda _: {}
     # version, kind of drafter -> whether its kernels are launched one by one
     drafts_eager: Callable[[EngineVersion, str], bool] = lambda *_: False
     schedule: ScheduleSyntax | None = None  # None where no such table is known

@@ -5,13 +5,14 @@ assumed, and noted as such.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 
 from specsim.engine import rules, rulings
 from specsim.engine.plan import RunPlan
 from specsim.engine.rules import Engine, EngineSpec
-from specsim.setting import Algorithm, SpecSetting
+from specsim.setting import Algorithm, SpecSetting, algorithm_name
 
 NEWEST = "0.33.0"
 
@@ -105,6 +106,25 @@ def settings_of(said: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
+_SPECULATORS = re.compile(r"[-_.]speculator[-_.](\w+)$", re.IGNORECASE)
+
+
+def unsaid(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return how a drafter's repository drafts that is served as the model itself.
+
+    A checkpoint of the library `speculators` names its target and its tokens in its config, which
+    a command does not show.
+
+    >>> unsaid({"model": "org/Llama-3.1-8B-Instruct-speculator.eagle3"})["algorithm"]
+    'EAGLE3'
+    """
+    model = str(settings.get("model"))
+    found = _SPECULATORS.search(model)
+    if "algorithm" in settings or found is None:
+        return {}
+    return {"algorithm": algorithm_name(found[1]), "draft": model, "of_checkpoint": model}
+
+
 def kv_room_bytes(
     engine: EngineSpec, gpu_mem_bytes: float, weight_bytes: float, algorithm: Algorithm
 ) -> float:
@@ -166,6 +186,7 @@ ENGINE = Engine(
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
     settings=settings_of,
+    unsaid=unsaid,
     class_bytes=class_bytes,
     drafts_eager=drafts_eager,
     schedule=rules.ScheduleSyntax(write=_written, since="0.24.0"),  # not in 0.22.0

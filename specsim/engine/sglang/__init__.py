@@ -5,6 +5,7 @@ read that has it. Messages in quotes are the engine's.
 """
 
 import json
+import re
 from collections.abc import Mapping
 
 from specsim.engine import rules, rulings
@@ -161,6 +162,34 @@ def _drafting(found: dict[str, object], said: Mapping[str, object]) -> None:
             found.setdefault("topk", breadth)
 
 
+_DEEP = re.compile(r"llama[-_ ]?[23]|vicuna|grok-?1", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"deepseek|glm|gpt-?oss|qwen|kimi|mi[sx]tral|gemma|mimo|minimax|llama-?4", re.I
+)
+
+
+def unsaid(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the numbers of a draft that the engine takes where a command names none.
+
+    5 steps, topk 4, 8 tokens for models of the architecture of Llama 2 and 3 and Grok-1; 3, 1, 4
+    for all others and for STANDALONE (0.5.9 ``server_args.py``,
+    ``auto_choose_speculative_params``). Nothing where the name does not tell which.
+
+    >>> unsaid({"algorithm": "EAGLE3", "model": "meta-llama/Llama-3.1-8B-Instruct"})["topk"]
+    4
+    """
+    algorithm = settings.get("algorithm")
+    if algorithm not in ("EAGLE", "EAGLE3", "MTP", "STANDALONE") or "num_steps" in settings:
+        return {}
+    model = str(settings.get("model"))
+    deep = algorithm != "STANDALONE" and _DEEP.search(model)
+    if not (deep or algorithm == "STANDALONE" or _OTHERS.search(model)):
+        return {}
+    steps, topk, tokens = (5, 4, 8) if deep else (3, 1, 4)
+    chosen = f"{steps} steps, topk {topk}, {tokens} tokens"
+    return {"num_steps": steps, "topk": topk, "num_draft_tokens": tokens, "chosen": chosen}
+
+
 def _parallel(found: dict[str, object]) -> None:
     """Tell data-parallel attention from replicas, and fill the degree of expert parallelism.
 
@@ -199,6 +228,7 @@ ENGINE = Engine(
     launch_flags=launch_flags,
     launch_env=launch_env,
     settings=settings_of,
+    unsaid=unsaid,
     schedule=rules.ScheduleSyntax(
         write=_written,
         padded=True,
