@@ -37,7 +37,7 @@ def test_table_of_sglangs_client_before_another_server() -> None:
 
 
 def test_offline_example_of_a_lookup_that_seldom_drafts() -> None:
-    entry = parse_one("vllm_offline", samples.OFFLINE)
+    entry = parse_one("console", samples.OFFLINE)
     (row,) = entry.rows
     # 10000 tokens less 4000 accepted are 6000 rounds; 2000 of them had a draft, of 3 tokens
     assert row.accept_length == approx(10 / 6)
@@ -47,30 +47,30 @@ def test_offline_example_of_a_lookup_that_seldom_drafts() -> None:
     assert (row.input_len, row.output_len, row.duration_s) == approx((80, 200, 8))
     assert (entry.settings["algorithm"], entry.settings["num_steps"]) == ("NGRAM", 4)
     assert "2000 of 6000 rounds" in entry.diagnoses[0].message
-    unknown = parse_one("vllm_offline", samples.OFFLINE.replace("total_num", "total"))
+    unknown = parse_one("console", samples.OFFLINE.replace("total_num", "total"))
     assert unknown.rows[0].accept_length is None
 
 
 def test_offline_example_of_a_drafter_that_always_drafts() -> None:
     text = samples.OFFLINE.replace("10000", "6040")  # 50 prompts gave a token each
-    (row,) = parse_one("vllm_offline", text).rows
+    (row,) = parse_one("console", text).rows
     assert (row.accept_length, row.drafted_per_round) == (3, 3)
 
 
 def test_vllm_bench_throughput() -> None:
-    (row,) = parse_one("vllm_offline", samples.BENCH_THROUGHPUT).rows
+    (row,) = parse_one("console", samples.BENCH_THROUGHPUT).rows
     assert (row.output_tps, row.accept_length, row.concurrency) == (1700, None, None)
 
 
 def test_trtllm_bench() -> None:
-    entry = parse_one("trtllm_bench", samples.TRTLLM_BENCH)
+    entry = parse_one("console", samples.TRTLLM_BENCH)
     (row,) = entry.rows
     assert (entry.engine, entry.engine_version) == ("tensorrt-llm", "1.2")
     assert (entry.settings["tp"], entry.settings["ep"]) == (4, 4)
     assert (row.concurrency, row.batch_size, row.output_tps) == (64, 63.6, 4000)
     assert (row.input_len, row.output_len, row.num_requests) == (1024, 1024, 640)
     assert (row.accept_length, entry.unread) == (None, {})
-    fewer = parse_one("trtllm_bench", samples.TRTLLM_BENCH.replace("Size: 64", "Size: 2048"))
+    fewer = parse_one("console", samples.TRTLLM_BENCH.replace("Size: 64", "Size: 2048"))
     assert fewer.rows[0].concurrency == 63.6  # how many were asked is not said
 
 
@@ -79,7 +79,7 @@ def test_trtllm_bench() -> None:
     [("1000.0000\n", "2000.0000\n"), ("63.6000", "6.3600"), ("163840", "16384"), ("640\n", "64\n")],
 )
 def test_trtllm_bench_that_contradicts_itself(old: str, new: str) -> None:
-    entry = parse_one("trtllm_bench", samples.TRTLLM_BENCH.replace(old, new, 1))
+    entry = parse_one("console", samples.TRTLLM_BENCH.replace(old, new, 1))
     assert (entry.usable, entry.unread_lines) == (False, 1)
 
 

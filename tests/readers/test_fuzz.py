@@ -66,8 +66,6 @@ TEXTS: dict[str, list[str]] = {
         results.VLLM_PROM_TOTAL,
         benchmarks.LLAMA_PROM,
     ],
-    "vllm_offline": [benchmarks.OFFLINE],
-    "trtllm_bench": [benchmarks.TRTLLM_BENCH],
     "sglang_finish": [benchmarks.FINISH],
     "vllm_iterations": [logs.iteration_lines(3, 300.0, seconds=16)],
     "fpm": [results.json_lines(*json_samples.FPM)],
@@ -104,7 +102,11 @@ TEXTS: dict[str, list[str]] = {
     "nsys": [results.NSYS_TEXT, results.NSYS_CSV],
     "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER * 2, console.LLAMA_PERF],
     "prometheus_api": prometheus_samples.API,
-    "console": [text for text in console.CONSOLE if text != console.LATENCY],
+    "console": [
+        *(text for text in console.CONSOLE if text != console.LATENCY),
+        benchmarks.OFFLINE,
+        benchmarks.TRTLLM_BENCH,
+    ],
     "golden_acceptance": [results.GOLDEN],
     "chrome_trace": [results.trace_text(), results.trace_text(indent=1)],
 }

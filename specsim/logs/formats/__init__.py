@@ -16,7 +16,7 @@ from typing import Any
 def listed(file: str, *path: str) -> Any:
     """Return a table of a ``.toml`` of this folder, by the keys that lead to it.
 
-    >>> listed("benchmarks", "lines", "trtllm_bench")["TP Size"]
+    >>> listed("benchmarks", "console", "trtllm_bench", "labels")["TP Size"]
     'tp'
     """
     if path:

@@ -141,9 +141,14 @@ def entry_of(
 
 
 def run_entry(
-    program: str, stated: Mapping[str, float | str], more: Mapping[str, object] = {}
+    program: str,
+    stated: Mapping[str, float | str],
+    more: Mapping[str, object] = {},
+    survival: Sequence[float] | None = None,
 ) -> LogEntry:
     """Return the entry of a run of which a program says figures and texts; with `more` settings.
+
+    `survival` is as in :func:`row_of`.
 
     What it does not say follows from what it does: speeds of all from those of one GPU or one
     stream, requests in flight from the rate served and the mean time of a request, the depth of
@@ -168,7 +173,7 @@ def run_entry(
     accept, rate = said.get("accept_length"), said.get("accept_rate")
     if accept and rate and not said.get("drafted"):
         said["drafted_per_round"] = (accept - 1) / rate
-    row = row_of(said, kind=kind, accept_length_scope=how.get("scope", "run"))
+    row = row_of(said, survival, kind=kind, accept_length_scope=how.get("scope", "run"))
     each = row.drafted_per_round or 0.0
     k = round(each)
     if k and abs(each - k) <= ROUNDING * k and "num_steps" not in settings:
