@@ -119,6 +119,23 @@ def partial_drafting(
         yield finding("partial_drafting", "each", each=each, steps=steps)
 
 
+def nothing_accepted(algorithm: object, where: str = "") -> Iterator[Diagnosis]:
+    """Tell of an accept length of 1.00: a drafter that fails, or none that runs.
+
+    Where nothing names a drafter it may be either: a share of 1/n is printed of both.
+
+    >>> [found.code for found in nothing_accepted("EAGLE3")]
+    ['zero_acceptance']
+    >>> [found.code for found in nothing_accepted(None)]
+    ['zero_acceptance', 'speculation_off']
+    """
+    runs = "runs" if algorithm else "may_run"
+    so = words("zero_acceptance", runs, where=where, algorithm=algorithm)
+    yield finding("zero_acceptance", "broken", so=so)
+    if not algorithm:
+        yield finding("speculation_off", "may_be")
+
+
 def truncated(unread: Mapping[str, int], what: str = "line(s)") -> Iterator[Diagnosis]:
     """Tell of lines or records that were cut short.
 

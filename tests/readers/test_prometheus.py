@@ -52,6 +52,13 @@ def test_a_value_cut_in_two_by_a_blank_is_no_value_and_stamp(cut: str) -> None:
     assert parse("prometheus", stamped)[0].rows[0].accept_length == approx(2.25)
 
 
+def test_a_sample_above_a_value_without_a_name_is_not_read() -> None:
+    """The value below is its own: what it has is another's."""
+    torn = samples.LLAMA_PROM.replace("requests_processing 1\n", "requests_processing 190.5\n1\n")
+    entry = parse_one("prometheus", torn)
+    assert (entry.rows[0].batch_size, entry.unread) == (None, {"two lines in one": 1})
+
+
 def test_vllm_prometheus_of_two_engines() -> None:
     entry = parse_one("prometheus", results.VLLM_PROM)
     (row,) = entry.rows

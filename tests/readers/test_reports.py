@@ -180,7 +180,8 @@ DRAFTER = server_args(speculative_algorithm="EAGLE3", speculative_num_steps=3)
             0.25,
             {"speculation_off"},
         ),
-        ("", 0.25, {"speculation_off"}),  # the bonus of 4 tokens, and no word of a drafter
+        # The bonus of 4 tokens is printed of a drafter that fails, too.
+        ("", 0.25, {"zero_acceptance", "speculation_off"}),
         ("", 0.0, {"zero_acceptance", "speculation_off"}),
     ],
 )

@@ -10,6 +10,7 @@ import result_samples as results
 from parsing import parse, parse_one
 
 from specsim.logs import LogEntry
+from specsim.logs.unread import MISSING
 
 approx = pytest.approx
 
@@ -266,6 +267,13 @@ def test_llama_server_with_several_slots_has_no_total() -> None:
 def test_llama_server_that_contradicts_itself(old: str, new: str) -> None:
     entry = parse_one("llamacpp", results.LLAMA_SERVER.replace(old, new))
     assert entry.unread_lines >= 1
+
+
+def test_a_drafters_timing_out_of_its_place_is_no_stream() -> None:
+    """llama-cli's decoding stands below its prompt; without one the line may be the drafter's."""
+    timing = next(line for line in results.LLAMA_TOOL.splitlines() if "eval time" in line)
+    entry = parse_one("llamacpp", f"{timing}\n{results.LLAMA_TOOL}")
+    assert (entry.rows[0].output_tps, entry.unread[MISSING]) == (10.0, 1)
 
 
 def test_timings_after_counts_of_drafts_are_of_their_run() -> None:

@@ -207,12 +207,12 @@ def test_time_running_backwards_begins_a_new_entry() -> None:
     assert [e.windows.used for e in read(logs.decode_lines(body) + early)] == [8, 8]
 
 
-def test_speculation_switched_off() -> None:
+def test_speculation_switched_off_or_failing() -> None:
+    """No word of a drafter: both are told."""
     entry = only(logs.SPEC_OFF)
     assert [(r.cuda_graph, r.output_tps) for r in entry.rows] == [(False, 4000), (True, 5000)]
     assert entry.settings["num_draft_tokens"] == 7
-    assert {"speculation_off", "eager"} <= set(entry.codes)
-    assert "zero_acceptance" not in entry.codes
+    assert {"speculation_off", "zero_acceptance", "eager"} <= set(entry.codes)
 
 
 def test_drafter_that_fails() -> None:

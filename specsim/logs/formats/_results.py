@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
-from specsim.logs.diagnose import finding, partial_drafting, truncated, words
+from specsim.logs.diagnose import finding, nothing_accepted, partial_drafting, truncated, words
 from specsim.logs.entry import LEAST_ACCEPT, MOST_ACCEPT, Diagnosis, LogEntry, LogRow, WindowCount
 from specsim.logs.formats._benchmarks import SIZES, figures_of, names
 from specsim.logs.json_values import MAX_WHOLE
@@ -133,7 +133,7 @@ def entry_of(
     found = (
         _queued(row),
         _per_chunk(row) if chunks else (),
-        _nothing_accepted(row, drafts or settings.get("algorithm", "none") != "none"),
+        _nothing_accepted(row, drafts, settings.get("algorithm")),
         partial_drafting(row.drafted_per_round, settings.get("num_steps")),
     )
     diagnoses = tuple(chain.from_iterable(found))
@@ -344,13 +344,15 @@ def _per_chunk(row: LogRow) -> Iterator[Diagnosis]:
         yield finding("itl_per_chunk", "backend")
 
 
-def _nothing_accepted(row: LogRow, drafts: bool) -> Iterator[Diagnosis]:
+def _nothing_accepted(row: LogRow, drafts: bool, algorithm: object) -> Iterator[Diagnosis]:
     if row.accept_length is None or row.accept_length >= LEAST_ACCEPT:
         return
-    if row.drafted_per_round or drafts:
+    if algorithm == "none":
+        yield finding("speculation_off", "batches", where="")
+    elif row.drafted_per_round or drafts:
         yield finding("zero_acceptance", "result")
     else:
-        yield finding("speculation_off", "batches", where="")
+        yield from nothing_accepted(algorithm)
 
 
 def _queued(row: LogRow) -> Iterator[Diagnosis]:

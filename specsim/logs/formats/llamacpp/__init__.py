@@ -10,7 +10,7 @@ from specsim.logs.formats.llamacpp.requests import INDENT, Slots
 from specsim.logs.formats.llamacpp.server import Facts, server_entry
 from specsim.logs.paste import VERSION, Above
 from specsim.logs.source import Source
-from specsim.logs.unread import CONTRADICTION, DAMAGED, TRUNCATED, Unread, check, counted
+from specsim.logs.unread import CONTRADICTION, DAMAGED, MISSING, TRUNCATED, Unread, check, counted
 from specsim.setting import chain_settings
 
 _LINE = patterns("llama.cpp")
@@ -38,6 +38,7 @@ class Summary:
     rate: float | None = None  # of accepted drafts, %
     draft_model: tuple[int, float] | None = None  # runs and seconds of the draft's own timings
     _section: bytes = b""
+    _prompted: bool = False  # a prompt's timing came: that of decoding is below it
 
     @property
     def says_anything(self) -> bool:
@@ -64,8 +65,11 @@ class Summary:
             self.rate = float(found[1])
         elif found := _LINE["counter"].match(line):
             self.counters[found[1]] = int(found[2])
-        elif b"eval time =" in line and b" runs " in line:
+        elif b"eval time =" in line:
             found = _LINE["timing"].match(line)
+            self._prompted |= bool(found and found["prompt"])
+            if b" runs " not in line:
+                return
             if found is None or not (found["prompt"] or found["before"].endswith(INDENT)):
                 raise Unread(DAMAGED)
             n, ms, each = int(found["n"]), float(found["ms"]), float(found["each"])
@@ -73,8 +77,9 @@ class Summary:
             if not found["prompt"] and n and ms:
                 if self._section == b"draft":
                     self.draft_model = (n, ms / 1e3)
-                elif not self._section and not self.counters:  # llama-cli's one stream
-                    self.decoded = self.decoded or (n, ms / 1e3)
+                elif not self._section and not self.counters:
+                    check(self._prompted, MISSING)  # else it may be the draft's, out of its place
+                    self.decoded = self.decoded or (n, ms / 1e3)  # llama-cli's one stream
 
 
 def summary_entry(of: Summary, unread: Counter[str], path: str) -> LogEntry:

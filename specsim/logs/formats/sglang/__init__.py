@@ -12,7 +12,7 @@ from itertools import compress
 import numpy as np
 
 from specsim.logs.columns import floats, in_order, runs_back, seconds
-from specsim.logs.diagnose import finding, of_load, truncated, words
+from specsim.logs.diagnose import finding, nothing_accepted, of_load, truncated
 from specsim.logs.entry import LEAST_ACCEPT, Diagnosis, LogEntry, LogRow
 from specsim.logs.facts import Facts
 from specsim.logs.formats import patterns
@@ -354,12 +354,7 @@ def _acceptance(
     low, high = f"{min(off):.0f}", f"{max(off):.0f}"
     where = f" at {low} running" if low == high else f" at {low} to {high} running"
     where = where if drafting else ""
-    if by_batch or server.has_threshold or (not algorithm and server.rate.bonus_alone):
+    if by_batch or server.has_threshold:
         yield finding("speculation_off", "batches", where=where)
         return
-    so = words(
-        "zero_acceptance", "runs" if algorithm else "may_run", where=where, algorithm=algorithm
-    )
-    yield finding("zero_acceptance", "broken", so=so)
-    if not algorithm:
-        yield finding("speculation_off", "may_be")
+    yield from nothing_accepted(algorithm, where)

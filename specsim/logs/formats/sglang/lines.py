@@ -244,7 +244,6 @@ class AcceptRate:
     """Finds num_draft_tokens and the definition of the accept rate from printed pairs."""
 
     seen: int = 0  # lines looked at
-    bonus_alone: int = 0  # lines with an accept length of 1.00 whose rate is not 0
     # Lines consistent with each candidate n, by definition.
     fits: dict[Definition, Floats] = field(
         default_factory=lambda: {name: np.zeros(len(_CANDIDATES)) for name in _BONUS}
@@ -253,7 +252,6 @@ class AcceptRate:
     def see(self, accept: Floats, rate: Floats) -> None:
         """Look at a few lines of a batch."""
         known = np.isfinite(accept) & np.isfinite(rate) & (rate > 0)
-        self.bonus_alone += int((known & (accept < 1.005)).sum())
         length, printed = accept[known][:_SAMPLE, None], rate[known][:_SAMPLE, None]
         self.seen += len(length)
         for name, bonus in _BONUS.items():
