@@ -15,11 +15,21 @@ def document(
 ) -> str:
     """Return a result as its JSON document, the same bytes for the same content.
 
-    The first key is the schema: name and number. The content is a dataclass or mapping of numbers,
-    texts, tuples and further dataclasses. Keys stand in the order of the fields; a field whose
-    metadata say ``{"json": False}`` is left out; floats keep so many significant digits, what is
-    not finite is null.
+    Parameters
+    ----------
+    schema
+        Name and number, e.g. ``specsim.curve/2``: the first key.
+    content
+        A dataclass or mapping of numbers, texts, tuples and further dataclasses. Keys stand in the
+        order of the fields; a field whose metadata say ``{"json": False}`` is left out; floats are
+        rounded, what is not finite is null.
+    digits
+        Significant ones that are kept of a float.
+    indent
+        Blanks before a level.
 
+    Examples
+    --------
     >>> print(document("specsim.example/1", {"ratio": 1 / 3, "missing": math.nan}), end="")
     {
       "schema": "specsim.example/1",

@@ -54,10 +54,21 @@ def shard_draft(
     The projections in front of the layers (EAGLE-3's fc, EAGLE's and MTP's 2*hidden -> hidden)
     are whole on every rank, as SGLang and vLLM build them.
 
-    `quantisation` is the scheme of the TARGET's weights, which an MTP layer shares;
-    `draft_quantisation` is that of the drafter's where it is not its own published one. Degrees are
-    as in :func:`shard`, `dcp` where the drafter's ranks hold copies of its cache.
+    Parameters
+    ----------
+    draft, target
+        Shapes; `draft` was loaded for `target`.
+    quantisation
+        Scheme of the TARGET's weights, which an MTP layer shares.
+    tp, dp, ep, kv_dtype
+        As in :func:`shard`.
+    draft_quantisation
+        Scheme of the drafter's weights, where it is not its own published one.
+    dcp
+        As in :func:`shard`, where the drafter's ranks hold copies of its cache.
 
+    Examples
+    --------
     >>> from specsim.architecture import load_draft, load_model
     >>> kimi = load_model("kimi-k2.5")
     >>> eagle = shard_draft(load_draft("kimi-k2.5-eagle3", kimi), kimi, "int4-experts", tp=1)

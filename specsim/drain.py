@@ -41,10 +41,19 @@ class FiniteRun:
 
 @lru_cache(maxsize=4096)
 def finite_run(rounds: tuple[float, ...], slots: int, requests: int) -> FiniteRun:
-    """Play a run in rounds: of so many requests, at least 1, so many slots of which run at once.
+    """Play a run in rounds.
 
-    `rounds` are what a request takes, equally likely values.
+    Parameters
+    ----------
+    rounds
+        Rounds that a request takes, equally likely values.
+    slots
+        Requests that run at once, at least 1.
+    requests
+        Requests in all, at least 1.
 
+    Examples
+    --------
     >>> finite_run((10.0,), 4, 4).rounds[-1]  # all four end together
     10.0
     >>> run = finite_run((10.0,), 4, 5)       # the fifth starts when they end

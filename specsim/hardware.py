@@ -105,7 +105,11 @@ class Gpu:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes/s that a step streams at: measured, else 0.8 of the specified."""
+        """Bytes/s that a step streams at: measured, else 0.8 of the specified.
+
+        >>> f"{load_gpu('rtx-pro-6000').bandwidth:.4g}"
+        '1.509e+12'
+        """
         return self.read_bandwidth or GENERIC_BANDWIDTH * self.mem_bandwidth
 
     @property
@@ -182,13 +186,21 @@ class Link:
             raise InputError(what, "must be 0 for kind none", "name the kind of the link")
 
     def allreduce_pieces(self, path: AllReducePath, gpus: int) -> tuple[AllReducePiece, ...]:
-        """Pieces of one curve in rising order; empty if it was not measured."""
+        """Pieces of one curve in rising order; empty if it was not measured.
+
+        >>> [round(r.latency_s * 1e6) for r in load_link("pcie5-x16").allreduce_pieces("nccl", 2)]
+        [6, 16]
+        """
         pieces = (piece for *of, piece in self.allreduce if of == [path, gpus])
         return tuple(sorted(pieces, key=lambda piece: piece.max_bytes))
 
 
 def load_gpu(name: str) -> Gpu:
-    """Return a GPU of the library, or of a TOML file of one's own."""
+    """Return a GPU of the library, or of a TOML file of one's own.
+
+    Raises :class:`UnknownNameError`, which names the nearest id; :class:`FormatError` or
+    :class:`InputError` if the file cannot be read, or a key or number in it is wrong.
+    """
     needed = ", ".join(_REQUIRED)
     id, table = look_up("gpus", name, f"describe it in a file of your own, my-gpu.toml ({needed})")
     return gpu_from_table(table, id, Path(name).name if is_file(name) else "library")
@@ -209,7 +221,11 @@ def gpu_from_table(table: Table, id: str = OWN_ID, source: str = OWN_SOURCE) -> 
 
 
 def load_link(name: str) -> Link:
-    """Return a link of the library, or of a TOML file of one's own."""
+    """Return a link of the library, or of a TOML file of one's own.
+
+    Raises :class:`UnknownNameError` or :class:`FormatError` or :class:`InputError` as
+    :func:`load_gpu`.
+    """
     remedy = "describe it in a file of your own, my-link.toml (kind, bytes_per_s)"
     id, table = look_up("links", name, remedy)
     return link_from_table(table, id, Path(name).name if is_file(name) else "library")

@@ -121,9 +121,17 @@ def itl_s(
 ) -> Floats:
     """Gaps between the tokens of one request, seconds (ITL).
 
-    After the first token each later chunk came at its time, rising, with its tokens; `per_chunk` it
-    counts as one gap instead of one per token.
+    Parameters
+    ----------
+    first_token_s
+        When the first token came.
+    delivered_s, tokens
+        When each later chunk came, rising, and its tokens.
+    per_chunk
+        Whether a chunk counts as one gap instead of one per token.
 
+    Examples
+    --------
     >>> itl_s(1.0, [1.3, 1.4], [3, 1]).round(3).tolist()
     [0.1, 0.1, 0.1, 0.1]
     >>> itl_s(1.0, [1.3, 1.4], [3, 1], per_chunk=True).round(3).tolist()

@@ -75,7 +75,13 @@ def load_quantisation(name: str) -> Quantisation:
 
 
 def kv_dtype_bytes(name: str) -> float:
-    """Bytes per number in the KV cache, by its type."""
+    """Bytes per number in the KV cache.
+
+    Raises :class:`UnknownNameError`, which names the nearest type.
+
+    >>> kv_dtype_bytes("fp8_e4m3")
+    1.0
+    """
     sizes: Any = read_library("quantisations")["kv_bytes"]
     if (known := name.strip().lower()) not in sizes:
         raise UnknownNameError("kv_dtype", name, sizes)

@@ -116,12 +116,30 @@ def shard(
     weight_bytes: float | None = None,
     dcp: int = 1,
 ) -> ShardedModel:
-    """Split a model over GPUs; refuses what cannot be split so, and a size that cannot be its own.
+    """Split a model over GPUs.
 
-    Degrees of parallelism are those of :mod:`specsim.sharding`; ``native`` is the scheme of the
-    model's own weights. `weight_bytes` is the size of the checkpoint where it is known better than
-    derived: it scales all weight bytes.
+    Parameters
+    ----------
+    model
+        Its shape.
+    quantisation
+        Scheme of the weights; ``native`` is the model's own.
+    tp, dp, ep
+        Degrees of parallelism (conventions of :mod:`specsim.sharding`).
+    kv_dtype
+        Type of the KV cache.
+    weight_bytes
+        Size of the checkpoint, where it is known better than derived; scales all weight bytes.
+    dcp
+        Degree of decode context parallelism.
 
+    Raises
+    ------
+    InputError
+        If the model cannot be split so, or `weight_bytes` is far from what the shape gives.
+
+    Examples
+    --------
     >>> from specsim.architecture import load_model
     >>> kimi = shard(load_model("kimi-k2.5"), "int4-experts", tp=8)
     >>> f"{kimi.expert_bytes / 1e6:.2f} MB, {kimi.weight_bytes_total / 1e9:.0f} GB"

@@ -28,7 +28,11 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 
 
 def printable(text: str) -> str:
-    """Return a text without what a terminal would obey."""
+    r"""Return a text without what a terminal would obey.
+
+    >>> printable("a\x1b[31mb")
+    'a?[31mb'
+    """
     return _CONTROL.sub("?", text)
 
 
@@ -43,12 +47,20 @@ def csv_cell(text: str) -> str:
 
 
 def from_csv_cell(text: str) -> str:
-    """Return what :func:`csv_cell` was given."""
+    """Return what :func:`csv_cell` was given.
+
+    >>> from_csv_cell("'=1+1")
+    '=1+1'
+    """
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def shown(value: object) -> str:
-    """Return `value` as a message shows it: one line, at most 60 characters."""
+    """Return `value` as a message shows it: one line, at most 60 characters.
+
+    >>> len(shown([1] * 1000))
+    60
+    """
     try:
         text = " ".join(repr(value).split())
     except ValueError:  # an int of more digits than Python prints
@@ -66,7 +78,11 @@ def carried(path: str | Path) -> str:
 
 
 def name_of(path: str | Path) -> str:
-    """Return the name of a file, or of one that is :func:`carried`."""
+    r"""Return the name of a file, or of one that is :func:`carried`.
+
+    >>> name_of("my/config.json"), name_of("my/config.json\n{}")
+    ('my/config.json', 'my/config.json')
+    """
     return str(path).partition("\n")[0].strip()
 
 

@@ -58,7 +58,11 @@ def _numeric(kind: type[int | float], noun: str, least: float | None, most: floa
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of ``60s``, ``2m`` or ``0.5``."""
+    """Return the seconds of ``60s``, ``2m`` or ``0.5``.
+
+    >>> seconds("2m")
+    120.0
+    """
     found = re.fullmatch(r"(\d{1,4}(?:\.\d{1,6})?)(s|m)?", text)
     value = float(found[1]) * (60.0 if found[2] == "m" else 1.0) if found else 0.0
     if not 0.1 <= value <= 3600.0:
@@ -95,7 +99,11 @@ read_scheduler = one_of("scheduler", "specsim.setting", "Scheduler")
 
 
 def parse_concurrency(text: str) -> tuple[int, ...]:
-    """Return the loads of ``1,2,5``, in rising order, each once."""
+    """Return the loads of ``1,2,5``, in rising order, each once.
+
+    >>> parse_concurrency("100, 1,30")
+    (1, 30, 100)
+    """
     loads = set()
     for word in re.split(r"[\s,]+", text.strip(" ,")):
         if not re.fullmatch(r"[0-9]{1,9}", word):
@@ -110,7 +118,11 @@ def parse_concurrency(text: str) -> tuple[int, ...]:
 
 
 def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
-    """Return load and share of the time of each part of ``1:0.5,30:0.5``."""
+    """Return load and share of the time of each part of ``1:0.5,30:0.5``.
+
+    >>> parse_mix("1:0.25, 30:0.75")
+    ((1, 0.25), (30, 0.75))
+    """
     parts = []
     for word in re.split(r"[\s,]+", text.strip(" ,")):
         match = re.fullmatch(r"([0-9]{1,7}):([0-9]*\.?[0-9]+)", word)
@@ -175,7 +187,11 @@ def asked_settings(
 
 
 def triple(text: str, defaults: Defaults) -> Noted:
-    """Read steps, topk, draft tokens, the order of SGLang's benchmarks."""
+    """Read steps, topk, draft tokens, the order of SGLang's benchmarks.
+
+    >>> triple("2,2,7", Defaults("EAGLE3"))[0].label
+    'topk=2 steps=2 tokens=7'
+    """
     if not TRIPLE.fullmatch(text):
         why = "is not S,K,N"
         raise InputError(f"setting {text!r}", why, "write steps,topk,draft tokens: 2,2,7")

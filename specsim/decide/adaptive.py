@@ -172,9 +172,25 @@ def schedule_under_load(
 ) -> LoadAnswer:
     """Simulate the best table by batch and its rivals under a load that changes.
 
-    The question's targets are on single requests here. `repeats` are runs with other random
-    numbers: with one there are no standard errors. `given` is a table that the server runs already,
-    or one to try; `progress` is told runs done and in all.
+    Parameters
+    ----------
+    profile
+        The server.
+    load
+        A ramp, bursts, or a trace to replay.
+    question
+        Limits, targets, release and lengths; `targets` are on single requests here.
+    repeats
+        Runs with other random numbers, at least 1; with one there are no standard errors.
+    given
+        A table that the server runs already, or one to try.
+    progress
+        Called with (runs done, runs in all).
+
+    Raises
+    ------
+    InputError
+        If the server has no drafter, or `repeats` is out of range.
     """
     question = question or Question()
     if not 1 <= repeats <= 100:

@@ -41,8 +41,17 @@ BISECTIONS = 40
 def breakeven_accept_length(round_time_s: float, step_time_s: float) -> float:
     """Return the tokens per round that equal no speculation (BREAK-EVEN).
 
-    Of a whole round, and of a step without speculation at the same batch. The thread vllm#47277:
-    98.7 ms a round with one draft, 37.7 ms a step; a round of one draft yields two tokens at most.
+    Parameters
+    ----------
+    round_time_s
+        One round: draft, verification, extend and everything else.
+    step_time_s
+        One step without speculation, at the same batch.
+
+    Examples
+    --------
+    The thread vllm#47277: 98.7 ms a round with one draft, 37.7 ms a step; a round of one draft
+    yields two tokens at most.
 
     >>> round(breakeven_accept_length(98.7e-3, 37.7e-3), 2)
     2.62
@@ -92,7 +101,22 @@ class BreakEvens:
 
 
 def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEvenCurve:
-    """Return what a setting needs at each load to equal no speculation, and where it pays."""
+    """Return what a setting needs at each load to equal no speculation, and where it stops paying.
+
+    Parameters
+    ----------
+    profile
+        The server.
+    plan
+        The setting as the engine runs it; it must speculate.
+    question
+        Loads, requests, and whose acceptance.
+
+    Raises
+    ------
+    InputError
+        If the plan does not speculate.
+    """
     if not plan.setting.speculates:
         label = plan.setting.label
         raise InputError(label, "has no break-even", "ask about a setting that speculates")
@@ -132,7 +156,13 @@ class GainMap:
 
 
 def gain_map(profile: Profile, plan: RunPlan, question: Question, rows: int = 25) -> GainMap:
-    """Solve a plan at two loads or more, for `rows` drafters from useless to perfect."""
+    """Solve a plan at two loads or more, for `rows` drafters from useless to perfect.
+
+    Raises
+    ------
+    InputError
+        If there are less than two loads.
+    """
     loads = question.concurrency
     if len(loads) < 2:
         what = f"concurrency of {len(loads)} loads"
@@ -195,6 +225,8 @@ def blended(table: AcceptTable, depth: int, share: float) -> AcceptTable:
 
     Survival falls to zero, or rises to one down to `depth`, by the same share at every depth.
 
+    Examples
+    --------
     >>> table = AcceptTable(np.array([[1.0, 0.5, 0.25]]), 1.75)
     >>> [blended(table, 2, share).accept_length for share in (-1.0, 0.0, 1.0)]
     [1.0, 1.75, 3.0]

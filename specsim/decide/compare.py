@@ -85,7 +85,17 @@ class ServerComparison:
 def compare(
     first: Profile, second: Profile, question: Question, others: Sequence[Profile] = ()
 ) -> ServerComparison:
-    """Compare two servers setting by setting, and the choices of others besides."""
+    """Compare servers.
+
+    Parameters
+    ----------
+    first, second
+        Profiles, or scenarios of one.
+    question
+        Loads, and settings besides no speculation and what runs today on either.
+    others
+        Further servers, of which the choices are shown.
+    """
     todays = [p.setup.current for p in (first, second) if p.setup.current is not None]
     drafting = (s.with_scheduler("auto") for s in (*question.settings, *todays) if s.speculates)
     wanted = [SpecSetting.none(), *dict.fromkeys(drafting)]

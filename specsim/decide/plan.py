@@ -88,8 +88,16 @@ def belief(view: Outlook) -> Belief:
 def worth(now: Belief, rows: Floats, noise: Floats, normal: Floats, weights: Floats) -> float:
     """Return what a measurement is expected to gain (WORTH), in ln(throughput).
 
-    Of m numbers, as :meth:`Belief.foreseen` takes them. `normal` (draws, at least m) are standard
-    normal, the same for all measurements; `weights` (loads,) add up to 1.
+    Parameters
+    ----------
+    now
+        What is believed.
+    rows, noise
+        The measurement, as :meth:`Belief.foreseen` takes it.
+    normal
+        (draws, at least m): standard normal numbers, the same for all measurements.
+    weights
+        (loads,): how much each load counts, adding up to 1.
     """
     moved = normal[:, : len(rows)] @ now.foreseen(rows, noise).T
     return float((_excess(now.cells, moved) * weights).sum())
@@ -167,7 +175,13 @@ class MeasurementPlan:
 def plan_measurements(profile: Profile, question: Question | None = None) -> MeasurementPlan:
     """Rank measurements by the expected cut of the regret of the choice at every load (WORTH).
 
-    The loads of the question matter equally unless it has a mix.
+    Parameters
+    ----------
+    profile
+        The server.
+    question
+        Loads that matter, equally unless it has a mix; limits of the candidates, engine version,
+        requests.
     """
     question = question or Question(concurrency=LOADS)
     shares = dict(question.mix) or dict.fromkeys(question.concurrency, 1.0)

@@ -84,6 +84,8 @@ WORTH_MEASURING = 0.02
 def recommend(profile: Profile, question: Question | None = None) -> Recommendation:
     """Choose a setting for every load of a question and of its mix.
 
+    Examples
+    --------
     >>> from specsim.profile import load_profile
     >>> asked = Question(concurrency=(1, 30), max_draft_tokens=4, max_topk=1)
     >>> [choice.choice.label for choice in recommend(load_profile(), asked).loads]

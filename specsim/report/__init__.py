@@ -27,12 +27,20 @@ def amount(value: float) -> str:
 
 
 def spread(value: float, low: float, high: float) -> str:
-    """Write a positive number with its interval: 759 (701-820)."""
+    """Write a positive number with its interval.
+
+    >>> spread(759.3, 701.2, 820.0)
+    '759 (701-820)'
+    """
     return f"{amount(value)} ({amount(low)}-{amount(high)})"
 
 
 def sure(probability: float) -> str:
-    """Say how sure a sign is: 88 % sure, over 99 % sure."""
+    """Say how sure a sign is.
+
+    >>> sure(0.88), sure(0.999)
+    ('88 % sure', 'over 99 % sure')
+    """
     return "over 99 % sure" if probability > CERTAIN else f"{100 * probability:.0f} % sure"
 
 
@@ -153,7 +161,11 @@ def bands(labels: Sequence[Label]) -> list[tuple[Label, int, int]]:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Join the parts of a sentence: a, b and c."""
+    """Join the parts of a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 

@@ -47,7 +47,13 @@ class DrawnTree:
 
 
 def typical_tree(acceptance: Acceptance, setting: SpecSetting) -> DrawnTree:
-    """Build the tree of a context whose accept probabilities are the mean ones at every depth."""
+    """Build the tree of a context whose accept probabilities are the mean ones at every depth.
+
+    Raises
+    ------
+    InputError
+        If nothing is drafted.
+    """
     if not setting.speculates:
         raise InputError("no speculation", "has no draft tree", "give topk and steps")
     alpha = accept_prob_at(acceptance, setting.num_steps)
@@ -61,6 +67,11 @@ def plot_tree(axes: Axes, drawn: DrawnTree) -> Axes:
     """Draw the pool from left to right: verified nodes filled, the others hollow.
 
     The number in a node is the probability that the whole path to it is accepted, per cent.
+
+    Raises
+    ------
+    InputError
+        If the pool has more than `MOST_NODES` candidates.
     """
     beam, setting = drawn.beam, drawn.setting
     count = len(beam.depth)

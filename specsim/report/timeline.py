@@ -109,6 +109,11 @@ def timelines(
 
     So many clients are in flight, and so many rounds are shown, with the fewest prompts in them.
     A workload is taken instead of the profile's; both timelines see the same random numbers.
+
+    Raises
+    ------
+    InputError
+        If `rounds` is out of range.
     """
     if not 1 <= rounds <= MOST_ROUNDS:
         raise InputError(f"rounds {rounds}", f"must lie in 1..{MOST_ROUNDS}", "give a number")
@@ -172,7 +177,15 @@ def _simulated(
 
 
 def timeline_of(result: SimulationResult, title: str, rounds: int | None = None) -> Timeline:
-    """Return the spans of a simulation: of all its rounds, or so many with the fewest prompts."""
+    """Return the spans of a simulation.
+
+    All its rounds, or so many in a row with the fewest prompts in them.
+
+    Raises
+    ------
+    InputError
+        If no rounds were recorded.
+    """
     count = len(result.rounds)
     if not count:
         raise InputError(title, "has no recorded rounds", "simulate with record_rounds=True")

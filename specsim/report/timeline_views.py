@@ -219,5 +219,9 @@ def _counter(pid: int, spans: Records, end_ns: int) -> Iterator[str]:
 
 
 def _us(ns: int) -> str:
-    """Microseconds of nanoseconds, exactly."""
+    """Microseconds of nanoseconds, exactly.
+
+    >>> _us(1234567)
+    '1234.567'
+    """
     return f"{ns // 1000}.{ns % 1000:03d}"
