@@ -13,6 +13,7 @@ the server lets go of the request; under an overlap scheduler that is a round af
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -67,21 +68,6 @@ class Spread:
         mean = float(known.mean())
         p50, p90, p99 = np.percentile(known, (50, 90, 99), overwrite_input=True).tolist()
         return cls(mean, p50, p90, p99)
-
-
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """What a request must stay within to count as good, seconds; None for no target."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"target {name} = {value}", "must be positive", "give seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +131,32 @@ def itl_s(
     return np.repeat(gaps / np.maximum(counts, 1), counts)
 
 
-def goodput(requests: Records, targets: Targets, duration_s: float) -> Goodput:
+TIMES = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+"""What a target may be on."""
+
+
+def goodput(requests: Records, limits_s: Mapping[str, float], duration_s: float) -> Goodput:
     """Count the requests that meet the targets (GOODPUT), within the time in which they finished.
 
-    Of rows of `REQUEST_DTYPE`; those that have not finished are not good. A request with a single
-    token has no TPOT and meets any target on it.
+    Parameters
+    ----------
+    requests
+        Rows of `REQUEST_DTYPE`; those that have not finished are not good.
+    limits_s
+        What each of `TIMES` must not exceed, seconds; a request with a single token has no TPOT
+        and meets any target on it.
+    duration_s
+        In which they finished.
+
+    Raises
+    ------
+    InputError
+        If the duration is not positive.
     """
     if not duration_s > 0:
         raise InputError(f"duration {duration_s}", "must be positive", "give seconds")
     good = ~np.isnan(requests["finished_s"])
-    for target, seconds in (
-        (targets.ttft_s, ttft_s),
-        (targets.tpot_s, tpot_s),
-        (targets.e2e_s, e2e_s),
-    ):
-        if target is not None:
-            good &= ~(seconds(requests) > target)
+    for name, limit_s in limits_s.items():
+        good &= ~(TIMES[name](requests) > limit_s)
     share = float(good.mean()) if good.size else math.nan
     return Goodput(float(good.sum()) / duration_s, share)

@@ -35,12 +35,11 @@ class PhaseServer(Server):
         self.clock = self.env.now
 
     def _pass_rounds(
-        self, last: int, swap_s: float, mixed_s: float
+        self, last: int, mixed_s: float
     ) -> Generator[simpy.Event, Any, NDArray[np.float64]]:
         pricer = self.pricers[self.gear]
         kv_tokens = float(self.pool.used(self.round, last)[0])
         exact = pricer.exact(float(len(self.batch)), kv_tokens)
-        yield from self.machine.hold(self.machine.cpu, swap_s)
         yield from self.machine.round(exact, pricer.timeline, mixed_s)
         return np.array([self.env.now])
 

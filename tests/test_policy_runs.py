@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,7 +59,7 @@ def test_one_setting_is_the_plain_simulation(
     assert policy.switches == 0
 
 
-POLICIES = [MIXED, on_off(3, 9, 5), on_off(3, 9, 10, dwell_rounds=7), sglang_default(), fixed(0)]
+POLICIES = [MIXED, on_off(3, 9, 5), on_off(3, 9, 10), sglang_default(), fixed(0)]
 
 
 @pytest.mark.parametrize("load", [RAMP, BURSTS, Load(concurrency=12, num_requests=40)])
@@ -85,7 +84,6 @@ def test_tokens_are_conserved(system: System, policy: Policy, load: Load | Varyi
 def test_stretches_give_the_records_of_single_rounds(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = replace(policy, switch_s=1e-3)
     system = llama_sglang("0.5.18")
     adapted = adaptation(system, policy, cap=32)
     fast = run(system, adapted, RAMP)
@@ -96,17 +94,6 @@ def test_stretches_give_the_records_of_single_rounds(
         np.testing.assert_array_equal(fast.rounds[name], slow.rounds[name])
     np.testing.assert_allclose(fast.rounds["end_s"], slow.rounds["end_s"], rtol=1e-11)
     np.testing.assert_array_equal(fast.requests["tokens"], slow.requests["tokens"])
-
-
-def test_a_change_of_the_steps_takes_its_time() -> None:
-    """All start together and nothing depends on the clock: the run is longer by every change."""
-    system = llama_sglang("0.5.18")
-    load = Load(concurrency=12, num_requests=60)
-    free = run(system, adaptation(system, MIXED), load)
-    dear = run(system, adaptation(system, replace(MIXED, switch_s=0.01)), load)
-    assert free.switches == dear.switches >= 3
-    longer = dear.window_s[1] - free.window_s[1]
-    assert longer == pytest.approx(0.01 * free.switches, rel=1e-9)
 
 
 def test_phases_of_every_gear_fill_their_rounds() -> None:
@@ -139,10 +126,8 @@ def test_hysteresis_does_not_flap() -> None:
 
     flapping = switches(on_off(3, 16, 17))
     damped = switches(on_off(3, 16, 12))
-    dwelling = switches(on_off(3, 16, 17, dwell_rounds=2000))
     assert flapping >= 12  # at least the swings
     assert damped == 2  # off once, for clients never fall below 12; on again when all leave
-    assert dwelling <= 3
 
 
 # --- the best table on loads that do not change

@@ -11,7 +11,7 @@ import numpy as np
 from specsim.arrays import Flags
 from specsim.decide import Latency
 from specsim.errors import InputError, UnknownNameError
-from specsim.metrics import Targets, goodput
+from specsim.metrics import goodput
 from specsim.predict import Cells, Grid
 from specsim.profile import Profile
 from specsim.question import Metric, Statistic, Target
@@ -106,13 +106,12 @@ def latency(
     return result
 
 
-def limits_of(targets: Sequence[Target]) -> Targets:
-    """Return what a single request must stay within, whatever statistic a target is on."""
+def limits_of(targets: Sequence[Target]) -> dict[str, float]:
+    """Return the seconds that a request must stay within, whatever statistic a target is on."""
     limits: dict[str, float] = {}
     for target in targets:
-        key = f"{target.metric}_s"
-        limits[key] = min(target.seconds, limits.get(key, math.inf))
-    return Targets(**limits)
+        limits[target.metric] = min(target.seconds, limits.get(target.metric, math.inf))
+    return limits
 
 
 def largest_load(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from specsim.acceptance import Acceptance, AcceptTable, accept_table
 from specsim.engine import RunPlan, with_draft_share
-from specsim.simulate.policy import NEVER, Policy
+from specsim.simulate.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,6 @@ class GearChoice:
     def __init__(self, adaptation: Adaptation) -> None:
         self.policy = adaptation.policy
         self.follows = any(len(tier.steps) > 1 for tier in self.policy.tiers)  # the acceptance
-        self.horizon = NEVER  # rounds until it may change its mind although the batch does not
         self._steps = self.policy.steps
         self._sizes = adaptation.head.graph_batch_sizes if self.policy.padded else ()
         self._standing = self.policy.start()
@@ -100,13 +99,16 @@ class GearChoice:
         """Index of the gear of the next round."""
         return self._steps.index(self._standing.steps)
 
-    def look(self, batch: int, now: int) -> None:
-        """Choose for round number `now`, with so many running requests."""
+    @property
+    def horizon(self) -> int:
+        """Rounds until it may change its mind although the batch does not."""
+        return self.policy.rounds_to_decision(self._standing)
+
+    def look(self, batch: int) -> None:
+        """Choose for a round with so many running requests."""
         at = bisect_left(self._sizes, batch)
         padded = self._sizes[at] if at < len(self._sizes) else batch
-        self._standing = self.policy.route(self._standing, padded, now)
-        if self.follows or self.policy.dwell_rounds:
-            self.horizon = self.policy.rounds_to_decision(self._standing, padded, now)
+        self._standing = self.policy.route(self._standing, padded)
 
     def observe(self, accepted: Sequence[float]) -> None:
         """See how many drafts the last rounds accepted per request."""

@@ -14,11 +14,10 @@ that round is left out here.
 
 Evidence: SGLang 0.5.23 and vLLM 0.33.0 as read. Both swap prepared graphs and attention backends
 on the host when the steps change (``eagle_worker_v2.py:1862-1908``: assignments, a log line and a
-small buffer), so `switch_s` is 0 by default: assumed, nobody published a measurement.
+small buffer), so that a change takes no time: assumed, nobody published a measurement.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,10 +85,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of a policy: the tier it is in, since which round, and what each tier remembers."""
+    """State of a policy: the tier it is in, and what each tier remembers."""
 
     tier: int
-    since: int
     slots: tuple[Slot, ...]
 
     @property
@@ -106,21 +104,13 @@ class Policy:
     tiers: tuple[Tier, ...]  # in rising order of `first_batch`; the first begins at 1
     # where a tier that has it among its candidates begins; else in the middle, as SGLang does
     initial_steps: int | None = None
-    dwell_rounds: int = 0  # least rounds between two changes of the tier (no engine read has it)
     padded: bool = False  # whether the batch is looked up as the captured size it is padded to
-    switch_s: float = 0.0  # added to the first round after a change of the steps
 
     def __post_init__(self) -> None:
         firsts = [tier.first_batch for tier in self.tiers]
         if not firsts or firsts[0] != 1 or firsts != sorted(set(firsts)):
             raise InputError(
                 f"tiers from {firsts}", "must begin at 1 and rise", "give batches, e.g. 1, 8, 32"
-            )
-        if self.dwell_rounds < 0 or not (math.isfinite(self.switch_s) and self.switch_s >= 0):
-            raise InputError(
-                f"dwell {self.dwell_rounds}, switch {self.switch_s} s",
-                "must not be negative",
-                "use 0",
             )
 
     @property
@@ -140,10 +130,10 @@ class Policy:
             if self.initial_steps in tier.steps:
                 steps = int(self.initial_steps or 0)
             slots.append(Slot(steps, float(steps - 1)))
-        return Standing(0, -self.dwell_rounds, tuple(slots))
+        return Standing(0, tuple(slots))
 
-    def route(self, standing: Standing, batch: int, now: int) -> Standing:
-        """Return the state in which round number `now` runs with so many requests.
+    def route(self, standing: Standing, batch: int) -> Standing:
+        """Return the state in which a round runs with so many requests.
 
         If `padded`, the batch is the captured size that they are padded to.
         """
@@ -153,21 +143,15 @@ class Policy:
             if batch < (above.leave_below or above.first_batch):
                 break
             wanted += 1
-        if wanted == standing.tier or now - standing.since < self.dwell_rounds:
-            return standing
-        return replace(standing, tier=wanted, since=now)
+        return replace(standing, tier=wanted)
 
-    def rounds_to_decision(self, standing: Standing, batch: int, now: int) -> int:
+    def rounds_to_decision(self, standing: Standing) -> int:
         """Count the rounds that surely run unchanged while the batch stays as it is, at least 1."""
         tier, slot = self.tiers[standing.tier], standing.slots[standing.tier]
-        left = NEVER
-        if len(tier.steps) > 1:
-            beyond = slot.rounds - tier.follow.warmup
-            left = tier.follow.interval - (beyond if beyond < 0 else beyond % tier.follow.interval)
-        free = replace(standing, since=now - self.dwell_rounds)
-        if self.route(free, batch, now) is not free:  # a change of the tier waits for the dwell
-            left = min(left, self.dwell_rounds - (now - standing.since))
-        return max(1, left)
+        if len(tier.steps) == 1:
+            return NEVER
+        beyond = slot.rounds - tier.follow.warmup
+        return tier.follow.interval - (beyond if beyond < 0 else beyond % tier.follow.interval)
 
     def observe(self, standing: Standing, accepted: Sequence[float]) -> Standing:
         """Return the state after rounds that accepted so many drafts per request on average."""
@@ -231,7 +215,7 @@ def by_batch(table: Mapping[int, int], padded: bool = False, name: str = "by bat
     return Policy(name, tiers, padded=padded)
 
 
-def on_off(steps: int, off_above: int, on_below: int, dwell_rounds: int = 0) -> Policy:
+def on_off(steps: int, off_above: int, on_below: int) -> Policy:
     """Draft `steps` up to `off_above` running requests, and again once fewer than `on_below` run.
 
     Raises :class:`InputError` if `on_below` exceeds `off_above` + 1.
@@ -239,7 +223,6 @@ def on_off(steps: int, off_above: int, on_below: int, dwell_rounds: int = 0) -> 
     return Policy(
         f"{steps} steps to {off_above} running, again below {on_below}",
         (Tier(1, (steps,)), Tier(off_above + 1, (0,), leave_below=on_below)),
-        dwell_rounds=dwell_rounds,
     )
 
 

@@ -209,12 +209,12 @@ class Server:
         if self.pool.overflows(self.round, self._slots()):
             self._make_room()
         start, batch = self.clock, len(self.batch)
-        swap_s = self._choose_gear()
+        self._choose_gear()
         mixed_s, tokens, pairs = (
             self._prefill_s(pieces, self._decoding()) if pieces else (0.0, 0, 0.0)
         )
         last = self.round + 1 if pieces else self._next_change()
-        ends = yield from self._pass_rounds(last, swap_s, mixed_s)
+        ends = yield from self._pass_rounds(last, mixed_s)
         self.clock = float(ends[-1])
         self.ended_s = (float(ends[-2]) if len(ends) > 1 else self.ended_s[1], self.clock)
         self.round += len(ends)
@@ -233,16 +233,14 @@ class Server:
         self.clock += seconds
         yield self.env.timeout(max(0.0, self.clock - self.env.now))
 
-    def _pass_rounds(
-        self, last: int, swap_s: float, mixed_s: float
-    ) -> Generator[simpy.Event, Any, Floats]:
+    def _pass_rounds(self, last: int, mixed_s: float) -> Generator[simpy.Event, Any, Floats]:
         """Let the rounds before `last` pass; returns the ends of those that were run.
 
-        The first of them takes longer by a change of the gear and by the prompts that join it.
+        The first of them takes longer by the prompts that join it.
         """
         kv = self.pool.used(self.round, last)
         ends = self.pricers[self.gear].round_s(len(self.batch), kv)
-        ends[0] += mixed_s + swap_s
+        ends[0] += mixed_s
         ends[0] += self.clock
         ends = ends.cumsum()
         self.interruptible = len(ends) > 1
@@ -331,14 +329,15 @@ class Server:
         else:
             heapq.heappush(self.ends, (leaves, request.request, request))
 
-    def _choose_gear(self) -> float:
-        """Let the policy choose the gear of the next round; returns what changing takes, s."""
+    def _choose_gear(self) -> None:
+        """Let the policy choose the gear of the next round."""
         if self.choice is None:
-            return 0.0
-        self.choice.look(len(self.batch), self.round)
+            return
+        self.choice.look(len(self.batch))
         if self.choice.gear == self.gear:
-            return 0.0
+            return
         self.gear = self.choice.gear
+        self.switches += self.round > 0
         for request in self.batch:
             if self.round < request.end:
                 self.pool.take_away(self.round, request.course(self.round, self.lag))
@@ -347,10 +346,6 @@ class Server:
                 self.pool.add(self.round, request.course(self.round, self.lag))
         self.ends = [(r.end + self.lag, r.request, r) for r in self.batch]
         heapq.heapify(self.ends)
-        if self.round == 0:
-            return 0.0
-        self.switches += 1
-        return self.choice.policy.switch_s
 
     def _accepted(self, rounds: int) -> list[float]:
         """Drafts accepted per request, of each of the last rounds."""
