@@ -17,6 +17,7 @@ from specsim.engine import RunPlan
 from specsim.errors import InputError
 from specsim.profile import load_profile
 from specsim.question import Question
+from specsim.report.timeline import timeline_of
 from specsim.server.system import System
 from specsim.setting import SpecSetting
 from specsim.simulate import (
@@ -99,12 +100,14 @@ def test_stretches_give_the_records_of_single_rounds(
 def test_phases_of_every_gear_fill_their_rounds() -> None:
     system = llama_sglang("0.5.18")
     result = run(system, adaptation(system, MIXED, cap=32), RAMP)
-    phases = result.phases()
-    last = np.zeros(len(result.rounds))
-    inside = phases[phases["round"] >= 0]
-    np.maximum.at(last, inside["round"], inside["end_s"])
-    np.testing.assert_allclose(last, result.rounds["end_s"], rtol=1e-12)
-    assert phases["accepted"].sum() == result.rounds["accepted"].sum()
+    timeline = timeline_of(result, "")
+    busy = timeline.spans[np.isin(timeline.spans["lane"], ("cpu", "gpu", "link"))]
+    inside = busy[busy["round"] >= 0]
+    last = np.zeros(len(result.rounds), dtype=np.int64)
+    np.maximum.at(last, inside["round"], inside["end_ns"])
+    np.testing.assert_array_equal(last, timeline.rounds["end_ns"])
+    target = timeline.spans[timeline.spans["phase"] == "target"]
+    assert target["accepted"].sum() == result.rounds["accepted"].sum()
 
 
 def test_a_held_batch_leaves_nothing_to_choose() -> None:

@@ -183,28 +183,6 @@ def test_the_callers_generator_draws_nothing() -> None:
 # Records
 
 
-@pytest.mark.parametrize(
-    ("system", "setting"),
-    [(kimi(), TREE_V1), (kimi(), CHAIN), (llama_sglang("0.5.18"), CHAIN), (llama(), NONE)],
-)
-def test_phases_fill_their_rounds(system: System, setting: SpecSetting) -> None:
-    result = run(system, case_of(system, setting, 6, output_len=20))
-    phases = result.phases()
-    for lane in ("gpu", "link", "cpu"):
-        on_lane = phases[phases["lane"] == lane]
-        assert (on_lane["start_s"][1:] >= on_lane["end_s"][:-1] - 1e-12).all(), lane
-    in_rounds = phases[phases["round"] >= 0]
-    last = np.zeros(len(result.rounds))
-    np.maximum.at(last, in_rounds["round"], in_rounds["end_s"])
-    np.testing.assert_allclose(last, result.rounds["end_s"], rtol=1e-12)
-    assert phases["accepted"].sum() == result.rounds["accepted"].sum()
-    host = phases[phases["phase"] == "host"]
-    assert host["tokens"].sum() == (result.rounds["active"] + result.rounds["accepted"]).sum()
-    some = result.phases(3, 5)
-    assert set(some["round"].tolist()) <= {-1, 3, 4}
-    assert set(some["phase"].tolist()) <= set(phases["phase"].tolist())
-
-
 def test_gaps_between_tokens_add_up() -> None:
     system = llama()
     result = run(system, case_of(system, CHAIN, 5))

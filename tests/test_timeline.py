@@ -104,16 +104,20 @@ def test_each_round_is_tiled_by_its_own_spans(name: str) -> None:
             assert (spans["start_ns"][1:] >= spans["end_ns"][:-1]).all()
 
 
-def test_snapping_moves_no_bound_by_more_than_a_nanosecond() -> None:
+@pytest.mark.parametrize("name", ["sequential", "overlap", "no speculation"])
+def test_phases_are_priced_as_long_as_their_rounds_and_carry_their_tokens(name: str) -> None:
     """A closed loop's rounds are priced from lines, equal to the full formula to rounding."""
-    result = run("overlap")
-    spans = timeline_of(result, "").spans
-    phases = result.phases()
-    origin = ns(result.rounds["start_s"][:1])[0]
-    busy = spans[np.isin(spans["lane"], ("cpu", "gpu", "link"))]
-    for name in ("start", "end"):
-        there = np.sort(ns(phases[f"{name}_s"]) - origin)
-        assert np.abs(np.sort(busy[f"{name}_ns"]) - there).max() <= 1
+    result = run(name)
+    rounds, timeline = result.rounds, timeline_of(result, "")
+    priced = result.pricers[0].exact(rounds["batch"], rounds["kv_tokens"])
+    whole = timeline.rounds["end_ns"] - timeline.rounds["start_ns"]
+    alone = rounds["prefill_s"] == 0
+    assert np.abs(ns(priced.round_s) - whole)[alone].max() <= 1
+    target, host = (timeline.spans[timeline.spans["phase"] == p] for p in ("target", "host"))
+    assert target["accepted"].sum() == rounds["accepted"].sum()
+    assert host["tokens"].sum() == (rounds["active"] + rounds["accepted"]).sum()
+    first = timeline_of(result, "", 2)
+    assert set(first.spans["round"].tolist()) <= {-1, *first.rounds["round"].tolist()}
 
 
 def test_waiting_clients_are_those_between_arrival_and_admission() -> None:

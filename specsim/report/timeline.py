@@ -8,18 +8,21 @@ cover is the time that the records cover, to the nanosecond.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specsim.arrays import Floats, Ints
+from specsim.cost.rounds import OVERLAP, SCHEDULE_SHARE, SEQUENTIAL
 from specsim.engine import RunPlan, engine_named
 from specsim.errors import EngineRefusal, InputError
 from specsim.metrics import Records
 from specsim.predict import Grid
 from specsim.profile import Profile
 from specsim.setting import SpecSetting
+from specsim.simulate.pricing import RoundPricer, extend_tokens
 from specsim.workload import Load, Workload
 
 if TYPE_CHECKING:
@@ -191,10 +194,13 @@ def timeline_of(result: SimulationResult, title: str, rounds: int | None = None)
         raise InputError(title, "has no recorded rounds", "simulate with record_rounds=True")
     first = 0 if rounds is None else _first_shown(result, rounds)
     last = count if rounds is None else min(count, first + rounds)
-    phases, shown = result.phases(first, last), result.rounds[first:last]
+    shown, prefills = result.rounds[first:last], result.prefills
+    inside = prefills["end_s"] > shown["start_s"][0]
+    if rounds is not None:
+        prefills = prefills[inside & (prefills["start_s"] < shown["end_s"][-1])]
+    phases = _phases(result.pricers, shown, prefills, first)
     steps = _steps(result, phases, shown, first)
-    spans = [_phases(phases, shown, first), steps, _waiting(result, steps)]
-    table = np.concatenate(spans)
+    table = np.concatenate([phases, steps, _waiting(result, steps)])
     origin = int(_ns(shown["start_s"][0]))
     table["start_ns"] -= origin
     table["end_ns"] -= origin
@@ -230,9 +236,32 @@ def _spans(start_ns: Ints, end_ns: Ints, **columns: object) -> Records:
     return table
 
 
-def _phases(phases: Records, rounds: Records, first: int) -> Records:
-    same = {name: phases[name] for name in ("phase", "lane", "round", "batch", "tokens")}
-    table = _spans(_ns(phases["start_s"]), _ns(phases["end_s"]), **same)
+def _phases(
+    pricers: Sequence[RoundPricer], rounds: Records, prefills: Records, first: int
+) -> Records:
+    """Phases of rounds, the first of which has number `first`, and of prefill steps among them.
+
+    What a phase takes is priced, so that all of a round may miss its recorded length by rounding:
+    the one that ends last ends where the round does.
+    """
+    within = first + np.searchsorted(rounds["end_s"], prefills["end_s"])
+    parts = [
+        _spans(
+            _ns(prefills["start_s"]),
+            _ns(prefills["end_s"]),
+            phase="prefill",
+            lane="gpu",
+            round=np.where(prefills["mixed"], within, -1),
+            batch=prefills["prompts"],
+            tokens=prefills["tokens"],
+        )
+    ]
+    for gear, pricer in enumerate(pricers):
+        where = np.flatnonzero(rounds["gear"] == gear)
+        if len(where):
+            parts += _of_rounds(rounds[where], first + where, pricer)
+    table = np.concatenate(parts)
+    table = table[table["end_ns"] > table["start_ns"]]
     inside = np.flatnonzero(table["round"] >= 0)
     own = table["round"][inside] - first
     table["accepted"][inside] = rounds["accepted"][own]
@@ -250,9 +279,50 @@ def _phases(phases: Records, rounds: Records, first: int) -> Records:
     return table
 
 
+def _of_rounds(rounds: Records, numbers: Ints, pricer: RoundPricer) -> Iterator[Records]:
+    """Yield the phases of rounds of one setting, one after the other, and the CPU's.
+
+    The target's all-reduces are spread over its layers; they are drawn as one share at its end.
+    """
+    batch, plan = rounds["batch"], pricer.plan
+    time = pricer.exact(batch, rounds["kv_tokens"])
+    verified = batch * plan.verified_per_request
+
+    def spans(phase: str, lane: str, start_s: Floats, seconds: Floats, tokens: Floats) -> Records:
+        end_s = start_s + seconds
+        about = {"phase": phase, "lane": lane, "round": numbers, "batch": batch, "tokens": tokens}
+        return _spans(_ns(start_s), _ns(end_s), **about)
+
+    at = rounds["start_s"]
+    for name, lane, seconds, tokens in (
+        ("draft", "gpu", time.draft_s, batch * plan.setting.topk * plan.draft_forwards),
+        ("tree", "gpu", time.tree_s, verified),
+        ("target", "gpu", time.target_s - time.allreduce_s, verified),
+        ("allreduce", "link", time.allreduce_s, verified),
+        ("overhead", "gpu", time.overhead_s, verified),
+    ):
+        yield spans(name, lane, at, seconds, tokens)
+        at = at + seconds
+    extended = extend_tokens(plan, pricer.accept_length, batch)
+    yield spans("extend", "gpu", at, time.extend_s, extended)
+    begun, emitted, host_s = rounds["start_s"], rounds["accepted"] + rounds["active"], time.host_s
+    if pricer.timeline == SEQUENTIAL:
+        yield spans("host", "cpu", at + time.extend_s, host_s, emitted)
+    elif pricer.timeline == OVERLAP:
+        # the last round's results are processed at once, the next one is scheduled when the
+        # verification is done
+        results_s = (1.0 - SCHEDULE_SHARE) * host_s
+        yield spans("results", "cpu", begun, results_s, emitted)
+        free = np.maximum(at, begun + results_s)
+        yield spans("host", "cpu", free, SCHEDULE_SHARE * host_s, emitted)
+    else:
+        yield spans("host", "cpu", begun, host_s, emitted)
+
+
 def _steps(result: SimulationResult, phases: Records, rounds: Records, first: int) -> Records:
     """Whole rounds, and the prefill steps between them."""
-    alone = phases[(phases["phase"] == "prefill") & (phases["round"] < 0)]
+    between = phases[(phases["phase"] == "prefill") & (phases["round"] < 0)].copy()
+    between["lane"] = "step"
     whole = _spans(
         _ns(rounds["start_s"]),
         _ns(rounds["end_s"]),
@@ -263,8 +333,6 @@ def _steps(result: SimulationResult, phases: Records, rounds: Records, first: in
         tokens=rounds["batch"] * result.pricers[0].plan.setting.num_draft_tokens,
         accepted=rounds["accepted"],
     )
-    same = {name: alone[name] for name in ("phase", "round", "batch", "tokens")}
-    between = _spans(_ns(alone["start_s"]), _ns(alone["end_s"]), lane="step", **same)
     return np.concatenate([whole, between])
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from specsim.arrays import Flags, Floats
 from specsim.metrics import Records, Spread, itl_s, tpot_s, ttft_s
 from specsim.simulate.course import Course
-from specsim.simulate.phases import phase_records
 from specsim.simulate.pricing import RoundPricer
 from specsim.simulate.records import Deliveries, Tables
 
@@ -49,19 +48,6 @@ class SimulationResult:
         """The requests that the summary is over."""
         measured: Records = self.requests[self.requests["measured"]]
         return measured
-
-    def phases(self, first: int = 0, last: int | None = None) -> Records:
-        """Expand rounds `first` .. `last` and the prefill steps among them into phases.
-
-        Returns
-        -------
-        Rows of `phases.PHASE_DTYPE`, in order of their start.
-        """
-        chosen, prefills = self.rounds[first:last], self.prefills
-        if len(chosen) and (first or last is not None):
-            inside = prefills["end_s"] > chosen["start_s"][0]
-            prefills = prefills[inside & (prefills["start_s"] < chosen["end_s"][-1])]
-        return phase_records(chosen, prefills, self.pricers, first)
 
     def itl_s(self, per_chunk: bool = False) -> Floats:
         """Gaps between tokens over all measured requests, seconds (ITL); needs the rounds."""
