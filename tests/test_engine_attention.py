@@ -20,7 +20,7 @@ from specsim.cost.forward import (
 )
 from specsim.cost.model import CostModel
 from specsim.engine import EngineSpec
-from specsim.engine.attention import attention_kernel
+from specsim.engine.rulings import attention_kernel
 from specsim.server.system import assemble
 from specsim.setting import SpecSetting
 

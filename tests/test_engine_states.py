@@ -70,7 +70,8 @@ def test_the_states_of_the_table_are_those_of_the_grid() -> None:
     assert shown == set(GIVEN)
     own = [row["field"] for row in rows("states", "command") if row["engine"] == "command"]
     settings = {flag.setting for engine in engine_names() for flag in flags_of(engine)}
-    assert set(own) <= settings | {"replicas"}
+    derived = {"replicas", "chosen", "of_checkpoint", "cpu_layers"}
+    assert set(own) <= settings | derived
     assert state_notes(EngineSpec("sglang", "0.5.23")) == []
 
 

@@ -68,12 +68,28 @@ def draft_names() -> tuple[str, ...]:
 def load_draft(
     name: str, target: ModelArchitecture, layers: int | None = None
 ) -> DraftArchitecture:
-    """Return the drafter called `name`, sized for `target`; refuses one that does not fit it.
+    """Return the drafter called `name`, sized for `target`.
 
-    The name is a library id or Hugging Face name; ``mtp``, ``eagle3`` or ``eagle`` (sized from the
-    target); ``ngram``; a TOML file with the keys of a library entry; the drafter's own config.json
-    or its folder; or a model of :func:`load_model`, which then drafts as a model of its own, with
-    so many of its first `layers`.
+    Parameters
+    ----------
+    name
+        A library id or Hugging Face name; ``mtp``, ``eagle3`` or ``eagle`` (sized from the
+        target); ``ngram``; a TOML file with the keys of a library entry; the drafter's own
+        config.json or its folder; or a model of :func:`load_model`, which then drafts as a model
+        of its own.
+    target
+        The model that verifies.
+    layers
+        Keep so many of the first layers of a model that drafts.
+
+    Raises
+    ------
+    UnknownNameError
+        Names the nearest id.
+    FormatError
+        If a config.json or table does not describe a drafter.
+    InputError
+        If the drafter does not fit the target, or cannot be cut to `layers`.
     """
     from_config = _of_config(name, target) if is_config(name) and layers is None else None
     if from_config is not None:

@@ -33,9 +33,22 @@ def table_of_config(
     """Read the shape of a model from its config.json: name and table as the library has them.
 
     Knows the decoder families of library/families.toml, alone or as the ``text_config`` of a
-    multimodal model; refuses a key that may change the cost and is not understood. The folder that
-    holds the file names a model without a name. `quantisation` is the scheme of the weights where
-    the config's own is not to be read.
+    multimodal model.
+
+    Parameters
+    ----------
+    path
+        The file, or the folder that holds it, after which a model without a name is called.
+    quantisation
+        Scheme of the weights, where the config's `quantization_config` is not to be read.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or a number in it makes no sense.
+    FormatError, UnknownNameError
+        If it is not JSON, lacks a key, is of another family, or has a key that may change the cost
+        and is not understood.
     """
     file = Path(name_of(path))
     file = file / "config.json" if file.is_dir() else file

@@ -35,14 +35,25 @@ def model_names() -> tuple[str, ...]:
 def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
     """Return a model.
 
-    Raises :class:`UnknownNameError`, which names the nearest id; :class:`FormatError` or
-    :class:`InputError` if the file cannot be read, or does not describe a model that can be priced.
+    Parameters
+    ----------
+    name
+        A library id, a Hugging Face name or a tag of Ollama's as people write them, also of a
+        quantised repository; the path of a TOML file with the keys of a library entry, that of a
+        config.json or its folder; or a repository in the local Hugging Face cache (or on the hub,
+        with the extra ``hub``).
+    quantisation
+        Scheme of the weights, where a config's `quantization_config` is not to be read.
 
-    The name is a library id or Hugging Face name as people write them, also of a quantised
-    repository, the path of a TOML file with the keys of a library entry, that of a config.json or
-    its folder, or a repository in the local Hugging Face cache (or on the hub, with the extra
-    ``hub``). `quantisation` is the scheme of the weights where a config's own is not to be read.
+    Raises
+    ------
+    UnknownNameError
+        Names the nearest id.
+    FormatError, InputError
+        If the file cannot be read, or does not describe a model that can be priced.
 
+    Examples
+    --------
     >>> load_model("meta-llama/Llama-3.1-8B-Instruct").id
     'llama-3.1-8b'
     """

@@ -32,8 +32,8 @@ def engine_names() -> tuple[str, ...]:
 def engine_named(name: str) -> Engine:
     """Return the engine of that name, in any case.
 
-    >>> engine_named("vLLM").cap_flag
-    '--max-num-seqs'
+    >>> engine_named("vLLM").program
+    ('vllm', 'serve')
     """
     wanted = name.strip().lower()
     if wanted not in ENGINES:
@@ -52,9 +52,20 @@ def kv_capacity(
 ) -> int:
     """Return the tokens that the KV cache holds, per data-parallel rank: its room by their size.
 
-    Of one GPU: its memory, the weights on it, and the cache of a token, with the drafter's where
-    there is one. Speculation reserves memory of its own in SGLang. Raises :class:`InputError` if
-    the weights leave no room.
+    Parameters
+    ----------
+    engine
+        As it is launched.
+    gpu_mem_bytes, weight_bytes_per_gpu, kv_bytes_per_token_per_gpu
+        Of one GPU: its memory, the weights on it, and the cache of a token, with the drafter's
+        where there is one.
+    algorithm
+        How tokens are drafted: speculation reserves memory of its own in SGLang.
+
+    Raises
+    ------
+    InputError
+        If the weights leave no room.
     """
     rules = engine_named(engine.name)
     room = rules.kv_room_bytes(engine, gpu_mem_bytes, weight_bytes_per_gpu, algorithm)

@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 from specsim.engine import engine_named
@@ -106,10 +106,20 @@ def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
     pinned = {name.replace("_", "-"): version for name, version in _PINNED.findall(shell)}
     found = False
     for words in _commands(shell):
-        launch = _launch(words, environment, content)
-        if launch is not None:
-            found = True
-            yield _finished(launch, launch.version or pinned.get(launch.engine), shell)
+        if (started := _started(words, environment)) is None:
+            continue
+        found = True
+        engine, dialect, version, rest = started
+        settings, unknown, notes = _read(engine, rest, environment, content)
+        fork = next((name for part, _, name in _known("fork") if part in shell), "")
+        yield Launch(
+            engine=engine,
+            version=version or pinned.get(engine),
+            dialect=dialect or fork,
+            settings=settings,
+            unknown=unknown,
+            notes=(*notes, *_told(engine, dialect or fork, settings, unknown)),
+        )
     if not found:
         for word, _, name in _known("other"):
             if re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", shell):
@@ -193,8 +203,10 @@ def _image(word: str) -> tuple[str, str] | None:
     )
 
 
-def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> Launch | None:
-    """Return what the words of a command say; None if they start no server."""
+def _started(
+    words: list[str], environment: Mapping[str, str]
+) -> tuple[str, str, str | None, list[str]] | None:
+    """Return engine, dialect, release and arguments of the server that words start, if any."""
     version = None
     engine, dialect, rest = "", "", list[str]()
     for at, word in enumerate(words):
@@ -208,19 +220,15 @@ def _launch(words: list[str], environment: Mapping[str, str], content: Read) -> 
             size = len(name.split())
             shown = " ".join(words[at : at + size]).replace("\\", "/").rpartition("/")[2]
             if shown.replace(".exe", "") == name:
-                return _read(of, as_dialect, words[at + size :], version, environment, content)
+                return of, as_dialect, version, words[at + size :]
     told = rest or (engine == "llama.cpp" and any(k.startswith("LLAMA_ARG") for k in environment))
-    return _read(engine, dialect, rest, version, environment, content) if told else None
+    return (engine, dialect, version, rest) if told else None
 
 
 def _read(
-    engine: str,
-    dialect: str,
-    words: Sequence[str],
-    version: str | None,
-    environment: Mapping[str, str],
-    content: Read,
-) -> Launch:
+    engine: str, words: Sequence[str], environment: Mapping[str, str], content: Read
+) -> tuple[dict[str, object], tuple[str, ...], list[str]]:
+    """Return the settings that arguments say, what is not understood of them, what is missing."""
     positional, arguments = _arguments(engine, words)
     names = [name for name in arguments if (f := flag_named(engine, name)) and f.kind == "file"]
     names += [name for name in arguments if name.lstrip("-") == "config" and name not in names]
@@ -239,8 +247,8 @@ def _read(
     others = [word for word in positional if word not in SUBCOMMANDS]
     if others:
         raw.setdefault("model", others[0])
-    unsaid = sorted({f"{name} {text}" for name, text in arguments.items() if "$" in str(text)})
-    notes += [f"{name}: the text does not say what that is" for name in unsaid]
+    open_ = sorted({f"{name} {text}" for name, text in arguments.items() if "$" in str(text)})
+    notes += [f"{name}: the text does not say what that is" for name in open_]
     rules = engine_named(engine)
     settings = rules.settings({k: v for k, v in raw.items() if "$" not in str(v)})
     settings = {**rules.unsaid(settings), **settings}
@@ -250,14 +258,7 @@ def _read(
         settings.setdefault("tp", 1)
     if UNMODELLED in raw:
         settings[UNMODELLED] = raw[UNMODELLED]
-    return Launch(
-        engine=engine,
-        version=version,
-        dialect=dialect,
-        settings=settings,
-        unknown=(*(name for name in unknown if "$" not in name), *others[1:]),
-        notes=tuple(notes),
-    )
+    return settings, (*(name for name in unknown if "$" not in name), *others[1:]), notes
 
 
 def _arguments(engine: str, words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
@@ -321,17 +322,16 @@ def _json(flag: str, text: str) -> object:
     return value
 
 
-def _finished(launch: Launch, version: str | None, text: str) -> Launch:
-    """Return a launch with its version and dialect, and what is to be said of them."""
-    dialect = launch.dialect or next((name for part, _, name in _known("fork") if part in text), "")
-    notes = list(launch.notes)
+def _told(
+    engine: str, dialect: str, settings: Mapping[str, object], unknown: Sequence[str]
+) -> Iterator[str]:
+    """Yield what is to be said of a command."""
     if dialect:
-        notes.append(f"{dialect} is read as {launch.engine}, which it resembles")
+        yield f"{dialect} is read as {engine}, which it resembles"
     for row in rows("states", OF_COMMANDS):
-        value = launch.settings.get(row["field"])
+        value = settings.get(row["field"])
         if row["engine"] == OF_COMMANDS and value not in (None, False, 1, 1.0, "null"):
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-            notes.append(row["text"].format(value=shown))
-    if launch.unknown:
-        notes.append(f"not understood, and taken as without effect: {', '.join(launch.unknown)}")
-    return replace(launch, version=version, dialect=dialect, notes=tuple(notes))
+            yield row["text"].format(value=shown)
+    if unknown:
+        yield f"not understood, and taken as without effect: {', '.join(unknown)}"

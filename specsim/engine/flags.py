@@ -148,7 +148,16 @@ _COUNTS = ("topk", "num_steps", "num_draft_tokens", "chain")
 def said_by(
     engine: str, arguments: Mapping[str, object]
 ) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return what arguments say by setting, the first of several, and which are not known."""
+    """Return what arguments say by setting, and which of them are not known.
+
+    Parameters
+    ----------
+    engine
+        Or a dialect that has rows of its own in ``flags.csv``.
+    arguments
+        By flag or field name, tables of arguments nested; where several say the same, the first
+        that says anything counts.
+    """
     said: dict[str, object] = {}
     unknown: list[str] = []
     for name, text in flat(engine, arguments):
@@ -175,7 +184,11 @@ def said_by(
 
 
 def flag_words(engine: str, version: str, setting: str, value: object = None) -> list[str]:
-    """Return the words that set something in that release; none where `value` is None."""
+    """Return the words that set something in that release; none where `value` is None.
+
+    >>> flag_words("sglang", "0.5.21", "cuda_graph_max_bs", 64)
+    ['--cuda-graph-max-bs-decode', '64']
+    """
     flags = [f for f in flags_of(engine) if f.setting == setting and f.names[0].startswith("-")]
     if value is None or not flags:
         return []

@@ -143,6 +143,29 @@ def by_memory(engine: EngineSpec, gpu_mem_bytes: float, what: str) -> float:
     return float(next(r[what] for r in fits if gpu_mem_bytes < float(r["below_gib"]) * GIB))
 
 
+def captured_sizes(
+    engine: EngineSpec, gpu_mem_bytes: float, speculates: bool, most: int
+) -> set[int]:
+    """Return the captured sizes up to `most`, by release and GPU, as ``graphs.csv`` lists them.
+
+    They are of the engine's own unit, single or FIRST-LAST:STEP; without a last one up to `most`.
+    """
+    row = next(
+        row
+        for row in rows("graphs", engine.name)
+        if engine.parsed_version.since(row["since"])
+        and row["speculates"] in ("", str(int(speculates)))
+        and gpu_mem_bytes > float(row["above_gib"] or 0) * GIB
+    )
+    sizes: set[int] = set()
+    for part in row["sizes"].split():
+        first, dash, ends = part.partition("-")
+        last, _, step = ends.partition(":")
+        top = int(last or most) if dash else int(first)
+        sizes.update(range(int(first), min(top, most) + 1, int(step or 1)))
+    return sizes
+
+
 ScheduleRows = Sequence[tuple[int, int]]
 """(first running batch, draft steps from there on), in rising order; the first batch is 1."""
 

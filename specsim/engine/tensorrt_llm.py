@@ -20,7 +20,7 @@ def plan_tensorrt_llm(
     """Return what TensorRT-LLM does: overlap by default, the finish seen a round late."""
     most = engine.max_running_requests or MAX_BATCH
     graph_max = min(most, engine.cuda_graph_max_bs or GRAPH_MAX)
-    sizes = {size for size in (1, 2, 4, *range(8, graph_max + 1, 8)) if size <= graph_max}
+    sizes = rules.captured_sizes(engine, gpu_mem_bytes, setting.speculates, graph_max)
     return rulings.run_plan(
         rulings.judge(setting, engine, what_if),
         engine,

@@ -26,10 +26,6 @@ its steps cost twice their bytes, those of EAGLE-1 did not: vllm#20780)."""
 REQUEST_SIZES_FROM = "0.30.0"
 """Release from which counts of requests times the verified tokens are captured besides."""
 
-GRAPH_SIZES_TOKENS = (1, 2, 4, *range(8, 256, 8), *range(256, 1025, 16))
-"""Captured sizes in tokens, up to the largest: 512, or 1024 on compute capability 10, for
-which GPUs of 160 GiB and more are taken (0.33.0 ``config/vllm.py:2579-2601``)."""
-
 SMALL, SMALL_BYTES = ("a100", "gb10"), 64 * rules.GIB
 """GPUs that count as small whatever they hold (0.33.0 ``engine/arg_utils.py:2971-3005``; of the
 others the defaults go by memory, ``memory.csv``)."""
@@ -52,7 +48,7 @@ def plan_vllm(
         engine,
         max_running_requests=most,
         chunked_prefill_size=engine.chunked_prefill_size or int(defaults("chunk")),
-        graph_sizes=graph_sizes(setting, engine, int(defaults("narrow")), most),
+        graph_sizes=graph_sizes(setting, engine, gpu_mem_bytes, most),
         graph_unit="tokens",
         overlapped="overlap" if waits else "run_ahead",
         notes=[assumed] if engine.max_running_requests is None else [],
@@ -65,14 +61,20 @@ def class_bytes(gpu: str, mem_bytes: float) -> float:
 
 
 def graph_sizes(
-    setting: SpecSetting, engine: EngineSpec, largest: int, most: int
+    setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, most: int
 ) -> tuple[int, ...]:
-    """Return the captured sizes, tokens: those of the list up to the `largest` by default."""
+    """Return the captured sizes, tokens.
+
+    Up to 512, or 1024 on compute capability 10, for which GPUs of 160 GiB and more are taken
+    (0.33.0 ``config/vllm.py:2579-2601``).
+    """
     tokens = setting.num_draft_tokens
-    top = engine.cuda_graph_max_bs or min(largest, 2 * most * tokens)
-    sizes = {size for size in GRAPH_SIZES_TOKENS if size <= top}
+    top = engine.cuda_graph_max_bs or min(
+        int(rules.by_memory(engine, gpu_mem_bytes, "narrow")), 2 * most * tokens
+    )
+    sizes = rules.captured_sizes(engine, gpu_mem_bytes, setting.speculates, top)
     if setting.speculates and engine.parsed_version.since(REQUEST_SIZES_FROM):
-        sizes |= {size * tokens for size in GRAPH_SIZES_TOKENS if size * tokens <= top}
+        sizes |= {size * tokens for size in sizes if size * tokens <= top}
     return tuple(sorted(sizes))
 
 

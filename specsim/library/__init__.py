@@ -71,16 +71,33 @@ def _entry(name: LibraryName, id: str) -> Table:
 
 
 def is_file(name: str) -> bool:
-    """Whether a name is the path of a TOML file rather than an id of the library."""
+    """Whether a name is the path of a TOML file rather than an id of the library.
+
+    >>> is_file("my-gpu.toml"), is_file("h100-sxm")
+    (True, False)
+    """
     return name_of(name).lower().endswith(".toml")
 
 
 def look_up(library: LibraryName, name: str, remedy: str) -> tuple[str, Table]:
     """Return the id and the table that `name` means.
 
-    That is an id, a name or an alias of an entry as people write them: in any case, order and
-    punctuation, whoever uploaded it; or the path of a TOML file with the keys of one entry. The
-    `remedy` is the way to bring one's own.
+    Parameters
+    ----------
+    library
+        Where to look.
+    name
+        An id, a name or an alias of an entry as people write them: in any case, order and
+        punctuation, whoever uploaded it; or the path of a TOML file with the keys of one entry.
+    remedy
+        The way to bring one's own.
+
+    Raises
+    ------
+    UnknownNameError
+        Names the nearest id, and all ids.
+    FormatError, InputError
+        If the file cannot be read.
     """
     kind = library.removesuffix("s")
     if is_file(name):
@@ -168,10 +185,27 @@ def read_table(
 ) -> dict[str, Any]:
     """Return the values of a table after a check of its keys and types.
 
-    `where` says in messages what the table describes. Under a key may stand text, true or false, a
-    whole number (int), a finite number (float), a list, a table (dict), or one of so many texts.
-    Keys that are not there, and not `required`, are left out of the result.
+    Parameters
+    ----------
+    where
+        What the table describes, for messages.
+    table
+        As a TOML parser returns it.
+    keys
+        What may stand under each: text, true or false, a whole number (int), a finite number
+        (float), a list, a table (dict), or one of so many texts.
+    required
+        Keys that must be there; others are left out of the result where they are not.
 
+    Raises
+    ------
+    UnknownNameError
+        If a key, or a text among several, is not known.
+    FormatError, InputError
+        If a required key is missing; if a value is not of its kind.
+
+    Examples
+    --------
     >>> read_table("gpu x", {"mem_bytes": 1}, {"mem_bytes": float, "is_cpu": bool}, ())
     {'mem_bytes': 1.0}
     """
@@ -205,7 +239,21 @@ def checked(name: str, value: Any, kind: Kind) -> Any:
 def positive(name: str, value: object, least: float = 0.0, hint: str = "") -> float:
     """Return `value` as a float if it is a finite number above `least`.
 
-    `hint` becomes the remedy: the usual slip is a number in GB or TFLOP/s.
+    Parameters
+    ----------
+    name
+        What the number is called in messages.
+    value
+        What was given.
+    least
+        A bound below it.
+    hint
+        The remedy, where a slip is usual: a number in GB or TFLOP/s.
+
+    Raises
+    ------
+    InputError
+        If it is none, not finite, or too small.
     """
     number: float = checked(name, value, float)
     if number <= least:
@@ -227,8 +275,16 @@ def split_sources(
 ) -> tuple[dict[str, object], tuple[Sourced, ...]]:
     """Return a table with bare values, and the origins of the values under `keys`.
 
-    What a ``{value, evidence, source}`` table does not say, and a bare value, is assumed and from
-    `source`: somebody wrote it down without saying why.
+    Parameters
+    ----------
+    where
+        What the table describes, for messages.
+    table
+        Numbers, bare or as ``{value, evidence, source}``.
+    keys
+        Those that may be so.
+    source
+        Where a bare number is from, which is assumed: somebody wrote it down without saying why.
     """
     bare, origins = dict(table), []
     for key in keys:

@@ -183,9 +183,12 @@ PATHS = {"hardware": ("gpu", "link"), "model": ("id", "config"), "draft": ("id",
 def read_setup(path: str | Path) -> Setup:
     """Read a setup.toml; a relative path in it counts from its folder.
 
-    Raises :class:`FormatError` or :class:`UnknownNameError` if the file is not TOML of this schema;
-    the message names file, key and nearest known key; :class:`InputError` if the file cannot be
-    opened.
+    Raises
+    ------
+    FormatError, UnknownNameError
+        If the file is not TOML of this schema; the message names file, key and nearest known key.
+    InputError
+        If the file cannot be opened.
     """
     return setup_from_mapping(read_toml(path, "a setup.toml"), Path(path))
 
@@ -193,9 +196,20 @@ def read_setup(path: str | Path) -> Setup:
 def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup") -> Setup:
     """Check a mapping of the schema and return it as a Setup.
 
-    An empty text is the same as a key left out. `origin` is for messages; where it is a Path, a
-    relative path in the mapping counts from its folder.
+    Parameters
+    ----------
+    mapping
+        As a TOML or JSON parser returns it. An empty text is the same as a key left out.
+    origin
+        For messages; where it is a Path, a relative path in the mapping counts from its folder.
 
+    Raises
+    ------
+    FormatError, UnknownNameError
+        As :func:`read_setup`.
+
+    Examples
+    --------
     >>> setup_from_mapping({
     ...     "schema": "specsim.setup/1",
     ...     "hardware": {"gpu": "h100-sxm"},

@@ -10,8 +10,7 @@ from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.cost.model import CostModel, CostParameters, cost_values
 from specsim.draft_sharding import shard_draft
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
-from specsim.engine.attention import AttentionKernel, attention_kernel
-from specsim.engine.rulings import cache_refusal
+from specsim.engine.rulings import AttentionKernel, attention_kernel, cache_refusal
 from specsim.errors import InputError
 from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
 from specsim.parameters import Facts

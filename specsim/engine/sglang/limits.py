@@ -12,6 +12,7 @@ from specsim.engine.rules import (
     EngineSpec,
     EngineVersion,
     by_memory,
+    captured_sizes,
     parse_version,
 )
 from specsim.engine.rulings import listed
@@ -52,10 +53,7 @@ def chunked_prefill_size(engine: EngineSpec, gpu_mem_bytes: float) -> int:
 
 
 def cuda_graph_max_bs(engine: EngineSpec, gpu_mem_bytes: float) -> int:
-    """Return the largest captured batch, requests.
-
-    Of 0.4.9 and 0.5.2 the list of sizes bounds it above 35 GiB.
-    """
+    """Return the largest captured batch, requests."""
     size = "wide" if engine.tp >= _WIDE_TP else "narrow"
     return engine.cuda_graph_max_bs or int(by_memory(engine, gpu_mem_bytes, size))
 
@@ -69,37 +67,12 @@ def graph_batch_sizes(
     largest size is captured itself; from 0.5.12 the asked maximum always is.
     """
     most = cuda_graph_max_bs(engine, gpu_mem_bytes)
-    if engine.parsed_version.before("0.5.4"):
-        sizes = _sizes_to_0_5_2(engine, gpu_mem_bytes, speculates, most)
-    elif speculates:
-        sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)]
-        sizes += range(272, most + 1, 16)
-    else:
-        sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16)]
-        sizes += range(512, most + 1, 32)
-    kept = {size for size in sizes if size <= most}
+    kept = captured_sizes(engine, gpu_mem_bytes, speculates, most)
     if engine.parsed_version.since("0.5.12"):
         kept.add(most)
     if max(kept) > max_running_requests:
         kept.add(max_running_requests)
     return tuple(sorted(size for size in kept if size <= max_running_requests))
-
-
-def _sizes_to_0_5_2(
-    engine: EngineSpec, gpu_mem_bytes: float, speculates: bool, most: int
-) -> list[int]:
-    """Return the sizes as 0.5.2 lists them (``cuda_graph_runner.py``); earlier ones are alike."""
-    if speculates:
-        sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 64, 8), *range(80, 161, 16)]
-    else:
-        sizes = [1, 2, 4, 8, *range(16, 161, 8)]
-    if gpu_mem_bytes > 90 * GIB:
-        sizes += range(160, 257, 8)
-    if gpu_mem_bytes > 160_000 * MIB:
-        sizes += range(256, 513, 16)
-    if engine.cuda_graph_max_bs is not None and max(sizes) < most:
-        sizes += range(max(sizes), most + 1, 16)
-    return sizes
 
 
 def max_running_requests(engine: EngineSpec, speculates: bool) -> int:
