@@ -69,7 +69,7 @@ DOCUMENTED = {
         "--speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3 "
         "--max-running-requests 256 --cuda-graph-bs 1 2 4 8 16 32 --disable-radix-cache",
         "sglang",
-        chain("EAGLE", 2)
+        chain("MTP", 2)  # the page drafts with the layer that the checkpoint holds
         | {"tp": 8, "dp": 8, "ep": 8, "a2a_backend": "deepep", "cuda_graph_max_bs": 32},
     ),
     "sglang block drafter of 0.5.22": (
@@ -297,7 +297,7 @@ def test_wrapped_commands(text: str, engine: str, version: str | None, tp: int) 
         # SGLang chooses the numbers of a draft: 0.5.9 auto_choose_speculative_params
         (
             "sglang serve zai-org/GLM-4.6 --speculative-algorithm EAGLE",
-            tree("EAGLE", 3, 1, 4),
+            tree("MTP", 3, 1, 4),  # no drafter's path: the target's own layer
             "own choice",
         ),
         (
@@ -317,6 +317,7 @@ def test_wrapped_commands(text: str, engine: str, version: str | None, tp: int) 
             {"algorithm": "EAGLE3", "draft": "org/Llama-3.1-8B-speculator.eagle3"},
             "names its target",
         ),
+        ("ollama run q:8b", {"algorithm": "none"}, "drafts nothing itself"),
         ("llama-server -m a.gguf -ngl 20", {"cpu_layers": "20"}, "by the CPU"),
         ("llama-server -m a.gguf -ngl 99", {"cpu_layers": None}, ""),
         ("llama-server -m a.gguf -ts 1,1", {}, "several GPUs"),

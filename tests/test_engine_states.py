@@ -18,7 +18,7 @@ from specsim.profile.uncalibrated import uncalibrated_profile
 from specsim.question import Question
 from specsim.server import setup_from_mapping, setup_to_mapping
 from specsim.server.system import assemble
-from specsim.setting import SpecSetting
+from specsim.setting import Scheduler, SpecSetting
 from specsim.simulate import sglang_default
 
 GIB = 2**30
@@ -285,3 +285,19 @@ def test_vllm_refuses(version: str, algorithm: str, words: str) -> None:
     setting = SpecSetting.of(1, 3, algorithm=algorithm)  # type: ignore[arg-type]
     with pytest.raises(EngineRefusal, match=words):
         engine_named("vllm").plan(setting, EngineSpec("vllm", version), 80 * GIB, False)
+
+
+@pytest.mark.parametrize("scheduler", ["auto", "overlap"])
+def test_speculation_on_a_cpu_does_not_overlap(scheduler: Scheduler) -> None:
+    """SGLang 0.5.19, ``speculative_hook.py``; plain decoding there does."""
+    mapping = {
+        "schema": "specsim.setup/1",
+        "hardware": {"gpu": "cpu-generic"},
+        "model": {"id": "llama-3.2-1b"},
+        "engine": {"name": "sglang", "version": "0.5.19"},
+    }
+    system = assemble(setup_from_mapping(mapping))
+    drafting = system.plan(replace(CHAIN, scheduler=scheduler))
+    assert (drafting.timeline, drafting.allowed) == ("sequential", True)
+    assert any("on CPU" in note for note in drafting.notes)
+    assert system.plan(SpecSetting.none()).timeline == "run_ahead"

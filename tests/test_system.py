@@ -291,3 +291,18 @@ def test_rows_read_what_an_indexer_picked_for_each() -> None:
     reads = [COST["kv_reads"].on(s.facts) for s in (sparse, dense)]
     assert None not in reads
     assert [r[0] > 0.5 for r in reads if r] == [True, False]
+
+
+def test_a_generic_drafter_that_does_not_split_lies_whole_on_every_gpu() -> None:
+    """56 heads for Kimi K2's width: nobody has chosen them, so tp 16 is no reason to refuse."""
+    mapping = {
+        "schema": "specsim.setup/1",
+        "hardware": {"gpu": "h200-sxm", "gpu_count": 16},
+        "model": {"id": "kimi-k2.5"},
+        "draft": {"id": "eagle3"},
+        "engine": {"name": "sglang", "version": "0.5.19", "tp": 16},
+    }
+    draft = assemble(setup_from_mapping(mapping)).cost.draft
+    assert draft is not None
+    assert draft.part is not None
+    assert draft.part.tp == 1

@@ -251,7 +251,7 @@ def _read(
     notes += [f"{name}: the text does not say what that is" for name in open_]
     rules = engine_named(engine)
     settings = rules.settings({k: v for k, v in raw.items() if "$" not in str(v)})
-    settings = {**rules.unsaid(settings), **settings}
+    settings = rules.completed(settings)
     if "algorithm" not in settings and not any("not known" in note for note in notes):
         settings |= NO_SPECULATION
     if not notes:  # nothing that it says is missing
@@ -327,7 +327,8 @@ def _told(
 ) -> Iterator[str]:
     """Yield what is to be said of a command."""
     if dialect:
-        yield f"{dialect} is read as {engine}, which it resembles"
+        more = [f"; it {text}" for text, _, of in _known("dialect") if of == dialect]
+        yield f"{dialect} is read as {engine}, which it resembles{''.join(more)}"
     for row in rows("states", OF_COMMANDS):
         value = settings.get(row["field"])
         if row["engine"] == OF_COMMANDS and value not in (None, False, 1, 1.0, "null"):

@@ -218,6 +218,7 @@ class Engine:
     launch_flags: Callable[[RunPlan, EngineSpec, str | None], list[str]] = lambda *_: []
     # name and memory of a GPU -> the memory by which `plan` chooses defaults
     class_bytes: Callable[[str, float], float] = lambda _, mem_bytes: mem_bytes
+    cpu_backend: str = ""  # attention backend that it takes on a CPU, where its rules ask for that
     launch_env: Callable[[RunPlan], dict[str, str]] = lambda _: {}
     program: tuple[str, ...]  # words of its launch command before the first flag
     model_first: bool = False  # whether the model follows them without a flag
@@ -226,8 +227,8 @@ class Engine:
     launch_file_flag: str = ""
     # what arguments say, by the settings of ``flags.csv`` -> by the keys of a log's settings
     settings: Callable[[Mapping[str, object]], dict[str, object]] = dict
-    # those settings -> what the engine takes where a command does not say
-    unsaid: Callable[[Mapping[str, object]], dict[str, object]] = lambda _: {}
+    # those settings of a command -> the same with what the engine takes where it does not say
+    completed: Callable[[dict[str, object]], dict[str, object]] = lambda settings: settings
     # version, kind of drafter -> whether its kernels are launched one by one
     drafts_eager: Callable[[EngineVersion, str], bool] = lambda *_: False
     schedule: ScheduleSyntax | None = None  # None where no such table is known

@@ -111,20 +111,21 @@ def settings_of(said: Mapping[str, object]) -> dict[str, object]:
 _SPECULATORS = re.compile(r"[-_.]speculator[-_.](\w+)$", re.IGNORECASE)
 
 
-def unsaid(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return how a drafter's repository drafts that is served as the model itself.
+def completed(settings: dict[str, object]) -> dict[str, object]:
+    """Return settings with how a drafter's repository drafts that is served as the model itself.
 
     A checkpoint of the library `speculators` names its target and its tokens in its config, which
     a command does not show.
 
-    >>> unsaid({"model": "org/Llama-3.1-8B-Instruct-speculator.eagle3"})["algorithm"]
+    >>> completed({"model": "org/Llama-3.1-8B-Instruct-speculator.eagle3"})["algorithm"]
     'EAGLE3'
     """
     model = str(settings.get("model"))
     found = _SPECULATORS.search(model)
     if "algorithm" in settings or found is None:
-        return {}
-    return {"algorithm": algorithm_name(found[1]), "draft": model, "of_checkpoint": model}
+        return settings
+    own = {"algorithm": algorithm_name(found[1]), "draft": model, "of_checkpoint": model}
+    return settings | own
 
 
 def kv_room_bytes(
@@ -188,7 +189,7 @@ ENGINE = Engine(
     kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
     settings=settings_of,
-    unsaid=unsaid,
+    completed=completed,
     class_bytes=class_bytes,
     drafts_eager=drafts_eager,
     schedule=rules.ScheduleSyntax(write=_written, since="0.24.0"),  # not in 0.22.0

@@ -22,6 +22,8 @@ from specsim.uncertainty import Evidence
 CUSTOM_PCIE_BYTES = 56 * 1024
 """vLLM's custom all-reduce over PCIe hands over to NCCL at this size (Kimi-K2.6 page, 2026)."""
 
+SIZED = ("eagle3", "eagle")  # drafters without a shape of their own: the target gives it
+
 FALLBACK_LATENCY_S = {"nvlink": 5e-6, "infinity-fabric": 8e-6}
 """Assumed latency of an all-reduce on links without a measured table; PCIe and others 20 us."""
 
@@ -108,6 +110,8 @@ class System:
         if not what_if and (refused := cache_refusal(engine, self.cache)) is not None:
             raise InputError(f"dcp {engine.dcp}, {engine.name} {engine.version}", *refused)
         rules = engine_named(engine.name)
+        if self.gpu.is_cpu and not engine.backend:
+            engine = replace(engine, attention_backend=rules.cpu_backend or None)
         memory = rules.class_bytes(self.gpu.name, self.gpu.mem_bytes)
         plan = rules.plan(setting, engine, memory, what_if)
         notes = self.kernel.notes if plan.setting.speculates else ()
@@ -182,8 +186,14 @@ def assemble(setup: Setup) -> System:
         if tp not in (1, engine.tp) or (tp < engine.tp and engine.dp > 1):
             why = f"is neither 1 nor the {engine.tp} of the target, or there is dp attention"
             raise InputError(f"tp {tp} of the drafter", why, "leave [draft] tp out")
+        drafter = with_vocab(
+            load_draft(setup.draft.id, model, setup.draft.layers), setup.draft.vocab
+        )
+        sized = setup.draft.id in SIZED and setup.draft.tp is None and engine.dp == 1
+        if sized and drafter.shape and drafter.shape.heads % tp:
+            tp = 1  # a made-up drafter whose heads do not split
         draft = shard_draft(
-            with_vocab(load_draft(setup.draft.id, model, setup.draft.layers), setup.draft.vocab),
+            drafter,
             model,
             target.quantisation,
             tp,

@@ -101,7 +101,7 @@ VLLM = "vllm serve org/m -tp 4 --speculative-config "
 VLLM += """'{"method": "eagle3", "model": "org/d", "num_speculative_tokens": 3}'"""
 LLAMA = "llama-server -m m.gguf -md d.gguf --spec-type draft-eagle3 --spec-draft-n-max 4 -np 2"
 COMMANDS: dict[str, tuple[str, dict[str, object]]] = {
-    "sglang": (SGLANG, {"algorithm": "EAGLE", "topk": 2, "num_draft_tokens": 6, "tp": 8}),
+    "sglang": (SGLANG, {"algorithm": "MTP", "topk": 2, "num_draft_tokens": 6, "tp": 8}),
     "vllm": (VLLM, {"algorithm": "EAGLE3", "num_steps": 3, "tp": 4}),
     "llamacpp": (LLAMA, {"algorithm": "EAGLE3", "max_running_requests": 2}),
 }

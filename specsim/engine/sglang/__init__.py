@@ -144,6 +144,10 @@ def _drafting(found: dict[str, object], said: Mapping[str, object]) -> None:
     """Put in the algorithm and its numbers as specsim counts them."""
     if "algorithm" in said:
         found["algorithm"] = algorithm_name(str(said["algorithm"]))
+        draft = str(found.get("draft", ""))
+        own = draft and (draft == found.get("model") or re.search("nextn|-mtp", draft.lower()))
+        if found["algorithm"] == "EAGLE" and own:  # layers of the target's, in its checkpoint
+            found["algorithm"] = "MTP"
     breadth, depth = found.pop("ngram_breadth", None), found.pop("ngram_depth", None)
     gamma, block = found.pop("gamma", None), found.pop("block_size", None)
     tokens = found.get("num_draft_tokens")
@@ -168,26 +172,29 @@ _OTHERS = re.compile(
 )
 
 
-def unsaid(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the numbers of a draft that the engine takes where a command names none.
+def completed(settings: dict[str, object]) -> dict[str, object]:
+    """Return settings with what SGLang takes where a command does not say.
 
-    5 steps, topk 4, 8 tokens for models of the architecture of Llama 2 and 3 and Grok-1; 3, 1, 4
-    for all others and for STANDALONE (0.5.9 ``server_args.py``,
-    ``auto_choose_speculative_params``). Nothing where the name does not tell which.
+    EAGLE without a drafter's path drafts with the target's own layers for it, as NEXTN does.
+    Numbers of a draft: 5 steps, topk 4, 8 tokens for models of the architecture of Llama 2 and 3
+    and Grok-1; 3, 1, 4 for all others and for STANDALONE (0.5.9 ``server_args.py``,
+    ``auto_choose_speculative_params``); none where the name does not tell which.
 
-    >>> unsaid({"algorithm": "EAGLE3", "model": "meta-llama/Llama-3.1-8B-Instruct"})["topk"]
+    >>> completed({"algorithm": "EAGLE3", "model": "org/Llama-3.1-8B", "draft": "d"})["topk"]
     4
     """
-    algorithm = settings.get("algorithm")
-    if algorithm not in ("EAGLE", "EAGLE3", "MTP", "STANDALONE") or "num_steps" in settings:
-        return {}
-    model = str(settings.get("model"))
+    found = dict(settings)
+    if found.get("algorithm") == "EAGLE" and "draft" not in found:
+        found["algorithm"] = "MTP"
+    algorithm, model = found.get("algorithm"), str(found.get("model"))
+    if algorithm not in ("EAGLE", "EAGLE3", "MTP", "STANDALONE") or "num_steps" in found:
+        return found
     deep = algorithm != "STANDALONE" and _DEEP.search(model)
-    if not (deep or algorithm == "STANDALONE" or _OTHERS.search(model)):
-        return {}
-    steps, topk, tokens = (5, 4, 8) if deep else (3, 1, 4)
-    chosen = f"{steps} steps, topk {topk}, {tokens} tokens"
-    return {"num_steps": steps, "topk": topk, "num_draft_tokens": tokens, "chosen": chosen}
+    if deep or algorithm == "STANDALONE" or _OTHERS.search(model):
+        steps, topk, tokens = (5, 4, 8) if deep else (3, 1, 4)
+        found |= {"num_steps": steps, "topk": topk, "num_draft_tokens": tokens}
+        found["chosen"] = f"{steps} steps, topk {topk}, {tokens} tokens"
+    return found
 
 
 def _parallel(found: dict[str, object]) -> None:
@@ -228,7 +235,7 @@ ENGINE = Engine(
     launch_flags=launch_flags,
     launch_env=launch_env,
     settings=settings_of,
-    unsaid=unsaid,
+    completed=completed,
     schedule=rules.ScheduleSyntax(
         write=_written,
         padded=True,
@@ -240,5 +247,6 @@ ENGINE = Engine(
     trees_overlap_from=V2_ONLY_FROM,
     pins_acceptance="SGLANG_SIMULATE_ACC_LEN",
     lookup_fills_tree=True,
+    cpu_backend="intel_amx",
     worker_names=(("sequential", "v1"), ("overlap", "v2")),
 )
