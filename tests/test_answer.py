@@ -65,6 +65,15 @@ def test_a_tie_with_a_wide_interval_is_a_toss_up() -> None:
     assert "toss-up that only a measurement can decide" in told
 
 
+def test_what_surely_loses_to_what_runs_today_is_no_toss_up() -> None:
+    """Even with no speculation, though its interval is wide: a measurement decides nothing."""
+    current = made_series("current", [0.3, 0.3, 0.3], setting=CHAIN, sd=0.1)
+    asked = made_series("asked", [0.01, 0.01, 0.01], sd=0.1)
+    told = text(made_curve(current, asked))
+    assert "topk=2 steps=2 is not worth a GPU hour here" in told
+    assert "toss-up" not in told
+
+
 def test_what_is_not_sure_enough_is_even() -> None:
     # Phi(2 / 3) = 0.748 and Phi(2 / 2.5) = 0.788: three to one lies between
     told = text(made_curve(made_series("asked", [0.02, 0.02, 0.02], sd=0.03)))

@@ -41,6 +41,37 @@ def test_recommend_says_what_to_launch(capsys: pytest.CaptureFixture[str]) -> No
     assert "a simpler setting is kept unless another is faster with 75 %" in " ".join(full.split())
 
 
+def test_the_last_sentence_is_of_the_largest_load_that_meets_the_targets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--concurrency", "1,5,100", *FEW, "--slo", "tpot=20ms")
+    plain = printed(capsys, "recommend", *words)
+    assert "\nAt 5 clients " in plain
+    assert "gain: over no speculation" in plain
+    priced = printed(capsys, "recommend", *words, "--gpu-hour-price", "2")
+    assert "At 5 clients" in priced
+    assert "of your money per million output tokens" in " ".join(priced.split())
+    assert "gain: over" not in priced  # there is no such column
+
+
+def test_the_launch_of_a_mix_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "recommend", "--mix", "1:0.7,30:0.3", *FEW)
+    assert "One setting for the mix: topk=1 steps=2, overlap" in text
+    launches = [line for line in text.splitlines() if line.endswith("(sglang 0.5.9):")]
+    assert launches[0].startswith("topk=1 steps=2")
+    assert launches[1].startswith("no speculation")
+
+
+def test_no_flag_is_recommended_that_only_makes_it_even(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A higher cap takes topk=1 steps=2 from -5 % to 0 % here: no reason to launch it."""
+    words = ("--topk", "2", "--steps", "2", "--input-len", "2000", "--output-len", "300")
+    text = printed(capsys, "predict", *words, "--solver", "analytic", "--json")
+    for flag in json.loads(text)["verdict"]["free"]:
+        assert flag["gain_with"] >= 0.005
+
+
 def test_recommend_as_json_is_stable(capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         "--concurrency",

@@ -146,7 +146,9 @@ def test_files_beside_a_script_are_read(tmp_path: Path) -> None:
     script.write_text("trtllm-serve a/b --extra_llm_api_options extra.yml --tp_size 2\n")
     assert read_launch(str(script)).settings["num_steps"] == 2
     with pytest.raises(InputError, match="launches no engine"):
-        read_launch("ls")
+        read_launch("ls -l")
+    with pytest.raises(InputError, match=r"compose.yaml'?: is no file that is there"):
+        read_launch("compose.yaml")
 
 
 def test_predict_takes_a_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,8 @@ def _servers(server: opt.AnyServer, asked: opt.Asked, how: Options) -> Iterator[
 
 
 def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
+    from specsim.decide import whole_percent
+
     letters = [chr(ord("A") + i) for i in range(len(result.servers))]
     out = output.console(WIDTH)
     for letter, one in zip(letters, result.servers, strict=True):
@@ -99,7 +101,7 @@ def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
     for at_load in zip(*(one.loads for one in result.servers), strict=True):
         first, *others = (load.choice.output_tps for load in at_load)
         clients = [str(at_load[0].concurrency), *("" for _ in others)]
-        change = ["", *(f"{100 * (tps.value / first.value - 1):+.0f} %" for tps in others)]
+        change = ["", *(whole_percent(tps.value / first.value - 1) for tps in others)]
         choices = [load.choice.plan.setting.brief for load in at_load]
         rates = map(_tps, (first, *others))
         rows += zip(clients, letters, choices, rates, change, strict=True)

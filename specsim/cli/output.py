@@ -172,7 +172,9 @@ def print_document(schema: str, content: Any, **form: int) -> None:
 
 def percent(gain: Interval, wide: bool = True) -> str:
     """Write a gain in per cent, with its interval if there is room."""
-    text = f"{100 * gain.value:+.0f} %"
+    from specsim.decide import whole_percent
+
+    text = whole_percent(gain.value)
     return text + f" ({100 * gain.low:+.0f}..{100 * gain.high:+.0f})" if wide else text
 
 

@@ -103,7 +103,9 @@ def _show(answer: Recommendation, full: bool) -> Console:
         out.print()
         out.print(output.table(_columns(out.width >= FULL_WIDTH), answer.loads, left=(1,)))
         output.print_sentences(out, _ties(answer))
-    launches = answer.launch if full else answer.launch[:SHOWN_LAUNCHES]
+    mixed = None if answer.mix is None else answer.mix.plan
+    ordered = sorted(answer.launch, key=lambda launch: launch.plan != mixed)  # the mix's first
+    launches = ordered if full else ordered[:SHOWN_LAUNCHES]
     for launch in launches:
         out.print(f"\n{launch.label} ({launch.engine} {launch.engine_version}):")
         out.print(launch.command, soft_wrap=True)
@@ -176,11 +178,11 @@ def _sentences(answer: Recommendation) -> list[str]:
     told = [a for a in answer.advice if a.kind not in ("measure-first", "target-missed")]
     told += [a for a in answer.advice if a.kind == "measure-first"][:1]
     lines += [sentence(advice.text) for advice in told]
-    option = answer.loads[-1].choice
-    last = client_axis([answer.loads[-1].concurrency]).at(0)
+    last = (good or answer.loads)[-1]
+    option, where = last.choice, client_axis([last.concurrency]).at(0)
     money = option.money_per_million
     price = "" if money is None else f", {money:.3g} of your money per million output tokens"
-    return [*lines, f"A{last[1:]} {option.output_tps_per_gpu:.1f} tok/s per GPU{price}."]
+    return [*lines, f"A{where[1:]} {option.output_tps_per_gpu:.1f} tok/s per GPU{price}."]
 
 
 def _ties(answer: Recommendation) -> list[str]:

@@ -116,6 +116,8 @@ def read_launch(command: str) -> Launch:
     launch = parse_command(read_text(command, "a launch command") if written else command, beside)
     if launch is None:
         why = "launches no engine that specsim knows"
+        if not written and len(command.split()) == 1:
+            why = "is no file that is there, and no launch command"
         remedy = "give the command of an SGLang, vLLM, TensorRT-LLM or llama.cpp server"
         raise InputError(f"--command {shown(command)}", why, remedy)
     return launch

@@ -32,7 +32,7 @@ from specsim.predict import Grid, lanes_of
 from specsim.profile import Profile
 from specsim.question import Question
 from specsim.setting import SpecSetting
-from specsim.uncertainty import SURE, Interval, beats
+from specsim.uncertainty import EVEN_GAIN, SURE, Interval, beats
 
 if TYPE_CHECKING:
     from specsim.arrays import Flags, Floats, Ints
@@ -266,7 +266,8 @@ def _freed(contest: Contest, i: int, asked: bool) -> Iterator[FreeFlag]:
     for kind, flag, profile, changed in _variants(contest, i):
         solved = replace(grid, plans=(changed,)).solve(profile, with_limit=True)
         brings = np.expm1(solved.log_tps[0] - cells.log_tps[i])
-        pays = np.flatnonzero((brings >= FREE_GAIN) & (solved.log_tps[0] > cells.log_tps[0]))
+        ahead = solved.log_tps[0] - cells.log_tps[0] >= EVEN_GAIN
+        pays = np.flatnonzero((brings >= FREE_GAIN) & ahead)
         if not pays.size:
             continue
         j = int(pays[np.argmax(brings[pays])])

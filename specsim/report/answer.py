@@ -136,11 +136,12 @@ def _pair(seen: Latency | None, metric: str, scale: float) -> str:
 
 def rule(loads: Sequence[LoadChoice], considered: int) -> str:
     """Say what a choice is."""
-    today = any(c.keeps_today for c in loads)
+    today = any(c.keeps_today and c.meets_targets is not False for c in loads)
     seen = any(c.latency is not None for c in loads)
+    gains = not seen or all(c.choice.money_per_million is None for c in loads)
     return (
         f"choice: the simplest of {considered} setting{'s' * (considered > 1)} that none "
-        f"beats with {100 * SURE:.0f} % probability; gain: over no speculation"
+        f"beats with {100 * SURE:.0f} % probability{'; gain: over no speculation' if gains else ''}"
         f"{'; * runs today' if today else ''}"
         f"{'; TPOT in ms, TTFT in s; good/s: requests within the targets' if seen else ''}"
     )
@@ -169,29 +170,32 @@ def _verdict(view: View, i: int) -> str:
         always, no = f"{yes} here", "is not worth a GPU hour here"
     if head.what_if:
         name += f" (what-if: {engine_of(head)} does not run it so)"
-    against = view.outcomes(i)
-    held = _held_by_today(view, i, against)
+    against, today = view.outcomes(i), _against(view, i)
+    held = [
+        one == "faster" and other != "faster" for one, other in zip(against, today, strict=True)
+    ]
     worth = [one == "faster" and not by for one, by in zip(against, held, strict=True)]
     but = f"; {_spans(view, held)} it does not surely beat what runs today" if any(held) else ""
-    open_ended = [point.gain_high > WORTH_MEASURING for point in series.points]
+    open_ended = [
+        one == "even" and other != "slower" and point.gain_high > WORTH_MEASURING
+        for one, other, point in zip(against, today, series.points, strict=True)
+    ]
     if all(worth):
         judged = always
     elif any(worth):
         judged = f"{yes} only {_spans(view, worth)}"
-    elif any(one == "even" and wide for one, wide in zip(against, open_ended, strict=True)):
+    elif any(open_ended):
         judged = "is a toss-up that only a measurement can decide"
     else:
         judged = no
     return f"{name} {judged}: {_course(view, i)}{but}."
 
 
-def _held_by_today(view: View, i: int, against: Sequence[Outcome]) -> list[bool]:
-    """Whether a setting beats no speculation at a load, and not what runs today."""
+def _against(view: View, i: int) -> list[Outcome]:
+    """Return how a setting stands to what runs today, by load; faster than nothing, and itself."""
     if view.today is None or view.today == i:
-        return [False] * len(against)
-    today = view.outcomes(i, view.today)
-    pairs = zip(against, today, strict=True)
-    return [one == "faster" and other != "faster" for one, other in pairs]
+        return ["faster"] * len(view.axis.values)
+    return view.outcomes(i, view.today)
 
 
 def _spans(view: View, holds: Sequence[bool]) -> str:
