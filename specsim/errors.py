@@ -37,7 +37,10 @@ class UnknownNameError(InputError):
         self.kind = kind  # what the name is of, e.g. "gpu"
         self.name = name
         self.known = tuple(sorted(known))  # the nearest one is suggested
-        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
+        named, meant = {_plain(one): one for one in reversed(self.known)}, _plain(name)
+        begun = sorted((one for one in named if meant and one.startswith(meant)), key=len)
+        close = difflib.get_close_matches(meant, named, n=1, cutoff=0.5)
+        near = [named[one] for one in (*begun, *close)]
         hint = f"did you mean {near[0]!r}? " if near else ""
         listed = ", ".join(self.known)
         if near and len(listed) > LONGEST_LIST:  # the nearest is what was meant
@@ -45,6 +48,11 @@ class UnknownNameError(InputError):
         super().__init__(
             f"{kind} {name!r}", "is not known", hint + (remedy or f"use one of: {listed}")
         )
+
+
+def _plain(name: str) -> str:
+    """Return what two spellings of a name have in common."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 class EngineRefusal(SpecsimError):

@@ -321,8 +321,10 @@ def test_interrupt_and_bug(
         run(FOUNDING)
 
 
-def test_a_closed_pipe_is_quiet() -> None:
-    command = [sys.executable, "-m", "specsim", *FOUNDING, "--csv", "-"]
+@pytest.mark.parametrize("form", [("--csv", "-"), ("--full",)])
+def test_a_closed_pipe_is_quiet(form: tuple[str, ...]) -> None:
+    """Text by rich, which would exit with the code of a bug."""
+    command = [sys.executable, "-m", "specsim", *FOUNDING, *form]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.close()

@@ -74,6 +74,8 @@ NAMES = {
     "--profile missing.toml": ("missing.toml", "does not exist"),
     "--engine-version newest-ish": ("'newest-ish'", "such as 0.5.9"),
     "--engine vlm": ("'vlm'", "did you mean 'vllm'"),
+    "--steps 2 --algorithm eagel": ("'eagel'", "did you mean 'EAGLE'"),
+    "--model llama3.1 --gpu h100-sxm": ("'llama3.1'", "did you mean 'llama-3.1-8b'"),
     "--steps 2 --scheduler overlp": ("'overlp'", "did you mean 'overlap'"),
     "--solver analytical": ("'analytical'", "did you mean 'analytic'"),
     "--steps 2 --algorithm eagel3": ("'eagel3'", "use one of"),

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -65,13 +65,6 @@ class LazyGroup(click.Group):
         if cmd_name.startswith("-") or ctx.resilient_parsing:
             return None
         raise UnknownNameError("command", cmd_name, COMMANDS)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; a reader that has gone away is not click's to report."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            ctx.exit(_pipe_closed())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the subcommands and options that begin so."""
@@ -135,8 +128,9 @@ def run(argv: Sequence[str]) -> int:
         return _complain(f"{message}; see specsim {command}--help", USAGE)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        return _pipe_closed()
+    except (BrokenPipeError, SystemExit):  # click and rich exit where the reader has gone away
+        _let_go()
+        return PIPE_CLOSED
     except OSError as error:  # a full disk, a name too long, a folder of somebody else
         if error.filename is None:
             _let_go()
@@ -178,11 +172,6 @@ def _complain(message: str, code: int) -> int:
     if sys.stderr is not None:
         sys.stderr.write(f"specsim: {line}\n")
     return code
-
-
-def _pipe_closed() -> int:
-    _let_go()
-    return PIPE_CLOSED
 
 
 def _let_go() -> None:

@@ -133,7 +133,8 @@ def parse_mix(text: str) -> tuple[tuple[int, float], ...]:
     total = sum(share for _, share in parts)
     if parts and abs(total - 1.0) > WHOLE:
         fixed = ",".join(f"{load}:{share / total:.3g}" for load, share in parts if total > 0)
-        raise InputError(f"mix {text}", f"has shares that sum to {total:g}, not to 1", fixed)
+        why = f"has shares that sum to {total:g}, not to 1"
+        raise InputError(f"mix {text}", why, f"write {fixed}")
     return tuple(parts)
 
 
