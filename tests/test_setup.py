@@ -366,3 +366,14 @@ def test_anything_is_either_a_setup_or_an_error_of_ours(
     except InputError:
         return
     assert setup_from_mapping(setup_to_mapping(setup)) == setup
+
+
+@pytest.mark.parametrize("name", ["vLLM", "SGLang", "TensorRT-LLM", " llama.CPP "])
+def test_an_engine_is_known_in_any_case(name: str) -> None:
+    mapping = {
+        "schema": "specsim.setup/1",
+        "hardware": {"gpu": "h100-sxm"},
+        "model": {"id": "llama-3.1-8b"},
+        "engine": {"name": name, "version": "main"},
+    }
+    assert setup_from_mapping(mapping).engine.name == name.strip().lower()

@@ -306,3 +306,37 @@ def test_a_generic_drafter_that_does_not_split_lies_whole_on_every_gpu() -> None
     assert draft is not None
     assert draft.part is not None
     assert draft.part.tp == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "refused"),
+    [
+        ("vllm", "0.24.0", "same vocabulary size"),
+        ("sglang", "0.5.19", "share the same vocabulary"),
+        ("sglang", "0.5.9", None),
+        ("llama.cpp", "b9000", None),  # it translates
+    ],
+)
+def test_a_draft_model_of_another_vocabulary(
+    engine: str, version: str, refused: str | None
+) -> None:
+    """Qwen3's of 151936 words before Llama's of 128256; of its own family it may be."""
+    mapping = {
+        "schema": "specsim.setup/1",
+        "hardware": {"gpu": "h100-sxm"},
+        "model": {"id": "llama-3.1-8b"},
+        "draft": {"id": "qwen3-0.6b"},
+        "engine": {"name": engine, "version": version},
+    }
+    chain, other = (
+        SpecSetting.of(1, 3, algorithm="STANDALONE"),
+        assemble(setup_from_mapping(mapping)),
+    )
+    if refused is None:
+        assert other.plan(chain).allowed
+    else:
+        with pytest.raises(InputError, match=refused):
+            other.plan(chain)
+        assert other.plan(chain, what_if=True).setting.key == chain.key
+    same = setup_from_mapping(mapping | {"draft": {"id": "llama-3.2-1b"}})
+    assert assemble(same).plan(chain).allowed

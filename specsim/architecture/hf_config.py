@@ -69,7 +69,7 @@ def read_config(path: str | Path) -> Mapping[str, Any]:
     file = Path(name, "config.json") if Path(name).is_dir() else path
     try:
         document = json.loads(read_text(file, "a config.json"))
-    except FormatError:
+    except InputError:
         raise
     except (ValueError, RecursionError) as error:
         raise FormatError(file, f"is not JSON ({error})", "give a config.json") from error

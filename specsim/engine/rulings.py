@@ -1,6 +1,6 @@
 """What an engine of a release says of a setting: the rows of ``rulings.csv``, in their order.
 
-Beside them ``caches.csv``, which KV caches it refuses, ``states.csv``, what its state means, and
+Beside them ``servers.csv``, which servers it refuses, ``states.csv``, what its state means, and
 ``attention.csv``, whose rows, of which the first that fits holds, were read in the wheels: vLLM
 0.24.0 ``platforms/cuda.py:84`` (priorities) and ``v1/attention/backends`` (what each takes), SGLang
 0.5.9 ``server_args.py:1772`` [@attention-kernels].
@@ -196,10 +196,10 @@ def listed(setting: SpecSetting, engine: EngineSpec, stage: str) -> Ruling | Non
     return None
 
 
-def cache_refusal(engine: EngineSpec, kinds: Mapping[str, bool]) -> tuple[str, str] | None:
-    """Return why ``caches.csv`` says that the engine refuses such a KV cache, and the remedy."""
-    for row in rows("caches", engine.name):
-        named = all(map(kinds.get, row["cache"].split()))
+def server_refusal(engine: EngineSpec, kinds: Mapping[str, bool]) -> tuple[str, str] | None:
+    """Return why ``servers.csv`` says that the engine refuses such a server, and the remedy."""
+    for row in rows("servers", engine.name):
+        named = all(map(kinds.get, row["kinds"].split()))
         holds = named and _of_release(row, engine.parsed_version)
         if holds and _applies(row, SpecSetting.none(), engine):
             return row["text"], row["remedy"].format(**row)

@@ -9,7 +9,7 @@ architecture modules. This is the boundary, where whatever is wrong becomes one 
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from inspect import Parameter, signature
 from pathlib import Path
@@ -226,9 +226,10 @@ def setup_from_mapping(mapping: Mapping[str, Any], origin: str | Path = "setup")
         if name not in mapping:
             raise FormatError(f"{origin}: [{name}]", "is missing", f"add a section [{name}]")
     sections = {name: _section(name, mapping[name], origin) for name in SECTIONS if name in mapping}
-    engine = sections["engine"].name
-    if engine not in ENGINES:
-        raise UnknownNameError(f"{origin}: [engine] name", engine, ENGINES)
+    engine = sections["engine"]
+    sections["engine"] = replace(engine, name=engine.name.strip().lower())
+    if sections["engine"].name not in ENGINES:
+        raise UnknownNameError(f"{origin}: [engine] name", engine.name, ENGINES)
     try:
         return Setup(**sections)
     except InputError as error:

@@ -10,7 +10,7 @@ from specsim.cost.allreduce import AllReduce, fit_allreduce
 from specsim.cost.model import CostModel, CostParameters, cost_values
 from specsim.draft_sharding import shard_draft
 from specsim.engine import EngineSpec, RunPlan, engine_named, kv_capacity
-from specsim.engine.rulings import AttentionKernel, attention_kernel, cache_refusal
+from specsim.engine.rulings import AttentionKernel, attention_kernel, server_refusal
 from specsim.errors import InputError
 from specsim.hardware import AllReducePath, AllReducePiece, Gpu, Link, load_gpu, load_link
 from specsim.parameters import Facts
@@ -79,10 +79,14 @@ class System:
         )
 
     @property
-    def cache(self) -> dict[str, bool]:
-        """Of which kind the target's KV cache is, as ``caches.csv`` names them."""
-        target = self.cost.target
+    def kinds(self) -> dict[str, bool]:
+        """Of which kinds a KV cache and a drafter are, as ``servers.csv`` names them."""
+        target, draft = self.cost.target, self.cost.draft
+        words = draft.draft.shape.vocab if draft and draft.draft.shape else 0
         return {
+            "vocabulary": draft is not None
+            and draft.kind == "standalone"
+            and words != target.model.vocab,
             "latent": target.model.attention == "mla",
             "8-bit": target.kv_dtype_bytes < 2,
             "window": any(share.group.window for share in target.attention),
@@ -107,8 +111,8 @@ class System:
             engine = replace(engine, version=engine_version)
         if max_running_requests is not None:
             engine = replace(engine, max_running_requests=max_running_requests)
-        if not what_if and (refused := cache_refusal(engine, self.cache)) is not None:
-            raise InputError(f"dcp {engine.dcp}, {engine.name} {engine.version}", *refused)
+        if not what_if and (refused := server_refusal(engine, self.kinds)) is not None:
+            raise InputError(f"{engine.name} {engine.version}", *refused)
         rules = engine_named(engine.name)
         if self.gpu.is_cpu and not engine.backend:
             engine = replace(engine, attention_backend=rules.cpu_backend or None)
