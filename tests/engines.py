@@ -7,7 +7,7 @@ from typing import Any
 
 from specsim import engine
 from specsim.engine import EngineSpec, RunPlan
-from specsim.engine.sglang import limits
+from specsim.engine import sglang as limits
 from specsim.setting import Algorithm, Scheduler, SpecSetting
 
 GIB = 2**30

@@ -20,7 +20,7 @@ from specsim.setting import SpecSetting
 
 HEAVY = ("numpy", "pydantic", "pydantic_core", "rich", "scipy", "pandas", "matplotlib", "simpy")
 MEMORY_KB = 300_000
-MODULES, OF_A_FIT = 50, 77
+MODULES, OF_A_FIT = 50, 75
 """The bars of the command; modules of ours that a prediction imports, and a log's calibration."""
 
 

@@ -1,19 +1,18 @@
 """SGLang: what runs with what by version, its limits, and how it is launched.
 
 Read in the released wheels, 0.4.1 to 0.5.23 [@sglang-wheels]. A rule holds from the first release
-read that has it. Messages in quotes are the engine's.
+read that has it. Messages in quotes are the engine's; lines are of ``sglang/srt`` (S/).
 """
 
 import json
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from specsim.engine import rules, rulings
 from specsim.engine.plan import RunPlan
 from specsim.engine.rules import Engine, EngineSpec
-from specsim.engine.sglang import limits
-from specsim.engine.sglang.limits import V2_ONLY_FROM, mixes, spec_era
-from specsim.setting import SpecSetting, algorithm_name, chain_settings
+from specsim.setting import Algorithm, SpecSetting, algorithm_name, chain_settings
 
 NEWEST = "0.5.23"
 WHOLE_FORWARDS = "0.5.23"
@@ -30,6 +29,26 @@ BLOCK_DRAFTERS = ("DFLASH", "DSPARK")
 ``speculative_hook.py``: DFLASH verifies its block, DSPARK gamma + 1 tokens)."""
 
 
+SpecEra = Literal["v1", "beta-flag", "env", "default", "v2-only"]
+
+V2_ONLY_FROM = "0.5.13"
+"""Release in which the v1 worker is gone and v2, which overlaps, takes trees."""
+
+
+def spec_era(version: rules.EngineVersion) -> SpecEra:
+    """Return how the overlapping worker (v2) is reached in that version.
+
+    0.5.4 itself still has the flag, the environment variable came with 0.5.4.post1.
+    """
+    if version.before("0.5.3"):
+        return "v1"
+    if version.before("0.5.4.post1"):
+        return "beta-flag"
+    if version.before("0.5.11"):
+        return "env"
+    return "default" if version.before(V2_ONLY_FROM) else "v2-only"
+
+
 def plan_sglang(
     setting: SpecSetting, engine: EngineSpec, gpu_mem_bytes: float, what_if: bool
 ) -> RunPlan:
@@ -39,8 +58,10 @@ def plan_sglang(
     v2 = setting.speculates and (setting.scheduler == "overlap" or spec_era(version) == "v2-only")
     # plain decoding runs ahead: it knows the next lengths
     ahead = not setting.speculates or _backend_has("run_ahead_from", engine)
-    most = limits.max_running_requests(engine, setting.speculates)
-    alloc = limits.alloc_tokens(setting, engine)
+    taken = rulings.listed(setting, engine, "mixed chunks")  # by a ruling with words
+    mixed = engine.mixed_chunk and (taken is None or not taken.rule)
+    most = max_running_requests(engine, setting.speculates)
+    alloc = alloc_tokens(setting, engine)
     assumed = "attention backend not stated: assumed one that waits and extends eagerly"
     return rulings.run_plan(
         verdict,
@@ -50,25 +71,131 @@ def plan_sglang(
         reserved_tokens=2 * alloc if v2 else alloc,
         draft_extend="verify" if v2 else "accepted",
         extend_eager=v2 and not _backend_has("extend_graph_from", engine),
-        graph_sizes=limits.graph_batch_sizes(engine, gpu_mem_bytes, setting.speculates, most),
+        graph_sizes=graph_batch_sizes(engine, gpu_mem_bytes, setting.speculates, most),
         graph_unit="requests",
-        prefill="mixed" if mixes(setting, engine) else "first",
-        chunked_prefill_size=limits.chunked_prefill_size(engine, gpu_mem_bytes),
+        prefill="mixed" if mixed else "first",
+        chunked_prefill_size=chunked_prefill_size(engine, gpu_mem_bytes),
         overlapped="run_ahead" if ahead else "overlap",
         notes=[assumed] if v2 and setting.follows_text and not engine.backend else [],
     )
 
 
 def _backend_has(ability: str, engine: EngineSpec) -> bool:
-    """Whether the attention backend has an ability in this release (``sglang/backends.csv``).
+    """Whether the attention backend has an ability in this release (``backends.csv``).
 
     To run ahead it must not need sequence lengths on the CPU (0.5.23 ``base_attn_backend.py:163``
     and the backends beside it); v2 captures the draft extend of some in a CUDA graph (0.5.9
     ``eagle_worker_v2.py:277``, 0.5.13 :369, 0.5.23 :567). Each from the first release read.
     """
-    firsts = {row["backend"]: row[ability] for row in rules.table("sglang/backends")}
+    firsts = {row["backend"]: row[ability] for row in rules.table("backends")}
     first = firsts.get(engine.backend)
     return bool(first) and engine.parsed_version.since(str(first))
+
+
+# --- limits and defaults: caps, captured sizes, chunks, reserved memory
+
+_WIDE_TP = 4
+
+
+def chunked_prefill_size(engine: EngineSpec, gpu_mem_bytes: float) -> int:
+    """Return the most prompt tokens of a prefill step (0.5.9 ``server_args.py:940-998``)."""
+    return engine.chunked_prefill_size or int(rules.by_memory(engine, gpu_mem_bytes, "chunk"))
+
+
+def cuda_graph_max_bs(engine: EngineSpec, gpu_mem_bytes: float) -> int:
+    """Return the largest captured batch, requests."""
+    size = "wide" if engine.tp >= _WIDE_TP else "narrow"
+    return engine.cuda_graph_max_bs or int(rules.by_memory(engine, gpu_mem_bytes, size))
+
+
+def graph_batch_sizes(
+    engine: EngineSpec, gpu_mem_bytes: float, speculates: bool, max_running_requests: int
+) -> tuple[int, ...]:
+    """Return the captured batch sizes, requests, no larger than the most that can run.
+
+    0.5.9 ``server_args.py:1079-1107`` and ``cuda_graph_runner.py:190-222``: a cap below the
+    largest size is captured itself; from 0.5.12 the asked maximum always is.
+    """
+    most = cuda_graph_max_bs(engine, gpu_mem_bytes)
+    kept = rules.captured_sizes(engine, gpu_mem_bytes, speculates, most)
+    if engine.parsed_version.since("0.5.12"):
+        kept.add(most)
+    if max(kept) > max_running_requests:
+        kept.add(max_running_requests)
+    return tuple(sorted(size for size in kept if size <= max_running_requests))
+
+
+def max_running_requests(engine: EngineSpec, speculates: bool) -> int:
+    """Return the most requests that run at once on one data-parallel rank.
+
+    Speculating: 32 from 0.4.3.post4 (``server_args.py:280``), and still in 0.4.4; 48 from then on.
+    Otherwise at least 2048, more where the KV pool holds over four contexts of full length.
+    """
+    asked = engine.max_running_requests
+    if asked is None:
+        version = engine.parsed_version
+        limited = speculates and version.since("0.4.3.post4")
+        if not limited:
+            return 2048  # per rank already (0.5.9 model_runner_kv_cache_mixin.py:344-353)
+        asked = 48 if version > rules.parse_version("0.4.4") else 32
+    return max(1, asked // engine.dp)
+
+
+def alloc_tokens(setting: SpecSetting, engine: EngineSpec) -> int:
+    """Return the KV slots that a request may take in one round, max(S k, n).
+
+    0.5.9 ``S/managers/utils.py:182-206``; from 0.5.13 whole pages for each branch of a tree
+    (0.5.23 ``S/mem_cache/allocation_sizing.py:30-62``).
+    """
+    if not setting.speculates:
+        return 1
+    k, steps, page = setting.topk, setting.num_steps, engine.page_size
+    branches = steps * k
+    tree_on_pages = page > 1 and k > 1 and setting.algorithm != "NGRAM"
+    if tree_on_pages and engine.parsed_version.since(V2_ONLY_FROM):
+        branches = (2 * page - 2 + steps) // page * page * k
+    return max(branches, setting.num_draft_tokens)
+
+
+def mem_fraction_static(engine: EngineSpec, gpu_mem_bytes: float, algorithm: Algorithm) -> float:
+    """Return the fraction of GPU memory for weights and KV cache.
+
+    (mem - reserved) / mem, 0.5.9 ``server_args.py:1020-1063``; to 0.5.2 the reserve is by class
+    of GPU. Multimodal models get a few per cent less, which is not modelled.
+    """
+    if engine.mem_fraction_static is not None:
+        return engine.mem_fraction_static
+    reserved = _reserved_bytes(engine, gpu_mem_bytes)
+    if algorithm == "STANDALONE":
+        reserved += 6 * rules.GIB
+    elif algorithm not in ("none", "NGRAM"):
+        reserved += 2 * rules.GIB
+    return round((gpu_mem_bytes - reserved) / gpu_mem_bytes, 3)
+
+
+def kv_room_bytes(
+    engine: EngineSpec, gpu_mem_bytes: float, weight_bytes: float, algorithm: Algorithm
+) -> float:
+    """Return the bytes of one GPU for the KV cache: mem * mem_fraction_static - weights."""
+    return gpu_mem_bytes * mem_fraction_static(engine, gpu_mem_bytes, algorithm) - weight_bytes
+
+
+def _reserved_bytes(engine: EngineSpec, gpu_mem_bytes: float) -> float:
+    """Return what is held back for activations and graphs, no speculation."""
+    if engine.parsed_version.before("0.5.4"):
+        own, per_rank = (
+            rules.by_memory(engine, gpu_mem_bytes, f"reserve{of}") for of in ("", "_tp")
+        )
+        return (own + per_rank * engine.tp + (4 if engine.dp > 1 else 0)) * rules.GIB
+    graphs = cuda_graph_max_bs(engine, gpu_mem_bytes)
+    chunk = max(chunked_prefill_size(engine, gpu_mem_bytes), 2048)
+    reserved = (512 + 1.5 * chunk + 2 * graphs) * rules.MIB + engine.tp / 8 * rules.GIB
+    if engine.dp > 1:
+        reserved += graphs * engine.dp * (4.5 if graphs > 300 else 3) * rules.MIB
+    return max(reserved, 10 * rules.GIB) if gpu_mem_bytes > 60 * rules.GIB else reserved
+
+
+# --- how it is launched, and what its arguments say
 
 
 def launch_flags(plan: RunPlan, engine: EngineSpec, draft_model: str | None) -> list[str]:
@@ -231,7 +358,7 @@ ENGINE = Engine(
     newest=NEWEST,
     program=("python", "-m", "sglang.launch_server"),
     plan=plan_sglang,
-    kv_room_bytes=limits.kv_room_bytes,
+    kv_room_bytes=kv_room_bytes,
     launch_flags=launch_flags,
     launch_env=launch_env,
     settings=settings_of,
