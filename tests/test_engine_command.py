@@ -361,6 +361,29 @@ spec:
 """
 
 
+DECLARED = """
+spec:
+  containers:
+  - image: lmsysorg/sglang:v0.5.6
+    command: [python3, -m, sglang.launch_server]
+    args: ["--model-path", "$(MODEL)", "--tp", "$(TP)"]
+    env:
+    - name: MODEL
+      value: a/b
+    - name: TP
+      value: "4"
+"""
+TASK = """{
+  "containerDefinitions": [
+    {
+      "image": "vllm/vllm-openai:v0.9.2",
+      "command": ["--model", "a/b", "--tensor-parallel-size", "2"],
+      "essential": true
+    }
+  ]
+}"""
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -383,6 +406,27 @@ spec:
             "docker run -e LLAMA_ARG_MODEL=/m/a.gguf -e LLAMA_ARG_N_PARALLEL=8 "
             "ghcr.io/ggml-org/llama.cpp:server-cuda",
             {"model": "/m/a.gguf", "max_running_requests": 8},
+        ),
+        # variables: a manifest's, Python's, those of Windows; a name that nothing gives is none
+        (DECLARED, {"model": "a/b", "tp": 4}),
+        ("M = 'a/b'\ncmd = f'vllm serve {M} -tp 2'", {"model": "a/b", "tp": 2}),
+        ("set M=a/b\r\nllama-server.exe -m %M% -np 2\r\n", {"model": "a/b"}),
+        ("$m = 'a/b'\nllama-server -m $m -np 2", {"model": "a/b"}),
+        ("cmd = f'vllm serve {m} -tp 2'", {"model": None, "tp": 2}),
+        # code within a sentence, and in a list
+        ("it's `vllm serve a/b -tp 2` that doesn't start", {"model": "a/b", "tp": 2}),
+        ("1. `vllm serve a/b -tp 2`\n2. then curl", {"model": "a/b", "tp": 2}),
+        # other files that describe containers, other tools that run them
+        (TASK, {"model": "a/b", "tp": 2}),
+        (
+            'config {\n  image = "vllm/vllm-openai:v0.9.2"\n  args = ["--model", "a/b"]\n}',
+            {"model": "a/b"},
+        ),
+        ("apptainer run --nv docker://vllm/vllm-openai:v0.9.2 --model a/b -tp 2", {"tp": 2}),
+        # quotes that were lost on the way
+        (
+            "vllm serve a/b --speculative-config {method:ngram,num_speculative_tokens:3}",
+            {"algorithm": "NGRAM", "num_steps": 3},
         ),
         ("vllm serve a/b -O0  # slow", {"disable_cuda_graph": True, "tp": 1}),
     ],

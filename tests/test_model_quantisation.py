@@ -190,3 +190,8 @@ def test_any_table_of_a_tool_is_read_or_none(method: object, about: dict[str, An
 )
 def test_tags_of_ollama(name: str, scheme: str) -> None:
     assert load_model(name).native_quantisation == scheme
+
+
+def test_a_path_in_a_cache_names_its_repository() -> None:
+    path = "/root/.cache/huggingface/hub/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0e9e"
+    assert load_model(path).id == "llama-3.1-8b"

@@ -62,6 +62,8 @@ def load_model(name: str, quantisation: str | None = None) -> ModelArchitecture:
 
         id, config = table_of_config(name, quantisation)
         return model_from_table(config, id)
+    if kept := re.search(r"models--([\w.-]+?)--([\w.-]+)/snapshots/", name):
+        name = f"{kept[1]}/{kept[2]}"  # of a cache on another machine
     remedy = "give the path of its config.json, or of a TOML table"
     try:
         id, table = look_up("models", name, remedy)

@@ -18,7 +18,7 @@ from functools import cache
 
 from specsim.engine import engine_named
 from specsim.engine.flags import NEUTRAL, UNMODELLED, flag_named, said_by
-from specsim.engine.manifest import container_words, heredocs, python_words, yaml_mapping
+from specsim.engine.manifest import container_words, flow, heredocs, python_words, yaml_mapping
 from specsim.engine.rules import rows, table
 from specsim.errors import InputError
 from specsim.setting import NO_SPECULATION
@@ -32,9 +32,11 @@ _VERSION = re.compile(
 )
 _PINNED = re.compile(r"\b(sglang|vllm|tensorrt[-_]llm)(?:\[[\w,]+\])?==([\w.]{3,24})")
 _ASSIGNED = re.compile(
-    r"(?m)^\s*(?:export\s+)?([A-Za-z_]\w{0,63})=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]*)"
+    r"(?m)^\s*(?:export\s+|set\s+|\$(?:env:)?)?([A-Za-z_]\w{0,63})(?:=|\s{1,9}=\s{1,9}(?=[\"'\d]))"
+    r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]*)"
 )
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w{0,63})(?::-([^}]*))?\}?")
+_DECLARED = re.compile(r"- name:\s*[\"']?(\w{1,64})[\"']?\s*\n\s*value:\s*([^\s#]{1,200})")
+_VARIABLE = re.compile(r"\$[{(]?([A-Za-z_]\w{0,63})(?::-([^}]*))?[})]?")
 _ENVIRONMENT = re.compile(
     r"\b((?:SGLANG|VLLM|TRTLLM|LLAMA_ARG|OLLAMA)_[A-Z0-9_]{2,60})(?:=|:\s+|[\"']?\s*\n\s*value:\s*)"
     r"[\"']?([\w./,+-]{1,200})"
@@ -47,7 +49,25 @@ _TYPESET = (
     (re.compile(r"[\u201c\u201d]"), '"'),
     (re.compile(r"\"(\{(?=[^\n'\\]*\")[^\n'\\]*?\})\"(?=\s|\Z)"), r"'\1'"),
     (re.compile(r"(?<=\s)(?:\u2014|[\u2013-]?\u2013|\u2013-)(?=[A-Za-z])"), "--"),
+    # variables of Python's formatted texts, and of Windows
+    (
+        re.compile(r"(?<=[=(,\[\s])[fF](\"[^\"\n]*\"|'[^'\n]*')"),
+        lambda text: re.sub(r"\{(\w+)[^{}]*\}", r"${\1}", text[1]),
+    ),
+    (re.compile(r"%([A-Za-z_]\w{0,63})%"), r"${\1}"),
 )
+_SHELL = (
+    # comments, lines that go on, paths of Windows, lines broken where they were pasted, `2> file`,
+    # code within a sentence
+    (re.compile(r"(?m)^\s*#(?![^\n]*\\$)(?!\s*(?:python|vllm|sglang|trtllm|llama)).*$"), ""),
+    (re.compile(r"(?:[ \t]*[\\^]|[ \t]+`)[ \t]*(?:#[^\n]*)?\r?\n\s*"), " "),
+    (re.compile(r"(?<=[\w:.])\\(?=\w)"), "/"),
+    (re.compile(r"\n\s*(?=--?[A-Za-z])"), " "),
+    (re.compile(r"(?<=\s)\d(?=[<>])"), ""),
+    (re.compile(r"(?<=\S)`"), " ;"),
+    (re.compile(r"`"), " "),
+)
+_MANIFEST = re.compile(r"(?m)^\s*(?:- )?\"?(?:image|command|args|entrypoint)\"?\s*(?::| = )")
 LIMIT = 2**18  # characters of a text that are looked at
 
 
@@ -129,25 +149,22 @@ def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
 
 def _commands(text: str) -> Iterator[list[str]]:
     """Yield the words of each command that may launch a server."""
-    if re.search(r"(?m)^\s*(?:- )?(?:image|command|args|entrypoint)\s*:", text):
+    if _MANIFEST.search(text):
         for words in container_words(text):
             yield from _split(words, text)
         return
     listed, text = python_words(text, _starts_server)
     for words in listed:
         yield from _split(words, text)
-    text = re.sub(r"(?m)^\s*#(?![^\n]*\\$)(?!\s*(?:python|vllm|sglang|trtllm|llama)).*$", "", text)
-    text = re.sub(r"[ \t]*[\\^`][ \t]*(?:#[^\n]*)?\r?\n\s*", " ", text)
-    text = re.sub(r"(?<=[\w:.])\\(?=\w)", "/", text)  # a path of Windows
-    text = re.sub(r"\n\s*(?=--?[A-Za-z])", " ", text)  # broken where it was pasted
-    text = re.sub(r"(?<=\s)\d(?=[<>])", "", text)  # 2> file
+    for pattern, plainly in _SHELL:
+        text = pattern.sub(plainly, text)
     for start in _starts(text):
         yield from _split(_lexed(text[start:]), text)
 
 
 def _starts(text: str) -> list[int]:
     lines = list(re.finditer(r"(?m)^.*$", text))
-    image = re.compile(r"\b(?:docker|podman|nerdctl)\b.*\brun\b")
+    image = re.compile(r"\b(?:docker|podman|nerdctl|apptainer|singularity)\b.*\b(?:run|exec)\b")
     return [m.start() for m in lines if program().search(m[0]) or image.search(m[0])]
 
 
@@ -162,6 +179,8 @@ def _lexed(text: str) -> list[str]:
                 break
             words.append(word)
     except ValueError:
+        if (command := program().search(text)) and command.start():  # of the sentence before it
+            return _lexed(text[command.start() :])
         why = "has a quotation that is not closed"
         raise InputError(text[:60].strip(), why, "close it") from None
     return words
@@ -175,7 +194,8 @@ def _starts_server(words: Sequence[str]) -> bool:
 
 def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:
     """Yield the commands among words; a word that holds a command line is one of its own."""
-    variables = {n: v.strip("\"'") for n, v in _ASSIGNED.findall(text)}
+    said = (*_ASSIGNED.findall(text), *_DECLARED.findall(text))
+    variables = {name: value.strip("\"'") for name, value in said}
 
     def value(of: re.Match[str]) -> str:
         return str(variables.get(of[1], of[0] if of[2] is None else of[2]))
@@ -192,7 +212,7 @@ def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:
 
 def _image(word: str) -> tuple[str, str] | None:
     """Return the engine and the dialect of a container image."""
-    name = word.rpartition("=")[2]
+    name = word.rpartition("=")[2].removeprefix("docker://")
     if name.startswith(("-", "/", ".", "~")) or ("/" not in name and ":" not in name):
         return None
     tagged = re.fullmatch(r"[\w.-]+(?::\d+)?(?:/[\w.-]+)*(?:[:@][\w.:+-]+)?", name)
@@ -245,8 +265,8 @@ def _read(
     arguments = {**{k: v for k, v in said.items() if flag_named(engine, k)}, **arguments}
     raw, unknown = said_by(engine, arguments)
     others = [word for word in positional if word not in SUBCOMMANDS]
-    if others:
-        raw.setdefault("model", others[0])
+    if others and "model" not in raw:
+        raw["model"] = arguments["model"] = others[0]
     open_ = sorted({f"{name} {text}" for name, text in arguments.items() if "$" in str(text)})
     notes += [f"{name}: the text does not say what that is" for name in open_]
     rules = engine_named(engine)
@@ -317,6 +337,8 @@ def _json(flag: str, text: str) -> object:
                 re.sub(r"'", '"', text).replace("True", "true").replace("False", "false")
             )
         except (ValueError, RecursionError):
+            if bare := re.fullmatch(r"\s*(\{(?:[\w.]+:[\w./-]+,?)+\})\s*", text):
+                return flow(bare[1])  # its quotes were lost
             remedy = 'quote it: \'{"method": "eagle3", ...}\''
             raise InputError(f"{flag} {text[:60]}", "is not JSON", remedy) from None
     return value

@@ -14,7 +14,8 @@ _KEY = re.compile(r"(\s*)(?:- )?([\w.\"'-]+)\s*:(?:\s+(.*))?")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?([^\n]*)\n(.*?)\n\s*\1\s*(?:\n|\Z)", re.DOTALL)
 _TARGET = re.compile(r"(?:>{1,2}|\btee)\s*([\w./~${}-]+)")
 _PART = re.compile(
-    r"\s*(image|entrypoint|command|(?:extra|additional|server|vllm|sglang)?_?[aA]rgs)\s*:\s*(.*)"
+    r"\s*\"?(image|entrypoint|command|(?:extra|additional|server|vllm|sglang)?_?[aA]rgs)\"?"
+    r"\s*(?::| = )\s*(.*)"
 )
 _ORDER = ("image", "entrypoint", "command", "args")
 
@@ -40,7 +41,7 @@ def yaml_mapping(text: str) -> dict[str, object]:
             open_tables.pop()
         table = open_tables[-1][1]
         if value:
-            table[key] = _flow(value)
+            table[key] = flow(value)
         else:
             inner: dict[str, object] = {}
             table[key] = inner
@@ -49,7 +50,7 @@ def yaml_mapping(text: str) -> dict[str, object]:
     return top
 
 
-def _flow(text: str) -> object:
+def flow(text: str) -> object:
     """Return what ``[a, b]``, ``{a: b}`` or a plain value holds."""
     text = text.strip()
     if text[:1] == "[" and text[-1:] == "]":
@@ -84,7 +85,7 @@ def container_words(text: str) -> Iterator[list[str]]:
         at += 1
         if not found:
             continue
-        key, value = found[1], found[2].strip()
+        key, value = found[1], found[2].strip().rstrip(",")
         key = "args" if key[-4:].lower() == "args" else key
         indent = len(lines[at - 1]) - len(lines[at - 1].lstrip(" -"))
         block = []
@@ -165,7 +166,9 @@ def _arguments(node: ast.Call) -> dict[str, object]:
 def _said(node: ast.expr) -> object:
     """Return what an expression says; a name where it is no constant."""
     if isinstance(node, ast.Call):
-        return _arguments(node)
+        said = _arguments(node)
+        text = getattr(node.func, "id", "") == "str" and len(said) == 1
+        return next(iter(said.values())) if text else said
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -185,7 +188,7 @@ def _inside(line: str, indent: int, value: str) -> bool:
     return (
         deep > indent
         or (listed and not _PART.fullmatch(line.replace("- ", "  ", 1)))
-        or (value[:1] == "[" and line.strip()[:1] in "]\"'-")
+        or (value[:1] == "[" and value[-1:] != "]" and line.strip()[:1] in "]\"'-")
     )
 
 
