@@ -299,6 +299,12 @@ PAIRS = """\
 [eagle3] clients: 1, throughput: 118.25 tok/s, accept length: 2.61
 [eagle3] clients: 16, throughput: 911.75 tok/s, accept length: 2.62
 """
+LIST = """\
+- baseline: 61.3 tok/s at bs=1
+- baseline: 702.5 tok/s at bs=16
+- EAGLE3: 118.25 tok/s at bs=1 (accept 2.61)
+- EAGLE3: 911.75 tok/s at bs=16 (accept 2.62)
+"""
 THOUSANDS = """\
 | conc | none tok/s | MTP tok/s |
 |---|---|---|

@@ -96,6 +96,7 @@ TEXTS: dict[str, list[str]] = {
         benchmarks.SWEEP,
         benchmarks.LLAMA_BENCH,
         benchmarks.PAIRS,
+        benchmarks.LIST,
         benchmarks.THOUSANDS,
     ],
     "nccl_tests": [results.NCCL_NEW, results.NCCL_OLD],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import result_samples
-from parsing import parse, read
+from parsing import parse, parse_one, read
 
 from specsim.errors import FormatError
 from specsim.logs.format import require_usable
@@ -170,3 +170,32 @@ def test_a_run_with_many_failed_requests_is_another_load(failed: int, rows: int)
     entries = parse("table", more)
     assert sum(len(entry.rows) for entry in entries) == rows
     assert entries[-1].unread == ({} if rows else {"many requests failed": 1})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- bs=4: 105 tok/s -> 150 tok/s",  # which of them?
+        "- bs=1: up to 140 tok/s",
+        "- bs=1: ~100-110 tok/s",
+        "- bs=8: 105 ± 3 tok/s",
+        "- bs=8: 5 x 9 tok/s",
+        "- bs=1: 2000 tok/s input",
+        "- bs=16 prefill: 9000 tok/s",
+        "- bs=8: 80.2 tok/s each",
+        "- c=1: 95 tok/s, c=8: 600 tok/s",
+        "- bs=1: 105 tok/s for 1024 in / 256 out",
+        "- bs=1: 10; 5 tok/s",
+        "- concurrency 1: p50 TPOT 8.1 ms/tok",
+        "We saw 512 tok/s at concurrency 8",
+    ],
+)
+def test_a_line_of_a_list_that_may_mean_something_else(line: str) -> None:
+    assert not parse_one("table", f"{line}\n").rows
+
+
+@pytest.mark.parametrize(("share", "length"), [("2.9", 2.9), ("0.72", None), ("72%", None)])
+def test_what_a_list_accepts(share: str, length: float | None) -> None:
+    """Below 1 it is a share of drafts; a length counts the token of the target."""
+    (row,) = parse_one("table", f"- bs=1: 105 tok/s (accept {share})\n").rows
+    assert (row.output_tps, row.accept_length) == (105, length)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from specsim.logs.formats import texts
+from specsim.logs.formats._benchmarks import column_of, names
 from specsim.logs.paste import Headings, label_of
 from specsim.logs.unread import DAMAGED_ROW, TRUNCATED
 
@@ -17,6 +18,7 @@ LABELLED = re.compile(r"([A-Z][A-Za-z0-9 ()/.]{1,48}):[ \t]+(\S{1,32})[ \t]*\r?\
 """A line of a table that has a title instead of a header."""
 MAX_COLUMNS = 512
 MOST_ABOVE = 100
+MOST_LABEL = 40  # characters before a colon that may name a server
 
 Wanted = Callable[[tuple[str, ...]], object]  # whether a table with such a header is looked for
 
@@ -71,12 +73,12 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
                 grid = None
             else:
                 grid.rows.append((text,))
-        elif (pairs := _pairs(bare)) and wanted(tuple(pairs)):
+        elif (pairs := _pairs(bare) or _listed(bare)) and wanted(tuple(pairs)):
             if grid is None or (grid.separator, grid.header) != ("=", tuple(pairs)):
                 if grid:
                     yield grid
                 grid = opened(tuple(pairs), "=")
-            if line.endswith((b"\n", b"\r")):
+            if line.endswith((b"\n", b"\r", b")")):
                 grid.rows.append(tuple(pairs.values()))
             else:
                 unread[TRUNCATED] += 1
@@ -153,11 +155,51 @@ def _pairs(bare: str) -> dict[str, str]:
     return named | {f"{m['key']} {m['unit'] or ''}".strip(): m["value"] for m in each}
 
 
+def _listed(bare: str) -> dict[str, str]:
+    """Return what a line of a person's list says of one load; nothing if it is anything else.
+
+    >>> _listed("- bs=1: 105 tok/s (accept 2.9)")
+    {'bs': '1', 'tok/s': '105', 'accept length': '2.9'}
+    >>> _listed("* EAGLE3: 640 tok/s at 8 users, 1.4x, vs 460 tok/s")
+    {'server': 'EAGLE3', 'tok/s': '640', 'users': '8'}
+    """
+    text = _TEXT["bullet"].sub("", bare)
+    whose, colon, rest = text.partition(": ")
+    load = _TEXT["listed_load"].search(whose)
+    if (text == bare and not (load and text.startswith(load[0]))) or len(whose) > MOST_LABEL:
+        return {}  # a sentence
+    alone = load is not None and load[0] == whose
+    named = colon and not (load or column_of(whose))
+    said = {"server": whose.strip("*_` ")} if named else {}
+    items = _TEXT["listed_end"].split(rest if named or alone else text)
+    for item in (of.strip(": ") for of in ([whose, *items] if alone else items)):
+        load, found = _TEXT["listed_load"].fullmatch(item), _TEXT["listed_item"].fullmatch(item)
+        new = {}
+        if load:
+            new = {load["name"] or "users": load["n"] or load["count"]}
+        elif _TEXT["compared"].search(item) or _TEXT["listed_gain"].match(item):
+            continue
+        elif found:
+            unit, _, after = (found["unit"] or "").partition(" ")
+            unit, after = (unit, after) if unit in names("units") else (f"{unit} {after}", "")
+            head = " ".join(f"{found['name'] or ''} {after} {unit}".split())
+            accepts = _TEXT["listed_accept"].fullmatch(head) and found["value"] >= "1."
+            new = {"accept length" if accepts else head: found["value"]}
+        elif re.search(r"\d", item):
+            return {}  # what it counts may be what the line is of
+        elif item and not said:
+            new = {"server": item}
+        if "" in new or new.keys() & said.keys():
+            return {}
+        said |= {head: value for head, value in new.items() if head == "server" or column_of(head)}
+    return said
+
+
 def _separator(bare: str, grid: Grid | None, wanted: Wanted) -> str:
     """Return what stands between the cells of a line; empty if it is no row."""
     if bare.startswith(("|", "+")) or (bare and _TEXT["rule"].fullmatch(bare)):
         return "|"
-    if grid and grid.separator != "|" and grid.separator in bare:
+    if grid and grid.separator not in "|=" and grid.separator in bare:
         return grid.separator
     return next((m for m in ("\t", ",", ";", "  ") if m in bare and wanted(_cells(bare, m))), "")
 
