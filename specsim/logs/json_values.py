@@ -74,17 +74,21 @@ def _indented(first: bytes, lines: Iterator[bytes]) -> Any | Unread:
 
 
 def _load(text: bytes) -> Any | None:
-    """Return the value at the start of a text, None if there is no whole one."""
+    """Return the object or list at the start of a text, None if there is no whole one."""
     if len(text) > MAX_VALUE_BYTES:
         return None
-    characters = text.decode("utf-8", "replace")
+    value = loaded(text.decode("utf-8", "replace"))
+    return value if isinstance(value, dict | list) else None
+
+
+def loaded(text: str) -> Any | None:
+    """Return the JSON value at the start of a text, None if there is no whole one."""
     try:
-        value, end = json.JSONDecoder(object_pairs_hook=_object).raw_decode(characters)
+        value, end = json.JSONDecoder(object_pairs_hook=_object).raw_decode(text)
     except (ValueError, RecursionError):
         return None
-    rest = characters[end:].strip(" \t\r\n,`;")
-    whole = not rest or rest.startswith("#")
-    return value if whole and isinstance(value, dict | list) else None
+    rest = text[end:].strip(" \t\r\n,`;")
+    return value if not rest or rest.startswith("#") else None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -63,5 +63,11 @@ Prediction Stats:
   Predicted Tokens: 518
   Total Tokens: 539
 """
+LM_STUDIO_LINE = """\
+82.31 tok/sec • 512 tokens • 0.31s to first token • Stop reason: EOS Token Found
+95.02 tok/sec • 498 tokens • 0.33s to first token • Accepted 301/412 draft tokens (73.1%)
+"""
 
-CONSOLE = [ONE_BATCH, LATENCY, LLAMA_CLI, OLLAMA, LM_STUDIO]
+CONSOLE = [ONE_BATCH, LATENCY, LLAMA_CLI, OLLAMA, LM_STUDIO, LM_STUDIO_LINE]
+# A figure that begins its line may lose its first digits to the line above.
+BETWEEN_WORDS = [ONE_BATCH, LLAMA_CLI, OLLAMA, LM_STUDIO]

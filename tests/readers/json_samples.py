@@ -218,3 +218,22 @@ REQUEST_DRAFTS = {
     },
 }
 """An answer of vLLM's server: 6 rounds accepted no draft, 4 one, 8 two, 2 three."""
+
+NESTED = """\
+{"eagle3": {"1": {"tok/s": 95.25, "accept_length": 2.91},
+            "8": {"tok/s": 600.5, "accept_length": 2.82}},
+ "baseline": {"1": {"tok/s": 60.25}, "8": {"tok/s": 410.5}}}
+"""
+YAML = """\
+model: org/m
+eagle3:
+  1: {tok/s: 95.25, accept_length: 2.91}
+  8:
+    tok/s: 600.5
+    accept_length: 2.82
+baseline:
+  - concurrency: 1
+    tok/s: 60.25
+  - concurrency: 8
+    tok/s: 410.5
+"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import console_samples as samples
 import pytest
-from parsing import parse_one
+from parsing import parse, parse_one
 
 from specsim.logs.unread import CONTRADICTION, MISSING
 
@@ -87,3 +87,16 @@ def test_a_line_of_ollama_that_broke_is_no_rate_of_answers() -> None:
     text = samples.OLLAMA.replace("prompt eval rate:", "prompt\neval rate:")
     (row,) = parse_one("console", text).rows
     assert (row.output_tps, row.output_len) == (68.85, 298)
+
+
+def test_the_line_under_an_answer_of_lm_studio() -> None:
+    """The share of drafts is no accept length: how many rounds there were, it does not say."""
+    rows = [row for e in parse("console", samples.LM_STUDIO_LINE) for row in e.rows]
+    said = [(r.concurrency, r.output_tps, r.output_len, r.ttft_s, r.accept_length) for r in rows]
+    assert said == [(1, 82.31, 512, 0.31, None), (1, 95.02, 498, 0.33, None)]
+    assert (rows[0].accept_rate, rows[1].accept_rate) == (None, 301 / 412)
+
+
+@pytest.mark.parametrize("line", ["82.3 tok/sec • 512 token", "82.3 tok/sec", "82.3 tok/sec • 51"])
+def test_a_cut_line_of_lm_studio(line: str) -> None:
+    assert not parse_one("console", line).rows

@@ -69,6 +69,7 @@ FORMAT_OF = {
         results.json_lines(json_samples.REQUEST_DRAFTS),
         *(results.json_lines(value) for value in json_samples.JSON),
         json_samples.MTP_BENCH,
+        json_samples.NESTED,
     ],
     "table": [
         results.SERVING_TABLE,
@@ -106,6 +107,7 @@ FORMAT_OF = {
     ],
     "prometheus_api": prometheus_samples.API,
     "golden_acceptance": [results.GOLDEN],
+    "yaml": [json_samples.YAML],
     "probe": ['{"schema": "specsim.probe/1", "date": ""}', '{\n "schema": "specsim.probe/1",\n'],
 }
 

@@ -78,6 +78,7 @@ TEXTS: dict[str, list[str]] = {
         results.json_lines(*[json_samples.REQUEST_DRAFTS] * 2),
         *(json.dumps(value, indent=1) for value in json_samples.JSON),
         json_samples.MTP_BENCH,
+        json_samples.NESTED,
     ],
     "table": [
         results.SERVING_TABLE,
@@ -104,11 +105,12 @@ TEXTS: dict[str, list[str]] = {
     "llamacpp": [results.LLAMA_TOOL, results.LLAMA_SERVER * 2, console.LLAMA_PERF],
     "prometheus_api": prometheus_samples.API,
     "console": [
-        *(text for text in console.CONSOLE if text != console.LATENCY),
+        *console.BETWEEN_WORDS,
         benchmarks.OFFLINE,
         benchmarks.TRTLLM_BENCH,
     ],
     "golden_acceptance": [results.GOLDEN],
+    "yaml": [json_samples.YAML],
     "chrome_trace": [results.trace_text(), results.trace_text(indent=1)],
 }
 

@@ -199,3 +199,28 @@ def test_what_a_list_accepts(share: str, length: float | None) -> None:
     """Below 1 it is a share of drafts; a length counts the token of the target."""
     (row,) = parse_one("table", f"- bs=1: 105 tok/s (accept {share})\n").rows
     assert (row.output_tps, row.accept_length) == (105, length)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"1": {"tok/s": 95.0}, "2": {"tok/s": 94.0}}',  # loads, or runs?
+        '{"128": {"tok/s": 95.0}, "1024": {"tok/s": 90.0}}',  # lengths, more likely
+        '{"seed": {"1": {"tok/s": 95.0}, "7": {"tok/s": 95.5}}}',
+        '{"gpu0": {"tok/s": 95.0}, "gpu1": {"tok/s": 96.0}}',
+        '{"concurrency_8": {"p50": {"tok/s": 600.5}, "p99": {"tok/s": 500.5}}}',
+        '{"input_tok/s": {"1": 2000.0, "8": 9000.0}}',
+        '{"request_rate": {"1": {"tok/s": 95.0}, "8": {"tok/s": 600.5}}}',
+        '{"concurrency": [1, 8], "tok/s": [95.0]}',
+    ],
+)
+def test_a_key_that_may_be_no_load(text: str) -> None:
+    assert not [row for entry in parse("bench_json", f"{text}\n") for row in entry.rows]
+
+
+@pytest.mark.parametrize("damage", ["- concurrency: 4\n  tok/s: |\n", "tok/s: 5.5\n", "\ttp: 4\n"])
+def test_yaml_with_anything_else_in_it_is_not_read(damage: str) -> None:
+    """Else what is below a lost line would go to the row above it."""
+    text = f"- concurrency: 1\n  tok/s: 95.5\n{damage}- concurrency: 8\n  tok/s: 600.5\n"
+    entry = parse_one("yaml", text)
+    assert (entry.rows, entry.unread_lines) == ((), 1)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from specsim.logs.formats import listed
@@ -146,7 +146,7 @@ class Column(NamedTuple):
     server: str = ""
 
 
-@cache
+@lru_cache(1 << 14)
 def column_of(head: str) -> Column | None:
     """Return what the head of a column names, None if it is not known; a time may lack its unit.
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -12,6 +12,8 @@ from specsim.logs.facts import settings_of_args
 from specsim.logs.formats import _llama_bench as llama_bench
 from specsim.logs.formats import listed, patterns
 from specsim.logs.formats._benchmarks import of_record, program_of
+from specsim.logs.formats._nested import records as nested
+from specsim.logs.formats._nested import yaml_values
 from specsim.logs.formats._results import agree, joined, run_entry, with_unread
 from specsim.logs.formats._serving import serving
 from specsim.logs.formats.table import of_records
@@ -38,26 +40,35 @@ def parse(source: Source) -> list[LogEntry]:
     Records of one server make one entry with a row per load; a load that comes again, or another
     setting, begins a new entry.
     """
+    return _parse(json_values(source.lines(), patterns("lines")["details"]), source.path)
+
+
+def parse_yaml(source: Source) -> list[LogEntry]:
+    """Read the same results in YAML."""
+    return _parse(yaml_values(source.lines()), source.path)
+
+
+def _parse(values: Iterable[Any], path: str) -> list[LogEntry]:
     results: list[LogEntry] = []
     of_people: list[Mapping[str, Any]] = []
     answers: dict[tuple[str, int], list[Answer]] = {}  # by engine, and the depth that it states
     unread: Counter[str] = Counter()
-    for record in _records(source):
+    for record in _records(values):
         with counted(unread):
             said = _told(record)
             for answer in said:
                 depth = len(answer.histogram) if answer.engine == "vllm" else 0
                 answers.setdefault((answer.engine or "", depth), []).append(answer)
             if not said and isinstance(record, dict) and not _program(record):
-                of_people.append(record)
+                of_people += list(nested(record)) or [record]
             elif not said:
                 results.append(_result(record))
     results += of_records(of_people, unread)
     told = [r for r in results if r.rows or r.timings] or [r for r in results if r.settings]
-    entries = joined(told, source.path)
+    entries = joined(told, path)
     for server in sorted(answers):
-        entries.append(answer_entry(answers[server], source.path))
-    return with_unread(entries, unread, source.path, "bench_json")
+        entries.append(answer_entry(answers[server], path))
+    return with_unread(entries, unread, path, "bench_json")
 
 
 def parse_finished(source: Source) -> list[LogEntry]:
@@ -77,9 +88,9 @@ def parse_finished(source: Source) -> list[LogEntry]:
     return with_unread(entries, unread, source.path, "sglang_finish")
 
 
-def _records(source: Source) -> Iterator[Any]:
+def _records(values: Iterable[Any]) -> Iterator[Any]:
     """Yield the records of a file: its values, or what is in a list that one is or has."""
-    for value in json_values(source.lines(), patterns("lines")["details"]):
+    for value in values:
         lists = [value]
         if isinstance(value, dict) and not _program(value):
             inner = [of for of in value.values() if isinstance(of, list)]
