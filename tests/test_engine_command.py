@@ -318,7 +318,7 @@ def test_wrapped_commands(text: str, engine: str, version: str | None, tp: int) 
             "names its target",
         ),
         ("ollama run q:8b", {"algorithm": "none"}, "drafts nothing itself"),
-        ("llama-server -m a.gguf -ngl 20", {"cpu_layers": "20"}, "by the CPU"),
+        ("llama-server -m a.gguf -ngl 20", {"cpu_layers": "20"}, "which the CPU"),
         ("llama-server -m a.gguf -ngl 99", {"cpu_layers": None}, ""),
         ("llama-server -m a.gguf -ts 1,1", {}, "several GPUs"),
     ],

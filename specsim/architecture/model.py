@@ -99,6 +99,19 @@ class AttentionGroup:
 
 Attention = Literal["gqa", "mla"]
 
+_ALWAYS = ("layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "qkv_inputs")
+MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+NEEDED = {
+    "dense_layers": ("ffn_inter",),
+    "experts": ("experts_per_token", "moe_inter"),
+    "sliding_layers": ("sliding_window",),
+    "compressed": ("sliding_window",),
+    "index_topk": ("index_heads", "index_head_dim"),
+    "o_lora_rank": ("o_groups",),
+    "linear_layers": ("linear_params",),
+}
+"""Fields that must be positive: of every model, of latent attention, and where another one is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchitecture:
@@ -162,7 +175,9 @@ class ModelArchitecture:
     def __post_init__(self) -> None:
         load_quantisation(self.native_quantisation)
         kv_dtype_bytes(self.kv_dtype or "auto")
-        for key in _needed(self):
+        latent = MLA if self.attention == "mla" else ()
+        needed = [key for of, keys in NEEDED.items() if getattr(self, of) for key in keys]
+        for key in (*_ALWAYS, *latent, *needed):
             positive(f"model {self.id}: {key}", getattr(self, key))
         for key in self.__slots__:
             value = getattr(self, key)
@@ -375,26 +390,3 @@ class ModelArchitecture:
             + group.index_bytes_per_token
             for group in self.attention_groups
         )
-
-
-MLA = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-
-
-def _needed(model: ModelArchitecture) -> list[str]:
-    """Return the fields that must be positive for this kind of model."""
-    needed = ["layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "qkv_inputs"]
-    if model.attention == "mla":
-        needed += MLA
-    if model.dense_layers:
-        needed.append("ffn_inter")
-    if model.experts:
-        needed += ["experts_per_token", "moe_inter"]
-    if model.sliding_layers or model.compressed:
-        needed.append("sliding_window")
-    if model.index_topk:
-        needed += ["index_heads", "index_head_dim"]
-    if model.o_lora_rank:
-        needed.append("o_groups")
-    if model.linear_layers:
-        needed.append("linear_params")
-    return needed

@@ -81,7 +81,9 @@ def launched(server: opt.AnyServer, command: str) -> tuple[opt.AnyServer, Setup,
     """Build the setup that a launch command describes; options say what it does not."""
     launch = read_launch(command)
     output.remark(
-        note for note in launch.notes if note.startswith(("not understood", "not modelled"))
+        note
+        for note in launch.notes
+        if note.startswith(("not understood", "not modelled", "not found"))
     )
     engine = server.engine or launch.engine
     version = server.engine_version or launch.version

@@ -257,7 +257,7 @@ def _read(
         file = str(arguments.pop(name))
         inside = content(file)
         if inside is None:
-            notes.append(f"{name} {file}: not found, its settings are not known")
+            notes.append(f"not found: {name} {file}, whose settings are not known")
         else:
             arguments = {**yaml_mapping(inside), **arguments}
     variables = {name.removeprefix("LLAMA_ARG_"): value for name, value in environment.items()}
