@@ -27,7 +27,6 @@ Records = NDArray[np.void]
 
 REQUEST_DTYPE = np.dtype(
     [
-        ("request", np.int32),
         # when things happened to it; NaN: not yet
         ("arrival_s", np.float64),
         ("admitted_s", np.float64),
@@ -42,7 +41,7 @@ REQUEST_DTYPE = np.dtype(
         ("measured", np.bool_),  # whether it counts in the summary
     ]
 )
-"""A row per request."""
+"""A row per request, by its number."""
 
 
 @dataclass(frozen=True, slots=True)

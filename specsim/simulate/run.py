@@ -265,7 +265,7 @@ def _completions(first: int, server: Server) -> Window:
     finished = requests["finished_s"]
     ends = np.sort(finished[~np.isnan(finished)])
     begin, end = float(ends[first - 1]) if first else 0.0, float(ends[-1])
-    issued = requests["request"] >= server.in_progress
+    issued = np.arange(len(requests)) >= server.in_progress
     queued = issued & (requests["arrival_s"] == 0)
     ahead = np.arange(queued.sum(), 0, -1) - 0.5
     requests["arrival_s"][queued] = -ahead / (len(ends) / end)
@@ -275,7 +275,8 @@ def _completions(first: int, server: Server) -> Window:
 
 def _arrivals(first: int, count: int, server: Server) -> Window:
     """From one admission to another, and the requests that arrived between."""
-    number, admitted = server.requests["request"], server.requests["admitted_s"]
-    measured = (number >= first) & (number < first + count)
+    admitted = server.requests["admitted_s"]
+    measured = np.zeros(len(admitted), dtype=np.bool_)
+    measured[first : first + count] = True
     bounds = float(admitted[first]), float(admitted[first + count - 1])
     return Window(*bounds, measured, "sampled")

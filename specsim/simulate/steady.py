@@ -93,7 +93,6 @@ def _result(
     groups = len(residual)
     error = math.sqrt(float(residual @ residual) * groups / (groups - 1)) / float(edges[-1])
     requests = np.zeros(len(windows) * batch, dtype=REQUEST_DTYPE)
-    requests["request"] = np.arange(len(requests))
     for name in ("arrival_s", "admitted_s", "first_token_s"):
         requests[name] = np.repeat(edges[:-1], batch)
     for name in ("last_token_s", "finished_s"):
