@@ -47,11 +47,23 @@ def test_the_last_sentence_is_of_the_largest_load_that_meets_the_targets(
     words = ("--concurrency", "1,5,100", *FEW, "--slo", "tpot=20ms")
     plain = printed(capsys, "recommend", *words)
     assert "\nAt 5 clients " in plain
-    assert "gain: over no speculation" in plain
+    assert "gain: over no speculation" in " ".join(plain.split())
     priced = printed(capsys, "recommend", *words, "--gpu-hour-price", "2")
     assert "At 5 clients" in priced
     assert "of your money per million output tokens" in " ".join(priced.split())
-    assert "gain: over" not in priced  # there is no such column
+    assert "gain: over" not in " ".join(priced.split())  # there is no such column
+
+
+def test_choices_that_were_never_measured_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--concurrency", "1,30", *FEW)
+    assert "Not measured" not in printed(capsys, "recommend", *words)
+    changed = printed(capsys, "recommend", *words, "--set", "accept_length=2.6")
+    flat = " ".join(changed.split())
+    assert "Not measured here, as far as is known: topk=1 steps=3; specsim plan" in flat
+    unmeasured = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+    nothing = printed(capsys, "recommend", *words, *unmeasured)
+    assert "Not measured" not in nothing  # what it rests on says so of all
+    assert "nothing was measured on this server" in " ".join(nothing.split())
 
 
 def test_the_launch_of_a_mix_comes_first(capsys: pytest.CaptureFixture[str]) -> None:

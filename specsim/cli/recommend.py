@@ -158,13 +158,18 @@ def _accepts(option: Option) -> str:
 
 def _sentences(answer: Recommendation) -> list[str]:
     """Say what is best where, what else would help, money and mix."""
-    from specsim.report import client_axis, sentence
+    from specsim.report import client_axis, listed, sentence
     from specsim.report.answer import best_by_load
 
     good = [load for load in answer.loads if load.meets_targets is not False]
     every = len(good) == len(answer.loads)
     axis = client_axis([load.concurrency for load in good])
     lines = [best_by_load(good, axis, lambda o: o.plan.setting.brief, every)] if good else []
+    known = [load for load in good if load.baseline.measured]  # else the notes say so of all
+    new = dict.fromkeys(c.choice.plan.setting.brief for c in known if not c.choice.measured)
+    if new:
+        names = f"Not measured here, as far as is known: {listed([*new])}"
+        lines.append(f"{names}; specsim plan says what to measure.")
     if answer.mix is not None:
         mix = answer.mix
         gain = f", {output.percent(mix.gain)} against no speculation" if mix.gain.high else ""
