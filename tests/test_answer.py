@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from made_curves import LOADS, made_curve, made_series, made_verdict
 
 from specsim.curve import Curve
+from specsim.decide import bands
 from specsim.decide import whole_percent as percent
-from specsim.report import View, bands, load_axis, series_names
+from specsim.report import View, load_axis, series_names
 from specsim.report.answer import answer, evidence_line
 from specsim.setting import SpecSetting
 

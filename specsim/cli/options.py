@@ -254,15 +254,10 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What is supposed to be different about a server."""
+class Server(Measured):
+    """A server with a profile, as it is or with what is supposed to be different about it."""
 
     overrides: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Server(Changes, Measured):
-    """A server with a profile, as it is or changed."""
 
     def load(self) -> Loaded:
         """Return the profile under the overrides, and what is to be said of it."""

@@ -4,14 +4,18 @@ Here is what they are made of: a setting as an engine runs it, what is said of i
 choice, and the verdict that all commands share.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, TypeVar
 
 from specsim.engine import RunPlan
 from specsim.setting import Algorithm, Scheduler
 from specsim.uncertainty import Interval
 
 HIDDEN = {"json": False}  # metadata of a field that documents leave out
+
+Label = TypeVar("Label")
 
 
 def whole_percent(fraction: float) -> str:
@@ -22,6 +26,16 @@ def whole_percent(fraction: float) -> str:
     """
     whole = round(100 * fraction)
     return f"{whole:+d} %" if whole else "0 %"
+
+
+def bands(labels: Sequence[Label]) -> list[tuple[Label, int, int]]:
+    """Join equal neighbours: label, first index, last index.
+
+    >>> bands(["kv", "kv", "cap"])
+    [('kv', 0, 1), ('cap', 2, 2)]
+    """
+    starts = [i for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]
+    return [(labels[i], i, after - 1) for i, after in pairwise([*starts, len(labels)])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,18 @@ saying: do not speculate, raise the cap, measure first.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Literal
 
-from specsim.decide import HIDDEN, FreeFlag, FreeKind, LoadChoice, MixChoice, Planned, whole_percent
+from specsim.decide import (
+    HIDDEN,
+    FreeFlag,
+    FreeKind,
+    LoadChoice,
+    MixChoice,
+    Planned,
+    bands,
+    whole_percent,
+)
 from specsim.decide.contest import Contest, choices_of, contest_of, free_flags
 from specsim.decide.launch import Launch, launches_of
 from specsim.decide.slo import largest_load, latency
@@ -145,12 +153,12 @@ def _under_targets(
 
 def bands_of(choices: Sequence[LoadChoice]) -> tuple[Band, ...]:
     """Join neighbouring loads with the same choice."""
-    bands = []
-    for plan, group in groupby(choices, key=lambda c: c.choice.plan):
-        alike = tuple(group)
-        first, last = alike[0].concurrency, alike[-1].concurrency
-        bands.append(Band(plan, first, last, any(c.tied for c in alike), alike))
-    return tuple(bands)
+    result = []
+    for plan, first, last in bands([c.choice.plan for c in choices]):
+        alike = tuple(choices[first : last + 1])
+        ends = choices[first].concurrency, choices[last].concurrency
+        result.append(Band(plan, *ends, any(c.tied for c in alike), alike))
+    return tuple(result)
 
 
 def advice_of(

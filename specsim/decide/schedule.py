@@ -18,7 +18,7 @@ from specsim.arrays import Floats
 from specsim.case import TIMELINES
 from specsim.cost.model import CostModel
 from specsim.cost.rounds import round_time
-from specsim.decide import HIDDEN
+from specsim.decide import HIDDEN, bands
 from specsim.decide.contest import unbeaten
 from specsim.decide.outlook import Outlook, algorithm_of, candidate_plans, outlook
 from specsim.engine import RunPlan, engine_named
@@ -232,13 +232,8 @@ def _beside_recommend(
 
 def _spans(clients: Sequence[int]) -> str:
     """Join neighbours among `BATCHES`: 1 to 4, 40 and more."""
-    spans: list[list[int]] = []
-    for place in map(BATCHES.index, clients):
-        if spans and spans[-1][-1] == place - 1:
-            spans[-1].append(place)
-        else:
-            spans.append([place])
-    ends = [(BATCHES[span[0]], BATCHES[span[-1]]) for span in spans]
+    there = bands([batch in clients for batch in BATCHES])
+    ends = [(BATCHES[first], BATCHES[last]) for among, first, last in there if among]
     return ", ".join(
         f"{a} and more" if b == BATCHES[-1] else f"{a} to {b}" if a < b else f"{a}" for a, b in ends
     )

@@ -3,14 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Self, TypeVar
+from typing import Self
 
 from specsim.curve import Curve, CurvePoint, Role, Series
 from specsim.decide import LoadChoice, Option, Verdict
 from specsim.uncertainty import Interval, Outcome, outcome
-
-Label = TypeVar("Label")
 
 CERTAIN = 0.995  # from here on a probability is not worth a number: "over 99 % sure"
 
@@ -148,16 +145,6 @@ def series_labels(curve: Curve) -> tuple[str, ...]:
         words += ["what-if"] if series.points[0].what_if else []
         labels.append(f"{name} ({', '.join(words)})" if words else name)
     return tuple(labels)
-
-
-def bands(labels: Sequence[Label]) -> list[tuple[Label, int, int]]:
-    """Join equal neighbours: label, first index, last index.
-
-    >>> bands(["kv", "kv", "cap"])
-    [('kv', 0, 1), ('cap', 2, 2)]
-    """
-    starts = [i for i, label in enumerate(labels) if i == 0 or label != labels[i - 1]]
-    return [(labels[i], i, after - 1) for i, after in pairwise([*starts, len(labels)])]
 
 
 def listed(parts: Sequence[str]) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from specsim.curve import Curve, Series
-from specsim.decide import FreeFlag, Latency, LoadChoice, Option
+from specsim.decide import FreeFlag, Latency, LoadChoice, Option, bands
 from specsim.decide import whole_percent as percent
-from specsim.report import LoadAxis, View, amount, bands, engine_of, listed, sentence, spread, sure
+from specsim.report import LoadAxis, View, amount, engine_of, listed, sentence, spread, sure
 from specsim.uncertainty import SURE, Outcome, weakest
 
 WORTH_MEASURING = 0.08  # an even load whose interval reaches such a gain is a toss-up, not a tie
