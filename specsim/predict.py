@@ -290,6 +290,7 @@ def _simulated(
     clients that never leave the queue empty instead.
     """
     from specsim.processes import mapping
+    from specsim.simulate import simulate  # before processes are forked: each would import it
 
     tasks = []
     for case, full in zip(cases, solution.saturated.tolist(), strict=True):
@@ -297,7 +298,7 @@ def _simulated(
         tasks.append((seed, case.load.concurrency, served))
     runs: list[list[float]] = []
     with mapping(min(jobs, len(tasks))) as run:
-        for numbers in run(partial(_simulated_one, cost), tasks):
+        for numbers in run(partial(_simulated_one, simulate, cost), tasks):
             runs.append(numbers)
             if progress is not None:
                 progress(len(runs), len(cases))
@@ -312,10 +313,10 @@ def _simulated(
     return replace(solution, **values)
 
 
-def _simulated_one(cost: CostModel, task: tuple[int, int, Case]) -> list[float]:
+def _simulated_one(
+    simulate: Callable[..., SimulationResult], cost: CostModel, task: tuple[int, int, Case]
+) -> list[float]:
     """Simulate one case; returns the numbers of `SIMULATED`."""
-    from specsim.simulate import simulate
-
     *seeds, case = task
     rng = np.random.default_rng(np.random.SeedSequence(seeds))
     result = simulate(cost, case, rng=rng, record_rounds=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 def mapping(jobs: int) -> Iterator[Map]:
     """Yield what maps a function in so many processes; with one, in this one.
 
-    Processes are forked, which costs next to nothing, where this one has no other thread: a copy of
-    a process with threads may hang. Else they are started anew, and import what they need. Ctrl-C
-    is for this process to obey.
+    On Linux processes are forked, which costs next to nothing, if this one has no other thread: a
+    copy of a process with threads may hang. Else they are started anew, and import what they need.
+    Ctrl-C is for this process to obey.
     """
     if jobs <= 1:
         yield map
@@ -26,7 +27,7 @@ def mapping(jobs: int) -> Iterator[Map]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    forks = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
+    forks = sys.platform == "linux" and threading.active_count() == 1
     context = multiprocessing.get_context("fork" if forks else "spawn")
     ignore = signal.SIGINT, signal.SIG_IGN
     with ProcessPoolExecutor(jobs, context, signal.signal, ignore) as pool:
