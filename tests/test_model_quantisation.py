@@ -195,3 +195,27 @@ def test_tags_of_ollama(name: str, scheme: str) -> None:
 def test_a_path_in_a_cache_names_its_repository() -> None:
     path = "/root/.cache/huggingface/hub/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0e9e"
     assert load_model(path).id == "llama-3.1-8b"
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "W2A16"}, "modelopt W2A16"),
+        ({"quant_method": "auto-round", "bits": 2}, "auto-round 2"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"a": {"targets": ["Linear"], "weights": {"num_bits": 8}}},
+                "sparsity_config": {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"},
+            },
+            "2:4 sparse weights",
+        ),
+    ],
+)
+def test_weights_that_are_not_modelled_are_refused_by_name(
+    tmp_path: Path, about: dict[str, Any], words: str
+) -> None:
+    config = json.loads((FOLDER / "llama-3.1-8b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": about}))
+    with pytest.raises(FormatError, match=words):
+        load_model(str(tmp_path / "config.json"))

@@ -325,8 +325,16 @@ class Config:
         about = {"expert_dtype": self.get("expert_dtype"), **about}
         routed = "experts_per_token" in self.shape() and self.number("experts", 0) > 0
         scheme, kv_dtype = scheme_of_config(about, self.number("layers", 0), routed)
+        sparse = about.get("sparsity_config")
+        pattern = str(sparse.get("sparsity_structure")) if isinstance(sparse, Mapping) else ""
+        if re.fullmatch(r"[1-9]:[1-9]", pattern):
+            why = f"has {pattern} sparse weights, which are not modelled"
+            remedy = "delete sparsity_config for an estimate of the dense weights"
+            raise FormatError(f"{self.where}: quantization_config", why, remedy)
         if not scheme:
-            why = f"is of an unknown kind ({shown(about.get('quant_method'))})"
+            keys = ("quant_method", "quant_algo", "bits")
+            kind = " ".join(str(about[key]) for key in keys if about.get(key))
+            why = f"is of an unknown kind ({shown(kind)})"
             remedy = 'name the nearest scheme: [model] quantisation = "..."'
             raise FormatError(f"{self.where}: quantization_config", why, remedy)
         return scheme, kv_dtype
