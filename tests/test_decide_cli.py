@@ -66,6 +66,30 @@ def test_choices_that_were_never_measured_are_named(capsys: pytest.CaptureFixtur
     assert "nothing was measured on this server" in " ".join(nothing.split())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("breakeven", "--steps", "3"),
+        ("plan",),
+        ("compare", "--engine", "sglang,vllm"),
+        ("recommend", *FEW),
+        ("predict", "--steps", "3", "--solver", "analytic"),
+        ("schedule", "--max-steps", "2", "--load", "ramp:1..4@20s", "--repeats", "1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_documents_say_what_words_say_of_the_grounds(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+    loads = () if words[0] == "schedule" else ("--concurrency", "1,8")
+    document = json.loads(printed(capsys, *words, *server, *loads, "--json"))
+    told = " ".join(printed(capsys, *words, *server, *loads).split())
+    ground = "nothing was measured on this server"
+    assert ground in told
+    assert any(ground in note for note in document["notes"])
+
+
 def test_the_launch_of_a_mix_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "recommend", "--mix", "1:0.7,30:0.3", *FEW)
     assert "One setting for the mix: topk=1 steps=2, overlap" in text

@@ -67,7 +67,7 @@ def breakeven_command(server: opt.AnyServer, asked: opt.Asking, how: Options) ->
     if how.plot is not None:
         _draw(profile, curves, how.plot, question)
     if how.as_json:
-        output.print_document(SCHEMA, BreakEvens(profile.name, tuple(curves)))
+        output.print_document(SCHEMA, BreakEvens(profile.name, tuple(curves), notes))
     else:
         _show(profile.name, curves, notes)
 

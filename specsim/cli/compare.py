@@ -57,12 +57,13 @@ def compare_command(server: opt.AnyServer, asked: opt.Asked, how: Options) -> No
     profiles, notes = zip(*loaded, strict=True)
     settings, noted = asked.settings(profiles[0].default_algorithm)
     question = opt.filled(Question, how, settings=settings)
+    said = dict.fromkeys(note for some in (*notes, noted) for note in some)
     result = compare(profiles[0], profiles[1], question, profiles[2:])
+    result = replace(result, notes=tuple(said))
     if how.as_json:
         output.print_document(SCHEMA, result)
-        return
-    said = dict.fromkeys(note for some in (*notes, noted) for note in some)
-    _show(result, tuple(said), how.full)
+    else:
+        _show(result, how.full)
 
 
 def _servers(server: opt.AnyServer, asked: opt.Asked, how: Options) -> Iterator[opt.Loaded]:
@@ -89,7 +90,7 @@ def _servers(server: opt.AnyServer, asked: opt.Asked, how: Options) -> Iterator[
         yield server.load(asked)
 
 
-def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
+def _show(result: ServerComparison, full: bool) -> None:
     from specsim.decide import whole_percent
 
     letters = [chr(ord("A") + i) for i in range(len(result.servers))]
@@ -113,7 +114,7 @@ def _show(result: ServerComparison, notes: tuple[str, ...], full: bool) -> None:
             out.print("no speculation" if not setting.speculates else setting.label)
             out.print(output.table(RATES, (row for row in result.rows if row.setting == setting)))
             out.print()
-    output.print_grounds(out, notes, full, "shows the settings one by one")
+    output.print_grounds(out, result.notes, full, "shows the settings one by one")
 
 
 def _tps(value: Interval | None) -> str:

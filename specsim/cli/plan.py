@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specsim.cli import options as opt
@@ -48,13 +48,13 @@ def plan_command(server: opt.AnyServer, how: Options) -> None:
     profile, notes = server.load()
     question = opt.filled(Question, server, how, concurrency=how.concurrency or LOADS)
     with output.status("weighing measurements"):
-        result = plan_measurements(profile, question)
+        result = replace(plan_measurements(profile, question), notes=notes)
     if how.target is not None:
         output.write_file(how.target, _loads(result, question.workload(profile.setup.workload)))
     if how.as_json:
         output.print_document(SCHEMA, result, digits=6)
         return
-    _show(result, notes)
+    _show(result)
 
 
 def _loads(result: MeasurementPlan, work: Workload) -> str:
@@ -73,7 +73,7 @@ def _loads(result: MeasurementPlan, work: Workload) -> str:
     })  # fmt: skip
 
 
-def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
+def _show(result: MeasurementPlan) -> None:
     loads = ", ".join(map(str, result.concurrency))
     out = output.titled(f"{result.profile}: what to measure next, for {loads} clients", WIDTH)
     out.print(
@@ -93,4 +93,4 @@ def _show(result: MeasurementPlan, notes: tuple[str, ...]) -> None:
         if cheap is not first:
             lines.append(f"Most per GPU minute: {cheap.how}.")
         output.print_sentences(out, lines)
-    output.print_notes(out, notes)
+    output.print_notes(out, result.notes)

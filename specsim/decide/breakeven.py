@@ -98,6 +98,7 @@ class BreakEvens:
 
     profile: str
     settings: tuple[BreakEvenCurve, ...]
+    notes: tuple[str, ...] = ()  # what it rests on
 
 
 def break_even(profile: Profile, plan: RunPlan, question: Question) -> BreakEvenCurve:

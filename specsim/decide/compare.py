@@ -80,6 +80,7 @@ class ServerComparison:
     rows: tuple[Pair, ...]
     best: tuple[BestPair, ...]
     servers: tuple[ServerChoices, ...]  # all of them
+    notes: tuple[str, ...] = ()  # what it rests on
 
 
 def compare(

@@ -165,6 +165,7 @@ class MeasurementPlan:
     stop_below: float
     worth_measuring: bool
     measurements: tuple[Measurement, ...]
+    notes: tuple[str, ...] = ()  # what it rests on
 
     @property
     def worthwhile(self) -> tuple[Measurement, ...]:
