@@ -1,5 +1,6 @@
 """Work on several cores: the order of the results, forks only where nothing else runs."""
 
+import errno
 import subprocess
 import sys
 
@@ -12,6 +13,15 @@ from specsim.processes import mapping
 def test_results_come_in_the_order_of_the_arguments(jobs: int) -> None:
     with mapping(jobs) as run:
         assert list(run(abs, [-3, 2, -1])) == [3, 2, 1]
+
+
+def test_where_no_process_starts_the_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", refuse)
+    with mapping(2) as run:
+        assert list(run(abs, [-3, 2])) == [3, 2]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no forks here")
