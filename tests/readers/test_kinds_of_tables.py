@@ -207,6 +207,7 @@ def test_what_a_list_accepts(share: str, length: float | None) -> None:
         '{"1": {"tok/s": 95.0}, "2": {"tok/s": 94.0}}',  # loads, or runs?
         '{"128": {"tok/s": 95.0}, "1024": {"tok/s": 90.0}}',  # lengths, more likely
         '{"seed": {"1": {"tok/s": 95.0}, "7": {"tok/s": 95.5}}}',
+        '{"c4": {"tok/s": 95.0}}',  # a dataset
         '{"gpu0": {"tok/s": 95.0}, "gpu1": {"tok/s": 96.0}}',
         '{"concurrency_8": {"p50": {"tok/s": 600.5}, "p99": {"tok/s": 500.5}}}',
         '{"input_tok/s": {"1": 2000.0, "8": 9000.0}}',

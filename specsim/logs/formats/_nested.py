@@ -99,7 +99,8 @@ def _loads(keys: Sequence[str], of: str) -> list[dict[str, str]]:
     found = [_TEXT["nested_load"].fullmatch(key.replace("_", " ").strip()) for key in keys]
     named = [load for load in found if load]
     bare = [int(key) for key in keys if re.fullmatch(r"\d{1,6}", key)]
-    if named and len(named) == len(keys):
+    letter = len(keys) == 1 and re.fullmatch(r"[cC]\d+", keys[0])  # as of a data set: alone no load
+    if named and len(named) == len(keys) and not letter:
         names = ("batch size" if load["bs"] else "concurrency" for load in named)
         return [{name: m["n"] or m["count"]} for name, m in zip(names, named, strict=True)]
     follow = len(bare) < 2 or any(after - n == 1 for n, after in pairwise(bare))

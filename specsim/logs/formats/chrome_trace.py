@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from specsim.logs.diagnose import finding
@@ -38,75 +39,6 @@ SHORTEST_US, LONGEST_US = 1e-3, 1e9  # no kernel is shorter, no step longer
 Phase = tuple[str, int | None]  # a phase and its batch
 
 
-class EventStream:
-    """Iterates over the event objects of a trace, given as the chunks of its file.
-
-    A trace of a gigabyte is never whole in memory.
-    """
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self.unread: Counter[str] = Counter()  # reason -> events that could not be read
-        self.found = False  # whether ``traceEvents`` was seen
-        self.ended = False  # whether the array of events was closed
-        self._chunks = iter(chunks)
-        self._text, self._at = "", 0  # what is left to read begins at `_at`
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._json = json.JSONDecoder()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        while not self.found and self._more():
-            events = _ARRAY.search(self._text)
-            self.found = events is not None
-            self._at = events.end() if events else max(len(self._text) - 64, 0)
-        while self.found and not self.ended and self._skip():
-            if self._text[self._at] == "]":
-                self.ended = True
-                return
-            event = self._next()
-            if isinstance(event, str):
-                self.unread[event] += 1
-            else:
-                yield event
-
-    def _skip(self) -> bool:
-        """Go on to the next value or bracket; return whether there is one."""
-        while True:
-            between = _BETWEEN.match(self._text, self._at)
-            self._at = between.end() if between else self._at
-            if self._at < len(self._text):
-                return True
-            if not self._more():
-                return False
-
-    def _more(self) -> bool:
-        """Append the next chunk to what is left of the text; return whether there was one."""
-        chunk = next(self._chunks, None)
-        if chunk is not None:
-            self._text, self._at = self._text[self._at :] + self._utf8.decode(chunk), 0
-        return chunk is not None
-
-    def _next(self) -> dict[str, Any] | str:
-        """Return the next event, or why it cannot be read; go on at what looks like an event."""
-        while True:
-            left, fault = len(self._text) - self._at, -_NEAR_END
-            try:
-                event, end = self._json.raw_decode(self._text, self._at)
-                if _SEPARATED.match(self._text, end):
-                    self._at = end
-                    return event if isinstance(event, dict) else _DAMAGED
-                fault = end - self._at
-            except json.JSONDecodeError as error:
-                fault = left if error.msg.startswith("Unterminated") else error.pos - self._at
-            except (ValueError, RecursionError):  # endless digits, endless depth
-                pass
-            may_go_on = fault >= left - _NEAR_END and left < _MAX_EVENT_CHARS
-            if may_go_on and self._more():
-                continue
-            following = _NEXT.search(self._text, self._at + 1)
-            self._at = following.start() if following else len(self._text)
-            return TRUNCATED if may_go_on and not following else _DAMAGED
-
-
 @dataclass(frozen=True, slots=True)
 class _Span:
     """An annotated stretch of time, microseconds."""
@@ -121,6 +53,8 @@ class _Span:
 class _Trace:
     """Spans and all-reduce kernels by lane (device or process), host work by name."""
 
+    unread: Counter[str] = field(default_factory=Counter)  # reason -> events
+    cut: bool = False  # its array of events began, and did not end
     engine: str | None = None
     kinds: set[object] = field(default_factory=set)  # lanes and what runs on them
     gpu: dict[object, list[_Span]] = field(default_factory=lambda: defaultdict(list))
@@ -136,16 +70,61 @@ def parse(source: Source) -> list[LogEntry]:
 
     Durations of phases are those on the GPU where the trace has them, else on the host.
     """
-    events, trace = EventStream(source.chunks()), _Trace()
-    for event in events:
-        with counted(events.unread):
+    trace = _Trace()
+    for event in _events(source.chunks(), trace):
+        with counted(trace.unread):
             _take(event, trace)
     rank = _RANK.search(source.path)
     spans = sum(len(lane) for lanes in (trace.gpu, trace.host) for lane in lanes.values())
     timings = _timings(trace, int(rank[1]) if rank else None)
-    cut = (finding("truncated", "trace"),) if events.found and not events.ended else ()
+    cut = (finding("truncated", "trace"),) if trace.cut else ()
     entry = LogEntry(source.path, "chrome_trace", trace.engine, timings=timings, diagnoses=cut)
-    return [replace(entry, windows=WindowCount(spans, spans), unread=dict(events.unread))]
+    return [replace(entry, windows=WindowCount(spans, spans), unread=dict(trace.unread))]
+
+
+def _events(chunks: Iterable[bytes], trace: _Trace) -> Iterator[dict[str, Any]]:
+    """Yield the event objects of a trace, given as the chunks of its file.
+
+    A trace of a gigabyte is never whole in memory. After one that cannot be read it goes on at what
+    looks like an event.
+    """
+    text, at, found, decode = "", 0, False, json.JSONDecoder().raw_decode
+    for chunk in chain(codecs.iterdecode(chunks, "utf-8", "replace"), ("",)):
+        text, at = text[at:] + chunk, 0
+        if not found:
+            events = _ARRAY.search(text)
+            found = trace.cut = events is not None
+            at = events.end() if events else max(len(text) - 64, 0)
+        while found and (at := _after_blanks(text, at)) < len(text):
+            if text[at] == "]":
+                trace.cut = False
+                return
+            left, fault = len(text) - at, -_NEAR_END
+            try:
+                event, end = decode(text, at)
+                if _SEPARATED.match(text, end):
+                    at = end
+                    if isinstance(event, dict):
+                        yield event
+                    else:
+                        trace.unread[_DAMAGED] += 1
+                    continue
+                fault = end - at
+            except json.JSONDecodeError as error:
+                fault = left if error.msg.startswith("Unterminated") else error.pos - at
+            except (ValueError, RecursionError):  # endless digits, endless depth
+                pass
+            may_go_on = fault >= left - _NEAR_END and left < _MAX_EVENT_CHARS
+            if may_go_on and chunk:
+                break
+            following = _NEXT.search(text, at + 1)
+            at = following.start() if following else len(text)
+            trace.unread[TRUNCATED if may_go_on and not following else _DAMAGED] += 1
+
+
+def _after_blanks(text: str, at: int) -> int:
+    between = _BETWEEN.match(text, at)
+    return between.end() if between else at
 
 
 def _take(event: dict[str, Any], trace: _Trace) -> None:
