@@ -183,6 +183,8 @@ def test_a_run_with_many_failed_requests_is_another_load(failed: int, rows: int)
         "- bs=1: 2000 tok/s input",
         "- bs=16 prefill: 9000 tok/s",
         "- bs=8: 80.2 tok/s each",
+        "- prefill: 9000 tok/s at bs=8",
+        "[input] clients: 8, throughput: 9000 tok/s",
         "- c=1: 95 tok/s, c=8: 600 tok/s",
         "- bs=1: 105 tok/s for 1024 in / 256 out",
         "- bs=1: 10; 5 tok/s",
@@ -191,7 +193,9 @@ def test_a_run_with_many_failed_requests_is_another_load(failed: int, rows: int)
     ],
 )
 def test_a_line_of_a_list_that_may_mean_something_else(line: str) -> None:
-    assert not parse_one("table", f"{line}\n").rows
+    entry = parse_one("table", f"{line}\n")
+    bullet = line.startswith("-") and "TPOT" not in line
+    assert (entry.rows, entry.unread_lines) == ((), int(bullet))
 
 
 @pytest.mark.parametrize(("share", "length"), [("2.9", 2.9), ("0.72", None), ("72%", None)])
@@ -210,6 +214,10 @@ def test_what_a_list_accepts(share: str, length: float | None) -> None:
         '{"c4": {"tok/s": 95.0}}',  # a dataset
         '{"gpu0": {"tok/s": 95.0}, "gpu1": {"tok/s": 96.0}}',
         '{"concurrency_8": {"p50": {"tok/s": 600.5}, "p99": {"tok/s": 500.5}}}',
+        '{"concurrency_8": {"input": {"tok/s": 9000.0}}}',
+        '{"concurrency_8": {"prefill": {"tok/s": 9000.0}}}',
+        '{"concurrency_8": {"per_user": {"tok/s": 75.0}}}',
+        '{"targets": {"c=8": {"tok/s": 600.0}, "c=16": {"tok/s": 900.0}}}',
         '{"input_tok/s": {"1": 2000.0, "8": 9000.0}}',
         '{"request_rate": {"1": {"tok/s": 95.0}, "8": {"tok/s": 600.5}}}',
         '{"concurrency": [1, 8], "tok/s": [95.0]}',

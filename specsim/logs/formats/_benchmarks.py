@@ -126,9 +126,22 @@ SIZES = (
 
 _OTHERS = re.compile(
     r"input|prompt|prefill|total|median|p\d\d?(?:\.\d)?|\d\dth|max|min|std|stdev|peak|per|gpu|cached?|/?user|x|gain|uplift"
-    r"|speedup|predicted|expected|target|theoretical|goodput|error|delta"
+    r"|speedup|predicted|expected|target|theoretical|goodput|error|delta|best|worst|percentile"
+    r"|warm-?up|minimum|maximum|stddev|simulated|modell?ed"
 )
 """Words before a speed that make it another figure, not that of a named server."""
+
+
+def makes_other(text: str) -> bool:
+    """Whether a text above figures has a word that makes them others.
+
+    >>> makes_other("per_user"), makes_other("Targets"), makes_other("eagle3 k=3")
+    (True, True, False)
+    """
+    words = re.split(r"[\s_-]+", text.lower())
+    return any(
+        _OTHERS.fullmatch(word) or _OTHERS.fullmatch(word.removesuffix("s")) for word in words
+    )
 
 
 _OF_SERVERS = ("accept_length", "tpot_s", "ttft_s", "tpot_ms", "round_time_ms")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from specsim.logs.formats import texts
-from specsim.logs.formats._benchmarks import column_of, names
+from specsim.logs.formats._benchmarks import column_of, makes_other, names
 from specsim.logs.paste import Headings, label_of
 from specsim.logs.unread import DAMAGED_ROW, TRUNCATED
 
@@ -84,8 +84,9 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
                 unread[TRUNCATED] += 1
         elif not separator:
             heads = []
-            if grid and grid.separator == "=" and re.search(r"[=:] ?\d", bare):
-                unread[DAMAGED_ROW] += 1
+            listed = all(_TEXT[f"listed_{of}"].search(bare) for of in ("load", "speed"))
+            if listed or (grid and grid.separator == "=" and re.search(r"[=:] ?\d", bare)):
+                unread[DAMAGED_ROW] += bool(grid) or _TEXT["bullet"].match(bare) is not None
             if ":" in text and LABELLED.fullmatch(text):
                 labelled.append(text)
             heading, named = above.read(line), label_of(line)
@@ -150,6 +151,8 @@ def _pairs(bare: str) -> dict[str, str]:
     """Return what a line of pairs says, units with the names; nothing if it is anything else."""
     found = _TEXT["pairs"].fullmatch(bare)
     label = found and (found["label"] or found["before"])
+    if label and makes_other(label):
+        return {}
     named = {"server": label} if label else {}
     each = _TEXT["pair"].finditer(found["rest"]) if found else ()
     return named | {f"{m['key']} {m['unit'] or ''}".strip(): m["value"] for m in each}
@@ -168,6 +171,8 @@ def _listed(bare: str) -> dict[str, str]:
     load = _TEXT["listed_load"].search(whose)
     if (text == bare and not (load and text.startswith(load[0]))) or len(whose) > MOST_LABEL:
         return {}  # a sentence
+    if makes_other(whose) and not load:
+        return {}
     alone = load is not None and load[0] == whose
     named = colon and not (load or column_of(whose))
     said = {"server": whose.strip("*_` ")} if named else {}

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from specsim.logs.formats import listed, texts
-from specsim.logs.formats._benchmarks import column_of
+from specsim.logs.formats._benchmarks import column_of, makes_other
 from specsim.logs.json_values import loaded
 from specsim.logs.unread import DAMAGED, TOO_MANY, TRUNCATED, TWO_IN_ONE, Unread, check
 
@@ -64,11 +64,12 @@ def records(
     loads = _loads(list(inner), of)
     for key, load in zip(inner, loads or [{}] * len(inner), strict=True):
         column = column_of(_COUNTED_BY.sub("", key)) or _TEXT["counted"].search(key)
+        if makes_other(key) and not (load or column):
+            continue  # of prompts, of each request, a percentile
         told = load or column or key.lower() in listed("tables", "containers")
         named = load or ({} if told else {"server": ", ".join([*_server(above), key])})
-        if not _TEXT["statistic"].fullmatch(key):
-            counts = key if column and not load else ""
-            yield from records(inner[key], {**shared, **named}, counts, depth + 1)
+        counts = key if column and not load else ""
+        yield from records(inner[key], {**shared, **named}, counts, depth + 1)
 
 
 def _flat(cells: Any) -> bool:

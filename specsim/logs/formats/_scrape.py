@@ -174,7 +174,8 @@ def _whole(lines: Iterable[bytes], dump: Dump) -> Iterator[bytes]:
     """Drop a line that is followed by the end of another: one was written into the other."""
     previous = b""
     for line in lines:
-        end = (b'"}' in line and b"{" not in line) or _LINE["plain_value"].fullmatch(line.lstrip())
+        end: object = b'"}' in line and b"{" not in line
+        end = end or (line[:1] in b" 0123456789" and _LINE["plain_value"].fullmatch(line.lstrip()))
         if end and START.match(previous):
             dump.unread["two lines in one"] += 1
         elif previous:
