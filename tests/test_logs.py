@@ -301,7 +301,7 @@ def test_a_setting_that_other_logs_say_differently_is_unknown() -> None:
 def test_a_drafter_that_nothing_names_is_said_to_be_assumed() -> None:
     settings = {key: value for key, value in CHAIN.items() if key != "algorithm"}
     notes = gather([labelled("", settings)], STATED).notes
-    assert any("taken as EAGLE3" in note for note in notes)
+    assert any("EAGLE3 drafting assumed" in note for note in notes)
 
 
 def test_one_rank_of_several_is_not_the_server() -> None:

@@ -231,10 +231,10 @@ def test_what_ifs_and_another_engine_on_any_server(
 @pytest.mark.parametrize(
     ("engine", "model", "drafter", "said"),
     [
-        ("vllm", "deepseek-v3", "mtp", "taken as MTP, whose layers the model brings"),
-        ("sglang", "glm-4.5-air", "mtp", "taken as MTP, whose layers the model brings"),
-        ("vllm", "llama-3.1-8b", "eagle3", "taken as EAGLE3;"),
-        ("llama.cpp", "glm-4.5-air", "eagle3", "taken as EAGLE3;"),
+        ("vllm", "deepseek-v3", "mtp", "MTP drafting assumed, whose layers the model brings"),
+        ("sglang", "glm-4.5-air", "mtp", "MTP drafting assumed, whose layers the model brings"),
+        ("vllm", "llama-3.1-8b", "eagle3", "EAGLE3 drafting assumed;"),
+        ("llama.cpp", "glm-4.5-air", "eagle3", "EAGLE3 drafting assumed;"),
     ],
 )
 def test_a_model_that_brings_its_drafter_is_asked_about_with_it(

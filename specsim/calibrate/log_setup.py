@@ -297,9 +297,7 @@ def _draft_id(known: Known, stated: Stated, model: str) -> str:
         own = load_model(model).mtp_layers > 0 and known.engine != "llama.cpp"
         algorithm = "MTP" if own else "EAGLE3"
         because = ", whose layers the model brings" if own else ""
-        known.notes.append(
-            f"nothing names the way of drafting, taken as {algorithm}{because}; --algorithm says it"
-        )
+        known.notes.append(f"{algorithm} drafting assumed{because}; --algorithm says it")
     with suppress(UnknownNameError):
         algorithm = parse_algorithm(algorithm)
     said = str(known.settings.get("draft") or "")
