@@ -35,6 +35,8 @@ def records(
     {'server': 'eagle3', 'concurrency': '8', 'tok/s': 600.0}
     >>> list(records({"tok/s": {"bs=1": 95.0, "bs=2": 180.0}}))[1]
     {'batch size': '2', 'tok/s': 180.0}
+    >>> list(records({"tok/s": {"none": {"1": 60.0, "8": 410.0}}}))[1]
+    {'server': 'none', 'concurrency': '8', 'tok/s': 410.0}
     >>> list(records({"runs": {"1": {"tok/s": 95.0}, "2": {"tok/s": 94.0}}}))
     [{'runs': '1', 'tok/s': 95.0}, {'runs': '2', 'tok/s': 94.0}]
     """
@@ -46,30 +48,46 @@ def records(
     own = {key: cell for key, cell in value.items() if not isinstance(cell, dict | list)}
     inner = {key: cell for key, cell in value.items() if isinstance(cell, dict | list)}
     columns = {key: inner.pop(key) for key in [*inner] if column_of(key) and _flat(inner[key])}
-    lists = {key: cells for key, cells in columns.items() if isinstance(cells, list)}
-    by_key = {key: cells for key, cells in columns.items() if isinstance(cells, dict)}
-    if _has_load(lists) and len({*map(len, lists.values())}) == 1:
-        rows = zip(*lists.values(), strict=True)
-        yield from ({**above, **dict(zip(lists, row, strict=True))} for row in rows)
-    keys = list(dict.fromkeys(key for cells in by_key.values() for key in cells))
-    loads = [{}] * len(keys) if _has_load(by_key) else _loads(keys, of)  # as pandas numbers rows
-    for key, load in zip(keys, loads, strict=False):
-        cells = {column: of_key[key] for column, of_key in by_key.items() if key in of_key}
-        yield {**above, **load, **cells}
-    if not loads:  # means and percentiles
-        own |= {f"{name} {key}": v for name, cells in by_key.items() for key, v in cells.items()}
+    rows, means = _by_column(columns, of)
+    own |= means
     if any(_is_figure(key) for key in own):
-        yield {**above, **own}
+        rows.append(own)
+    yield from ({**above, **row} for row in rows)
     shared = {**above, **{key: cell for key, cell in own.items() if not _is_figure(key)}}
     loads = _loads(list(inner), of)
     for key, load in zip(inner, loads or [{}] * len(inner), strict=True):
         column = column_of(_COUNTED_BY.sub("", key)) or _TEXT["counted"].search(key)
+        if _is_figure(key) and isinstance(cells := inner[key], dict):  # above servers or loads
+            turned = {name: {key: cell} for name, cell in cells.items()}
+            yield from records(turned, shared, of, depth + 1)
+            continue
         if makes_other(key) and not (load or column):
             continue  # of prompts, of each request, a percentile
         told = load or column or key.lower() in listed("tables", "containers")
         named = load or ({} if told else {"server": ", ".join([*_server(above), key])})
         counts = key if column and not load else ""
         yield from records(inner[key], {**shared, **named}, counts, depth + 1)
+
+
+def _by_column(columns: Mapping[str, Any], of: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of columns, which are lists or by load, and what else they say.
+
+    A list goes with others where one of them is of loads, as do objects that number rows.
+    """
+    lists = {key: cells for key, cells in columns.items() if isinstance(cells, list)}
+    by_key = {key: cells for key, cells in columns.items() if isinstance(cells, dict)}
+    rows: list[dict[str, Any]] = []
+    if _has_load(lists) and len({*map(len, lists.values())}) == 1:
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    keys = list(dict.fromkeys(key for cells in by_key.values() for key in cells))
+    loads = [{}] * len(keys) if _has_load(by_key) else _loads(keys, of)
+    for key, load in zip(keys, loads, strict=False):
+        rows.append(load | {name: cells[key] for name, cells in by_key.items() if key in cells})
+    if loads:
+        return rows, {}
+    return rows, {
+        f"{name} {key}": v for name, of_key in by_key.items() for key, v in of_key.items()
+    }
 
 
 def _flat(cells: Any) -> bool:

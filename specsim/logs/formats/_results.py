@@ -277,25 +277,31 @@ def engine_of(name: str) -> str | None:
 
 def joined(results: Iterable[LogEntry], path: str) -> list[LogEntry]:
     """Join successive results of one server; a load that comes again begins a new entry."""
-    entries: list[LogEntry] = []
-    loads: set[tuple[object, ...]] = set()  # of the last entry
+    servers: list[list[LogEntry]] = []
+    loads: set[tuple[object, ...]] = set()  # of the last one
     for result in results:
-        last = entries[-1] if entries else LogEntry(path, "")
-        new_loads = _loads(result)
-        joins = _server(last) == _server(result) and not loads & new_loads
-        if joins:
-            loads |= new_loads
-            entries.pop()
-            new = (d for d in result.diagnoses if d.code not in last.codes)
-            rows, diagnoses = (*last.rows, *result.rows), (*last.diagnoses, *new)
-            result = replace(result, timings=(*last.timings, *result.timings))
+        new = _loads(result)
+        if servers and _server(servers[-1][0]) == _server(result) and not loads & new:
+            servers[-1].append(result)
+            loads |= new
         else:
-            loads = new_loads
-            rows, diagnoses = result.rows, result.diagnoses
-        n = sum(row.windows for row in rows)
-        whole = replace(result, path=path, rows=rows, diagnoses=diagnoses)
-        entries.append(replace(whole, windows=WindowCount(n, n)))
-    return entries
+            servers.append([result])
+            loads = new
+    return [_whole(of, path) for of in servers]
+
+
+def _whole(results: Sequence[LogEntry], path: str) -> LogEntry:
+    """Return the entry of a server's results; a diagnosis that comes again is told once."""
+    rows = tuple(row for result in results for row in result.rows)
+    timings = tuple(timing for result in results for timing in result.timings)
+    diagnoses: dict[str, list[Diagnosis]] = {}
+    for result in results:
+        new = [d for d in result.diagnoses if d.code not in diagnoses]
+        for diagnosis in new:
+            diagnoses.setdefault(diagnosis.code, []).append(diagnosis)
+    told, n = tuple(chain.from_iterable(diagnoses.values())), sum(row.windows for row in rows)
+    entry = replace(results[-1], path=path, rows=rows, diagnoses=told, timings=timings)
+    return replace(entry, windows=WindowCount(n, n))
 
 
 def _server(entry: LogEntry) -> tuple[object, ...]:
