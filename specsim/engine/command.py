@@ -67,7 +67,7 @@ _SHELL = (
     (re.compile(r"(?<=\S)`"), " ;"),
     (re.compile(r"`"), " "),
 )
-_MANIFEST = re.compile(r"(?m)^\s*(?:- )?\"?(?:image|command|args|entrypoint)\"?\s*(?::| = )")
+_MANIFEST = re.compile(r"(?m)^\s*(?:- )?\"?(?:image|command|args|entrypoint)\"?\s*(?::| = [\"\[])")
 LIMIT = 2**18  # characters of a text that are looked at
 
 
