@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -208,3 +209,11 @@ def test_numbers_that_are_none_are_named(words: str, odd: str) -> None:
     assert launch is not None
     assert launch.unknown == (odd,)
     assert launch.settings.get("num_steps") in (None, 0)
+
+
+def test_a_long_run_of_blanks_takes_no_longer() -> None:
+    began = time.process_time()
+    launch = parse_command("x" + " " * 200_000 + "= 1\nvllm serve a/b -tp 2")
+    assert launch is not None
+    assert launch.settings["tp"] == 2
+    assert time.process_time() - began < 5  # minutes, when each blank was looked at anew

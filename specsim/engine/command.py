@@ -44,6 +44,7 @@ _ENVIRONMENT = re.compile(
 OF_COMMANDS = "command"
 """Marks states of which a setup says nothing: what a command says of them is noted."""
 _TYPESET = (
+    (re.compile(r"[ \t]{100,}"), " "),  # in which each blank would be looked at anew
     # what word processors and chats make of quotes and dashes; a list as a Dockerfile has it
     (re.compile(r"[\u201c\u201d](?=\{)|(?<=\})[\u201c\u201d]|[\u2018\u2019]"), "'"),
     (re.compile(r"[\u201c\u201d]"), '"'),
