@@ -169,6 +169,23 @@ def test_what_attention_reads() -> None:
     assert shard(hybrid, "awq").state_bytes_per_request == state
 
 
+def test_kernels_of_picks_pad_heads_and_short_contexts() -> None:
+    """Layer times of GLM-5 on an H200 with vLLM 0.24 (PICKS): heads and contexts cost alike."""
+    glm = load_model("glm-5.1")
+    products = {
+        (kv, tp, context): shard(glm, tp=tp, kv_dtype=kv).attention_work(context)[1]
+        for kv in ("bf16", "fp8")
+        for tp in (1, 8)
+        for context in (16, 2048)
+    }
+    index = 2 * 32 * 128 * glm.layers * (2048 - 16)  # the indexer's own, which rise with the context
+    assert products["fp8", 1, 2048] - products["fp8", 1, 16] == pytest.approx(index)
+    assert products["fp8", 8, 2048] == products["fp8", 1, 2048]  # 8 heads as dear as 64
+    assert products["bf16", 8, 2048] == products["fp8", 8, 2048]
+    picked = products["bf16", 8, 16] - 2 * 32 * 128 * glm.layers * 16
+    assert picked == pytest.approx(glm.layers * 2 * 64 * 1088 * 16)  # it is told how many there are
+
+
 @pytest.mark.parametrize(
     ("name", "tp", "dp", "ep", "message"),
     [
