@@ -76,13 +76,17 @@ a step (a correction of 24 %); with 0.2 to 0.7 that is gone, and speculating cel
 9.2, 8.0 and 6.8 % off are 9, 6, 4 and 5 % off [@public-servers]."""
 
 
-def answer_cv(dataset: str) -> float:
-    """Return the coefficient of variation of answers where only the dataset is known.
+def answer_cv(dataset: str, mean_len: float | None) -> float:
+    """Return the coefficient of variation of answers where their dataset and mean are known.
 
-    >>> answer_cv("mt-bench"), answer_cv("random"), answer_cv("")
+    A mean that is a power of two is the limit that was set (`max_tokens`), and every answer was cut
+    there: answers that end by themselves are not 256 tokens long on average.
+
+    >>> answer_cv("mt-bench", 190), answer_cv("gsm8k", 256), answer_cv("random", 190)
     (0.5, 0.0, 0.0)
     """
-    fixed = not dataset or any(name in dataset.lower() for name in FIXED_LENGTH)
+    cut = mean_len is not None and mean_len >= 1 and math.log2(mean_len).is_integer()
+    fixed = cut or not dataset or any(name in dataset.lower() for name in FIXED_LENGTH)
     return 0.0 if fixed else NATURAL_CV
 
 

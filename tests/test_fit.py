@@ -231,6 +231,8 @@ def test_fingerprint_follows_the_content() -> None:
         ({"dataset": "mt-bench", "output_len_cv": 0.0}, None, 0.0),
         ({"dataset": "mt-bench", "output_len_cv": 0.8}, "sharegpt", 0.8),
         ({"dataset": "random"}, "sharegpt", 0.5),
+        ({"dataset": "gsm8k", "output_len": 256}, None, 0.0),  # cut at what was set
+        ({"dataset": "gsm8k", "output_len": 255}, None, 0.5),
         ({}, None, 0.0),  # nothing is said
     ],
 )

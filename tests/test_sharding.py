@@ -178,7 +178,9 @@ def test_kernels_of_picks_pad_heads_and_short_contexts() -> None:
         for tp in (1, 8)
         for context in (16, 2048)
     }
-    index = 2 * 32 * 128 * glm.layers * (2048 - 16)  # the indexer's own, which rise with the context
+    index = (
+        2 * 32 * 128 * glm.layers * (2048 - 16)
+    )  # the indexer's own, which rise with the context
     assert products["fp8", 1, 2048] - products["fp8", 1, 16] == pytest.approx(index)
     assert products["fp8", 8, 2048] == products["fp8", 1, 2048]  # 8 heads as dear as 64
     assert products["bf16", 8, 2048] == products["fp8", 8, 2048]

@@ -61,7 +61,7 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
     if observation.context_len is not None:  # steady decode: the prompt is in the context
         input_len = max(input_len, shared)
     dataset = default.dataset if observation.dataset is None else observation.dataset
-    own, usual = answer_cv(dataset), answer_cv(default.dataset)
+    own, usual = answer_cv(dataset, observation.output_len), answer_cv(default.dataset, None)
     return Workload(
         Lengths(input_len, default.input_len.cv),
         Lengths(output_len, default.output_len.cv if own == usual else own),

@@ -72,7 +72,7 @@ class DraftSpec:
 
 def workload_of(
     input_len: float = 1024.0,
-    output_len: float = 512.0,
+    output_len: float | None = None,
     input_cached: float = 0.0,
     input_len_cv: float = 0.0,
     output_len_cv: float | None = None,
@@ -83,14 +83,16 @@ def workload_of(
 ) -> Workload:
     """Return the requests, where an observation or a command does not say, as written.
 
-    Lengths are means in tokens; `input_len_cv` and `output_len_cv` are coefficients of variation,
-    0 for fixed lengths (of answers, if not stated, see :func:`answer_cv`); `shared_prefix_len`
-    prompt tokens are the same in all requests.
+    Lengths are means in tokens (of answers 512, if not stated); `input_len_cv` and `output_len_cv`
+    are coefficients of variation, 0 for fixed lengths (of answers, if not stated, see
+    :func:`answer_cv`); `shared_prefix_len` prompt tokens are the same in all requests.
     """
+    if output_len_cv is None:
+        output_len_cv = answer_cv(dataset, output_len)
+    if output_len is None:
+        output_len = 512.0
     at_least(1, output_len=output_len)
     at_least(0, input_len=input_len, input_cached=input_cached, temperature=temperature)
-    if output_len_cv is None:
-        output_len_cv = answer_cv(dataset)
     at_least(0, input_len_cv=input_len_cv, output_len_cv=output_len_cv)
     inputs, outputs = Lengths(input_len, input_len_cv), Lengths(output_len, output_len_cv)
     return Workload(
