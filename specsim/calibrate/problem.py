@@ -40,6 +40,9 @@ TTFT_SIGMA, TTFT_SIGMA_ALONE = 0.3, 0.1
 """Error of ln(TTFT): queueing and arrival bursts are only roughly in the closed form; a single
 client meets neither."""
 
+USUAL_NOISE = 0.03
+"""Error of ln(throughput) that cells have as a rule; what a server's have is fitted."""
+
 DRAFT_SIGMA = 0.05
 """Error of ln(time of the drafter's steps): engines count a little more or less to them."""
 
@@ -142,6 +145,20 @@ def _is_product(row: Observation) -> bool:
     )
 
 
+def _waiting_error(row: Observation) -> float:
+    """Error of ln(TPOT) beside a throughput, with the noise of a cell.
+
+    Requests that are not decoding wait for their first token (Little's law), which the closed form
+    knows to `TTFT_SIGMA` only: whether prompts come one by one or all at once moves time between
+    TTFT and TPOT, and none of it out of the sum.
+    """
+    if row.output_tps is None or row.tpot_s is None or not row.concurrency or not row.output_len:
+        return USUAL_NOISE
+    decoding_s = max(row.output_len - 1.0, 1.0) * row.tpot_s
+    waiting_s = row.concurrency * row.output_len / row.output_tps - decoding_s
+    return math.hypot(USUAL_NOISE, TTFT_SIGMA * max(waiting_s, 0.0) / decoding_s)
+
+
 def measured(observations: Sequence[Observation]) -> Measured:
     """Collect what the rows measure: throughput or a time, and the accept length.
 
@@ -155,12 +172,13 @@ def measured(observations: Sequence[Observation]) -> Measured:
         spread = row.weight**-0.5
         # Throughput and TPOT of one run share its noise: together they count once, and their
         # ratio says what share of the time is prefill.
+        vaguer = _waiting_error(row) / USUAL_NOISE
         both = row.output_tps is not None and row.tpot_s is not None
-        shared = spread * math.sqrt(2.0) if both else spread
+        shared = spread * math.hypot(1.0, 1.0 / vaguer) if both else spread
         if row.output_tps is not None and not _is_product(row):
             values.append((row.output_tps, "output_tps", i, shared, True))
         if row.tpot_s is not None:
-            values.append((row.tpot_s, "tpot_s", i, shared, True))
+            values.append((row.tpot_s, "tpot_s", i, vaguer * shared, True))
         if row.round_time_s is not None:
             values.append((row.round_time_s, "round_s", i, spread, True))
         elif row.itl_s is not None and row.output_tps is None and row.tpot_s is None:
