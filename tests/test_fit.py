@@ -254,23 +254,26 @@ def test_fingerprint_follows_the_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "dataset", "expected"),
+    ("stated", "own", "expected"),
     [
-        ({"dataset": "mt-bench"}, None, 0.5),  # the model ends its answers
-        ({"dataset": "mt-bench"}, "random", 0.0),  # one length
-        ({"dataset": "mt-bench", "output_len_cv": 0.0}, None, 0.0),
-        ({"dataset": "mt-bench", "output_len_cv": 0.8}, "sharegpt", 0.8),
-        ({"dataset": "random"}, "sharegpt", 0.5),
-        ({"dataset": "gsm8k", "output_len": 256}, None, 0.0),  # cut at what was set
-        ({"dataset": "gsm8k", "output_len": 255}, None, 0.5),
-        ({}, None, 0.0),  # nothing is said
+        ({"dataset": "mt-bench"}, {}, 0.5),  # the model ends its answers
+        ({"dataset": "mt-bench"}, {"dataset": "random"}, 0.0),  # one length
+        ({"dataset": "mt-bench", "output_len_cv": 0.0}, {}, 0.0),
+        ({"dataset": "mt-bench", "output_len_cv": 0.8}, {"dataset": "sharegpt"}, 0.8),
+        ({"dataset": "random"}, {"dataset": "sharegpt"}, 0.5),
+        ({"dataset": "gsm8k", "output_len": 256}, {}, 0.0),  # cut at what was set
+        ({"dataset": "gsm8k", "output_len": 255}, {}, 0.5),
+        ({"dataset": "gsm8k", "output_len": 256}, {"output_len": 230.5}, 0.5),
+        ({"dataset": "gsm8k"}, {"output_len": 256.0}, 0.0),
+        ({"dataset": "gsm8k", "output_len_cv": 0.0, "output_len": 190}, {"output_len": 230.5}, 0.0),
+        ({}, {}, 0.0),  # nothing is said
     ],
 )
 def test_answers_vary_where_the_model_ends_them(
-    stated: dict[str, object], dataset: str | None, expected: float
+    stated: dict[str, object], own: dict[str, object], expected: float
 ) -> None:
     server = setup_from_mapping({**setup_to_mapping(setup()), "workload": stated})
     row = observations_from_rows(
         [{"kind": "closed_loop", "algorithm": "none", "concurrency": 8, "output_tps": 100.0}]
     ).rows[0]
-    assert workload_of(replace(row, dataset=dataset), server).output_len.cv == expected
+    assert workload_of(replace(row, **own), server).output_len.cv == expected

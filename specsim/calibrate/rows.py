@@ -61,16 +61,24 @@ def workload_of(observation: Observation, setup: Setup) -> Workload:
     if observation.context_len is not None:  # steady decode: the prompt is in the context
         input_len = max(input_len, shared)
     dataset = default.dataset if observation.dataset is None else observation.dataset
-    own, usual = answer_cv(dataset, observation.output_len), answer_cv(default.dataset, None)
     return Workload(
         Lengths(input_len, default.input_len.cv),
-        Lengths(output_len, default.output_len.cv if own == usual else own),
+        Lengths(output_len, _answer_cv(dataset, observation.output_len, default)),
         min(cached, input_len),
         dataset,
         default.temperature if observation.temperature is None else observation.temperature,
         default.evidence if observation.input_len is None else "measured",
         min(shared, input_len),
     )
+
+
+def _answer_cv(dataset: str, output_len: float | None, default: Workload) -> float:
+    """Return the default's spread of answers where it was stated, or the row is as the default."""
+    mean, cv = default.output_len.mean, default.output_len.cv
+    usual = answer_cv(default.dataset, None)
+    stated = cv not in (usual, answer_cv(default.dataset, mean))
+    alike = answer_cv(dataset, None) == usual
+    return cv if alike and (stated or output_len is None) else answer_cv(dataset, output_len)
 
 
 @dataclass(frozen=True, slots=True)
