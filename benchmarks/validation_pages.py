@@ -86,15 +86,17 @@ PAGES = {
         "read on these servers, and some accept lengths and shapes in the converted sets are\n"
         "assumptions (each folder's `setup.toml` says which).\n"
         "Mechanisms that no baseline shows were found on these very servers: what attention\n"
-        "kernel verifies (AWQ at 32k, 8-bit KV on an A100), that sparse attention reads per row\n"
-        "(GLM-5.1), the token budget of a step (GB300), and that what a request adds to a step,\n"
-        "each committed token adds to a round (four H100, A100); all were then read in the\n"
-        "engines' sources. Found in the figures alone: that answers which the model ends vary\n"
-        "in length (V4-Flash on MT-Bench; 0.5 where nothing is stated), and the spread of what\n"
-        "rounds may differ by. What falls short: rounds of GLM-5.1 and of R1 on GB300 grow faster\n"
-        "than anything of theirs that was given, and lift the gain at high load; one\n"
-        "cell does not tell how the cost of speculating grows with the batch; without an accept\n"
-        "length (Kimi-K2.5 INT4, the llama.cpp servers) it cannot be told from that of drafting.",
+        "kernel verifies (AWQ at 32k, 8-bit KV on an A100), what sparse attention reads in a row\n"
+        "and pads it to (GLM-5.1; layer times of others agree), the token budget of a step\n"
+        "(GB300), and that what a request adds to a step, each committed token adds to a round\n"
+        "(four H100, A100); all were then read in the engines' sources. Found in the figures\n"
+        "alone: that answers which the model ends vary in length (V4-Flash on MT-Bench; 0.5 where\n"
+        "nothing is stated) and those of 256 tokens were cut (A100), that TPOT beside throughput\n"
+        "tells how long requests waited (GB300), and the spread of what rounds may differ by.\n"
+        "What falls short: a server whose steps jump (GLM-5.1 beyond 16 tokens) grows from there\n"
+        "faster than is predicted, which lifts the gain at high load; one cell does not tell how\n"
+        "the cost of speculating grows with the batch; without an accept length (Kimi-K2.5 INT4,\n"
+        "the llama.cpp servers) it cannot be told from that of drafting.",
         ("figures_servers",),
     ),
 }
