@@ -233,3 +233,26 @@ def test_yaml_with_anything_else_in_it_is_not_read(damage: str) -> None:
     text = f"- concurrency: 1\n  tok/s: 95.5\n{damage}- concurrency: 8\n  tok/s: 600.5\n"
     entry = parse_one("yaml", text)
     assert (entry.rows, entry.unread_lines) == ((), 1)
+
+
+TABLE, LISTED = "\n| clients | tok/s |\n|---|---|\n| 1 | 2105 |\n", "- bs=1: 2105 tok/s\n"
+
+
+@pytest.mark.parametrize("figures", [TABLE, LISTED])
+@pytest.mark.parametrize(
+    ("above", "read"),
+    [
+        ("Prefill", False),
+        ("## Prefill throughput (tok/s)", False),
+        ("**Prompt processing:**", False),
+        ("pp tok/s", False),
+        ("Prefill\n\n### Decode", True),
+        ("Chunked prefill", True),
+        ("Prefill and decode", True),
+        ("prompts of 1k", True),
+    ],
+)
+def test_figures_under_prompts_are_not_of_answers(above: str, read: bool, figures: str) -> None:
+    entry = parse_one("table", f"{above}\n{figures}")
+    assert [row.output_tps for row in entry.rows] == [2105.0] * read
+    assert read or entry.unread == {"speed of prompts, not of answers": 1}

@@ -29,6 +29,7 @@ class Grid:
 
     header: tuple[str, ...]
     label: str = ""  # the headings above
+    under: str = ""  # the last line of text above
     rows: list[tuple[str, ...]] = field(default_factory=list)
     separator: str = "|"
     ruled: bool = False  # whether a rule was its last line
@@ -46,13 +47,14 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
     A row without a number begins another table; a blank line ends one, since rows below it may be
     of another whose header is lost; below a label they are of what that names.
     """
-    above, label = Headings(), ""
+    above, label, prose = Headings(), "", ""
     grid: Grid | None = None
     heads: list[tuple[str, ...]] = []  # rows without a number, one below the other
     labelled: deque[str] = deque(maxlen=MOST_ABOVE)
 
     def opened(header: tuple[str, ...], separator: str) -> Grid:
-        return Grid(header, ", ".join(filter(None, (above.label, label))), separator=separator)
+        labels = ", ".join(filter(None, (above.label, label)))
+        return Grid(header, labels, prose, separator=separator)
 
     for line in lines:
         text = line.decode("utf-8", "replace").translate(_BARS)
@@ -83,7 +85,7 @@ def grids(lines: Iterable[bytes], wanted: Wanted, unread: Counter[str]) -> Itera
             else:
                 unread[TRUNCATED] += 1
         elif not separator:
-            heads = []
+            heads, prose = [], bare or prose
             listed = all(_TEXT[f"listed_{of}"].search(bare) for of in ("load", "speed"))
             if listed or (grid and grid.separator == "=" and re.search(r"[=:] ?\d", bare)):
                 unread[DAMAGED_ROW] += bool(grid) or _TEXT["bullet"].match(bare) is not None

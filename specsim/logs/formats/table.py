@@ -44,6 +44,7 @@ _OF_DRAFTS = {"accept_length", "num_steps", "topk", "num_draft_tokens", "k"}
 _OFF, _ON = {"none", "no", "off", "without", "false"}, {"on", "yes", "with", "true", "✓", "✅"}
 _INSERT = re.compile(rb"INSERT INTO \w+ \(([^()\n]+)\) VALUES \(([^()\n]+)\);\s*")
 _TEXT = texts("tables")
+OF_PROMPTS = "speed of prompts, not of answers"
 CLIENT_SLACK = 1.1
 """So much faster than one token per TPOT of every client nothing is: requests differ."""
 
@@ -67,6 +68,9 @@ def parse(source: Source) -> list[LogEntry]:
             metrics.take(grid, kind)
             continue
         metrics.end()
+        if kind == PEOPLES and any(map(_TEXT["of_prompts"].fullmatch, (grid.under, *grid.label.split(", ")))):
+            unread[OF_PROMPTS] += len(grid.rows)
+            continue
         results += _peoples(grid, unread) if kind == PEOPLES else _rows(grid, kind, unread)
     metrics.end()
     return collected(_by_server(results, unread), unread, source.path, "table")
