@@ -68,7 +68,8 @@ def parse(source: Source) -> list[LogEntry]:
             metrics.take(grid, kind)
             continue
         metrics.end()
-        if kind == PEOPLES and any(map(_TEXT["of_prompts"].fullmatch, (grid.under, *grid.label.split(", ")))):
+        titles = (grid.under, *grid.label.split(", "))
+        if kind == PEOPLES and any(map(_TEXT["of_prompts"].fullmatch, titles)):
             unread[OF_PROMPTS] += len(grid.rows)
             continue
         results += _peoples(grid, unread) if kind == PEOPLES else _rows(grid, kind, unread)
