@@ -128,8 +128,10 @@ def run(argv: Sequence[str]) -> int:
         return _complain(f"{message}; see specsim {command}--help", USAGE)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except (BrokenPipeError, SystemExit):  # click and rich exit where the reader has gone away
-        _let_go()
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not error.code:  # words of a completion
+            return 0
+        _let_go()  # click and rich exit with 1 where the reader has gone away
         return PIPE_CLOSED
     except OSError as error:  # a full disk, a name too long, a folder of somebody else
         if error.filename is None:

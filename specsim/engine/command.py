@@ -125,6 +125,7 @@ def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
         return files.get(name) or (read(name) if read is not None else None)
 
     pinned = {name.replace("_", "-"): version for name, version in _PINNED.findall(shell)}
+    fork = next((name for part, _, name in _known("fork") if part in shell), "")
     found = False
     for words in _commands(shell):
         if (started := _started(words, environment)) is None:
@@ -132,7 +133,6 @@ def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
         found = True
         engine, dialect, version, rest = started
         settings, unknown, notes = _read(engine, rest, environment, content)
-        fork = next((name for part, _, name in _known("fork") if part in shell), "")
         yield Launch(
             engine=engine,
             version=version or pinned.get(engine),
@@ -151,16 +151,19 @@ def launches_in(text: str, read: Read | None = None) -> Iterator[Launch]:
 def _commands(text: str) -> Iterator[list[str]]:
     """Yield the words of each command that may launch a server."""
     if _MANIFEST.search(text):
+        variables = _variables(text)
         for words in container_words(text):
-            yield from _split(words, text)
+            yield from _split(words, variables)
         return
     listed, text = python_words(text, _starts_server)
+    variables = _variables(text)
     for words in listed:
-        yield from _split(words, text)
+        yield from _split(words, variables)
     for pattern, plainly in _SHELL:
         text = pattern.sub(plainly, text)
+    variables = _variables(text)
     for start in _starts(text):
-        yield from _split(_lexed(text[start:]), text)
+        yield from _split(_lexed(text[start:]), variables)
 
 
 def _starts(text: str) -> list[int]:
@@ -193,10 +196,14 @@ def _starts_server(words: Sequence[str]) -> bool:
     return any(program().search(" ".join(of)) for some in neighbours for of in some)
 
 
-def _split(words: Sequence[str], text: str) -> Iterator[list[str]]:
-    """Yield the commands among words; a word that holds a command line is one of its own."""
+def _variables(text: str) -> dict[str, str]:
+    """Return what a script or a manifest sets."""
     said = (*_ASSIGNED.findall(text), *_DECLARED.findall(text))
-    variables = {name: value.strip("\"'") for name, value in said}
+    return {name: value.strip("\"'") for name, value in said}
+
+
+def _split(words: Sequence[str], variables: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the commands among words; a word that holds a command line is one of its own."""
 
     def value(of: re.Match[str]) -> str:
         return str(variables.get(of[1], of[0] if of[2] is None else of[2]))

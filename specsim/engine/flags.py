@@ -131,10 +131,12 @@ def flat(
     engine: str, arguments: Mapping[str, object], head: str = ""
 ) -> Iterator[tuple[str, object]]:
     """Yield arguments, those in tables of arguments by dotted names."""
+    table = _by_name(engine)
     for key, value in arguments.items():
         name = f"{head}{key}"
-        inner = any(k.startswith(f"{plain(name)}.") for k in _by_name(engine))
-        if isinstance(value, Mapping) and (inner or plain(name) not in _by_name(engine)):
+        if isinstance(value, Mapping) and (
+            plain(name) not in table or any(k.startswith(f"{plain(name)}.") for k in table)
+        ):
             yield from flat(engine, value, f"{name}.")
         else:
             yield name, value
