@@ -268,13 +268,6 @@ def lanes_of(profile: Server, question: Question) -> tuple[Lane, ...]:
     return tuple(lanes)
 
 
-SIMULATED = (
-    *("output_tps", "batch_size", "round_s", "accept_length"),
-    *(f"{metric}_{part}" for metric in ("tpot", "ttft") for part in ("s", "p50_s", "p99_s")),
-)
-"""Numbers of a `Solution` that a simulation gives."""
-
-
 def _simulated(
     cost: CostModel,
     cases: Sequence[Case],
@@ -283,44 +276,23 @@ def _simulated(
     jobs: int,
     progress: Progress | None,
 ) -> Solution:
-    """Simulate every point; all of one load see the same lengths and request quantiles.
+    """Return the solution with what a simulation gives of every point.
 
     What limits a point stays what the closed form says, and what it delivers where all that
-    arrives is served: that is known, arrivals are a sample. Where more arrives, the simulation has
-    clients that never leave the queue empty instead.
+    arrives is served: that is known, arrivals are a sample.
     """
-    from specsim.processes import mapping
-    from specsim.simulate import simulate  # before processes are forked: each would import it
+    from specsim.simulate.points import simulate_points
 
-    tasks = []
-    for case, full in zip(cases, solution.saturated.tolist(), strict=True):
-        served = case.at(Load("closed_loop", 2 * case.fitting + 1)) if full else case
-        tasks.append((seed, case.load.concurrency, served))
-    runs: list[list[float]] = []
-    with mapping(min(jobs, len(tasks))) as run:
-        for numbers in run(partial(_simulated_one, simulate, cost), tasks):
-            runs.append(numbers)
-            if progress is not None:
-                progress(len(runs), len(cases))
+    runs = simulate_points(cost, cases, solution.saturated, seed, jobs, progress)
     is_open = np.array([case.load.kind == "open_loop" for case in cases])
     values: dict[str, Any] = {}
-    for name, seen in zip(SIMULATED, np.array(runs).T, strict=True):
+    for name, seen in runs.items():
         known = getattr(solution, name)
         # what a run of single tokens has not is left to the closed form
         values[name] = seen if known is None else np.where(np.isnan(seen), known, seen)
     known_rate = is_open & ~solution.saturated
     values["output_tps"] = np.where(known_rate, solution.output_tps, values["output_tps"])
     return replace(solution, **values)
-
-
-def _simulated_one(
-    simulate: Callable[..., SimulationResult], cost: CostModel, task: tuple[int, int, Case]
-) -> list[float]:
-    """Simulate one case; returns the numbers of `SIMULATED`."""
-    *seeds, case = task
-    rng = np.random.default_rng(np.random.SeedSequence(seeds))
-    result = simulate(cost, case, rng=rng, record_rounds=False)
-    return [getattr(result, name) for name in SIMULATED]
 
 
 def _rows(
