@@ -132,8 +132,9 @@ def target_time(
     """Price one target forward, arrays broadcast against each other (TARGET).
 
     Counts are those of :func:`specsim.cost.round_time`. Padding rows cost dense work and messages,
-    but route to the experts of one token; without a CUDA graph (`eager`) launches bound the
-    forward from below; `width` is a mean over all requests, of which `draft_share` have a draft.
+    and read experts where they hold old tokens (`cost.padding_routes`); without a CUDA graph
+    (`eager`) launches bound the forward from below; `width` is a mean over all requests, of which
+    `draft_share` have a draft.
     """
     p, target = cost.parameters, cost.target
     b = np.asarray(batch, np.float64)
@@ -148,7 +149,8 @@ def target_time(
         target.flops_per_token * tokens / cost.flops(target.dense_dtype),
         several,
     )
-    routed = b * np.power(n, p["expert_sharing"])
+    routing = tokens / n if cost.padding_routes else b
+    routed = routing * np.power(n, p["expert_sharing"])
     touched = active_experts(routed, target.experts, target.experts_per_token) * p["coverage"]
     experts = target.moe_layers * touched * target.expert_bytes / bandwidth + (
         target.expert_flops_per_token * b * n / cost.grouped_flops

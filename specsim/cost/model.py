@@ -158,6 +158,7 @@ class CostModel:
     kv_unified: bool = False  # every row walks over one cache of all sequences; matters on a CPU
     verify_walks: bool = False  # a verification reads each sequence's cache block by block
     host_plans: bool = False  # the CPU lays out every forward of a speculating round
+    padding_routes: bool = False  # padding rows have experts of their own, not those of one token
 
     def stacked(
         self, parameters: Sequence[Parameter], coordinates: Floats, points: int

@@ -233,6 +233,7 @@ class Engine:
     drafts_eager: Callable[[EngineVersion, str], bool] = lambda *_: False
     schedule: ScheduleSyntax | None = None  # None where no such table is known
     other_rules: tuple[str, ...] = ()  # releases that an older one may be compared with
+    padding_routes: bool = False  # padding rows go to experts of their own: they hold old tokens
     trees_overlap_from: str | None = None  # the first that overlaps trees, if one came later
     synthetic_shape: str = "whole"  # by which law (a shape of `Acceptance`)
     pins_acceptance: str = "synthetic acceptance"  # how a benchmark fixes the accept length

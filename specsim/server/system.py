@@ -219,6 +219,7 @@ def assemble(setup: Setup) -> System:
         engine.kv_unified,
         kernel.walks,
         kernel.planned,
+        engine_named(engine.name).padding_routes,
     )
     return System(setup, gpu, link, cost)
 
