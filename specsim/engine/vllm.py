@@ -26,9 +26,9 @@ its steps cost twice their bytes, those of EAGLE-1 did not: vllm#20780)."""
 
 WHOLE_REQUESTS_FROM = "0.12.0"
 """Release from which sizes are rounded up to whole requests of a verification, 16 tokens to 18 of
-three (0.24.0 ``config/compilation.py:1463-1502``; the release is assumed, by its issue #28207). Four
-requests of three run as six: on RTX PRO 6000 such rounds, alone among those of 1 to 128 clients,
-were predicted 10 to 14 % too fast without it, and are within 2 % [@public-servers]."""
+three (0.24.0 ``config/compilation.py:1463-1502``; the release is assumed, by its issue #28207).
+Four requests of three run as six: on RTX PRO 6000 such rounds, alone among those of 1 to 128
+clients, were predicted 10 to 14 % too fast without it, and are within 2 % [@public-servers]."""
 
 REQUEST_SIZES_FROM = "0.30.0"
 """Release from which counts of requests times the verified tokens are captured besides."""
@@ -81,11 +81,8 @@ def graph_sizes(
     )
     sizes = rules.captured_sizes(engine, gpu_mem_bytes, setting.speculates, top)
     version = engine.parsed_version
-    if (
-        setting.speculates
-        and version.since(WHOLE_REQUESTS_FROM)
-        and version.before(REQUEST_SIZES_FROM)
-    ):
+    by_request = version.since(REQUEST_SIZES_FROM)
+    if setting.speculates and version.since(WHOLE_REQUESTS_FROM) and not by_request:
         whole = {math.ceil(size / tokens) * tokens for size in sizes}
         sizes = {size for size in whole if size <= max(sizes)}
     if setting.speculates and by_request:
