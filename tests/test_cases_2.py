@@ -363,8 +363,11 @@ def test_case_coder_one_draft_is_a_projection() -> None:
     assert widths[0] < widths[1]
     assert 0.25 < asked.probability < 0.9  # it may pay, and is not known to
     answer = recommend(profile, Question(concurrency=(1,), max_topk=1, measured=(three,)))
-    (first,) = (a.text for a in answer.advice if a.kind == "measure-first")
-    assert "never measured" in first
+    choice = answer.loads[0].choice
+    assert choice.num_steps == 1
+    assert not choice.measured
+    assert choice.gain.low < 0.0 < choice.gain.high
+    assert 0.75 < choice.probability_faster < 0.95
 
 
 def answers_of(case: str) -> dict[str, Answer]:

@@ -317,6 +317,12 @@ def test_padding_costs_dense_work_but_no_experts(
     assert padded.dense_s >= exact.dense_s
     assert padded.experts_s == exact.experts_s
     assert padded.target_s >= exact.target_s
+    old = replace(cost, padding_routes=True)  # rows that hold old tokens are requests to experts
+    whole = target_time(old, batch + pad, width, 0.0).experts_s
+    products = cost.target.expert_flops_per_token * pad * width / cost.grouped_flops
+    assert target_time(old, batch, width, 0.0, batch + pad).experts_s == pytest.approx(
+        whole - products * correction_factor(cost.parameters, KNOT, np.float64(1.0))
+    )
 
 
 @MODELS

@@ -268,9 +268,22 @@ def test_vllm_graph_sizes() -> None:
     five = SpecSetting.of(1, 4)
     before = record.plan(five, EngineSpec("vllm", "0.29.0"), 178 * GIB, False).graph_batch_sizes
     after = record.plan(five, EngineSpec("vllm", "0.30.0"), 178 * GIB, False).graph_batch_sizes
-    assert max(before) == 1024
-    assert 5 not in before
     assert {5, 10, 20, 40} <= set(after)
+    # whole requests, the largest below the bound: 1024 would be 1025
+    assert {5, 10, 20, 25, 35, 1010} <= set(before)
+    assert max(before) == 1010
+    assert not any(size % 5 for size in before)
+    old = record.plan(five, EngineSpec("vllm", "0.11.0"), 79 * GIB, False).graph_batch_sizes
+    assert {1, 2, 4, 8, 16, 24} <= set(old)
+
+
+def test_four_requests_of_three_tokens_run_as_six() -> None:
+    """vLLM 0.24 captures 18 tokens for 16; 3, 6 and 24 it captures as they are."""
+    three = SpecSetting.of(1, 2, algorithm="MTP")
+    made = engine_named("vllm").plan(three, EngineSpec("vllm", "0.24.0"), 95 * GIB, False)
+    padded, eager = padded_batch(made, [1, 2, 4, 8, 16])
+    assert padded.tolist() == [1, 2, 6, 8, 16]
+    assert not eager.any()
 
 
 @pytest.mark.parametrize(
