@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from servers import kimi, llama, setup_of
 
 from specsim.cost.allreduce import AllReduce
+from specsim.cost.forward import target_time
 from specsim.cost.model import cost_values
 from specsim.errors import FormatError, InputError, SpecsimError, UnknownNameError
 from specsim.hardware import load_link
@@ -52,6 +53,14 @@ def test_ids_become_hardware_and_shards() -> None:
 
 def test_a_server_without_a_drafter_has_none() -> None:
     assert assemble(setup_of("llama-3.1-8b", "h100-sxm")).cost.draft is None
+
+
+@pytest.mark.parametrize(("engine", "version"), [("vllm", "0.24.0"), ("sglang", "0.5.9")])
+def test_padding_rows_of_vllm_read_experts(engine: str, version: str) -> None:
+    """What a prompt left behind the batch is routed; SGLang's rows count as one token."""
+    cost = with_engine(kimi().setup, name=engine, version=version).cost
+    exact, padded = (target_time(cost, 4.0, 3.0, 0.0, rows).experts_s for rows in (4.0, 6.0))
+    assert bool(padded > 1.1 * exact) is (engine == "vllm")
 
 
 def test_a_gpu_may_be_a_table() -> None:
