@@ -204,6 +204,6 @@ ENGINE = Engine(
     completed=completed,
     class_bytes=class_bytes,
     drafts_eager=drafts_eager,
-    padding_routes=True,  # `input_ids` past the batch are what a prompt left there
+    padding_routes=True,  # taken from the figures: old tokens stand there, by what rounds cost
     schedule=rules.ScheduleSyntax(write=_written, since="0.24.0"),  # not in 0.22.0
 )
